@@ -1,0 +1,39 @@
+"""Time as an argument: whatever decides takes a :class:`Clock`, so tests can move it by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Source of wall-clock time."""
+
+    def now_unix_nano(self) -> int:
+        """Nanoseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_unix_nano(self) -> int:
+        return time.time_ns()
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, now_unix_nano: int = 1_700_000_000_000_000_000) -> None:
+        self._now_unix_nano = now_unix_nano
+
+    def now_unix_nano(self) -> int:
+        return self._now_unix_nano
+
+    def advance(self, seconds: float) -> None:
+        """Move forward by ``seconds`` (may not be negative)."""
+        if seconds < 0:
+            raise ValueError(f"a clock does not run backwards (asked for {seconds} s)")
+        self._now_unix_nano += int(seconds * 1e9)

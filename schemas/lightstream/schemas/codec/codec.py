@@ -1,0 +1,122 @@
+"""Records to bytes and back.
+
+Two framings, and readers accept both:
+
+- Avro single-object encoding (``C3 01``, then the 8-byte CRC-64-AVRO fingerprint): written when no registry is set.
+- Confluent framing (``00``, then the 4-byte big-endian schema id): written when a Schema Registry is set.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Protocol
+
+from fastavro import schemaless_reader, schemaless_writer
+
+from ..errors import DecodeError, RecordError, UnknownSchemaError
+from ..records import Record
+from .convert import from_avro, to_avro
+from .files import SchemaVersion, schema_versions
+
+__all__ = ["Codec", "SchemaIds"]
+
+SINGLE_OBJECT_MARKER = b"\xc3\x01"
+CONFLUENT_MARKER = b"\x00"
+_SINGLE_OBJECT_HEADER_BYTES = 10
+_CONFLUENT_HEADER_BYTES = 5
+
+
+class SchemaIds(Protocol):
+    """What the codec asks of a Schema Registry."""
+
+    def id_of(self, version: SchemaVersion) -> int:
+        """Id under which this schema is registered; registers it if needed."""
+        ...
+
+    def fingerprint_of(self, schema_id: int) -> bytes:
+        """Fingerprint of the schema registered under ``schema_id``.
+
+        Raises:
+            UnknownSchemaError: the registry has no such id.
+        """
+        ...
+
+
+class Codec:
+    """Encodes with the latest schema of each record; decodes what any committed version wrote. Thread-safe.
+
+    Args:
+        registry: a Schema Registry, or ``None`` for single-object framing. Without one, Confluent-framed records
+            cannot be read (:class:`UnknownSchemaError`).
+    """
+
+    def __init__(self, registry: SchemaIds | None = None) -> None:
+        self._registry = registry
+        self._by_fingerprint: dict[bytes, SchemaVersion] = {v.fingerprint: v for v in schema_versions()}
+        self._latest: dict[type[Record], SchemaVersion] = {v.record: v for v in schema_versions()}
+        self._headers: dict[type[Record], bytes] = {}
+
+    def encode(self, record: Record) -> bytes:
+        """Header and body of one record.
+
+        Raises:
+            RecordError: a field has a value its Avro type cannot hold.
+        """
+        latest = self._latest[type(record)]
+        buffer = BytesIO()
+        buffer.write(self._header(latest))
+        try:
+            schemaless_writer(buffer, latest.parsed, to_avro(record))
+        except (ValueError, TypeError, OverflowError, AttributeError) as error:
+            raise RecordError(f"a {type(record).__name__} cannot be written as Avro: {error}") from error
+        return buffer.getvalue()
+
+    def decode(self, data: bytes | None) -> Record:
+        """The record in ``data``; its type follows from the schema it was written with.
+
+        Raises:
+            DecodeError: ``data`` is empty, not framed, truncated, or not what its schema says.
+            UnknownSchemaError: framed correctly by a schema we do not have.
+        """
+        written_with, body = self._unframe(data)
+        latest = self._latest[written_with.record]
+        reader = None if written_with is latest else latest.parsed
+        stream = BytesIO(body)
+        try:
+            values: Any = schemaless_reader(stream, written_with.parsed, reader)
+            record = from_avro(written_with.record, values)
+        except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            name = written_with.record.__name__
+            raise DecodeError(f"not a {name} v{written_with.version}: {type(error).__name__}: {error}") from error
+        if stream.tell() != len(body):
+            raise DecodeError(f"{len(body) - stream.tell()} bytes are left over after a {written_with.record.__name__}")
+        return record
+
+    def _header(self, version: SchemaVersion) -> bytes:
+        header = self._headers.get(version.record)
+        if header is None:
+            if self._registry is None:
+                header = SINGLE_OBJECT_MARKER + version.fingerprint
+            else:
+                header = CONFLUENT_MARKER + self._registry.id_of(version).to_bytes(4, "big")
+            self._headers[version.record] = header
+        return header
+
+    def _unframe(self, data: bytes | None) -> tuple[SchemaVersion, bytes]:
+        if not data:
+            raise DecodeError("an empty value is not a record")
+        if data[:2] == SINGLE_OBJECT_MARKER and len(data) >= _SINGLE_OBJECT_HEADER_BYTES:
+            fingerprint = data[2:_SINGLE_OBJECT_HEADER_BYTES]
+            body = data[_SINGLE_OBJECT_HEADER_BYTES:]
+        elif data[:1] == CONFLUENT_MARKER and len(data) >= _CONFLUENT_HEADER_BYTES:
+            schema_id = int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big")
+            if self._registry is None:
+                raise UnknownSchemaError(f"{schema_id} (no LIGHTSTREAM_SCHEMA_REGISTRY_URL is set)")
+            fingerprint = self._registry.fingerprint_of(schema_id)
+            body = data[_CONFLUENT_HEADER_BYTES:]
+        else:
+            raise DecodeError(f"neither single-object nor Confluent framing: starts with {data[:4].hex()}")
+        version = self._by_fingerprint.get(fingerprint)
+        if version is None:
+            raise UnknownSchemaError(fingerprint[::-1].hex())
+        return version, body

@@ -1,0 +1,142 @@
+"""Every error Lightstream raises, as one tree.
+
+    LightstreamError
+    ├── SettingsError            a setting is missing or out of range; names the variable and what it accepts
+    ├── BrokerError              the embedded Kafka could not be fetched, started or stopped
+    ├── TopicMismatchError       a topic exists with settings other than ours; it was left as it is
+    ├── PublishError             a record did not become durable; the caller still owns it
+    │   ├── RecordTooLargeError  the record is over the topic's limit; it was not sent
+    │   └── BackpressureError    the bounded buffer stayed full; the record was not accepted
+    ├── DecodeError              bytes that are not a record of ours; becomes a dead letter
+    │   └── UnknownSchemaError   framed correctly, but by a schema we do not have
+    ├── RecordError              a record that decodes but breaks a rule of its model
+    ├── StoreError               a call on the store was refused; nothing changed
+    │   └── NotFoundError        the rollout, attempt, resource or worker does not exist
+    ├── QueryError               SQL that was refused or failed; the view is unchanged
+    ├── ServiceUnavailableError  a process we need does not answer; says how to start it
+    └── TrainingError            a step could not be made; log and checkpoint still agree
+
+Two rules. A bad *rollout* is data, not a crash: it ends as a failed attempt, a ``dropped`` row or a dead letter.
+An error raised to a person carries the values that disagree and the next step to take.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackpressureError",
+    "BrokerError",
+    "DecodeError",
+    "LightstreamError",
+    "NotFoundError",
+    "PublishError",
+    "QueryError",
+    "RecordError",
+    "RecordTooLargeError",
+    "ServiceUnavailableError",
+    "SettingsError",
+    "StoreError",
+    "TopicMismatchError",
+    "TrainingError",
+    "UnknownSchemaError",
+]
+
+
+class LightstreamError(Exception):
+    """Base of all errors raised by Lightstream.
+
+    Attributes:
+        next_step: what the reader can do about it, or an empty string where the message already says so.
+    """
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(f"{message} {next_step}".strip() if next_step else message)
+        self.message = message
+        self.next_step = next_step
+
+
+class SettingsError(LightstreamError):
+    """A setting is missing or has a value it cannot have."""
+
+
+class BrokerError(LightstreamError):
+    """The embedded Kafka could not be fetched, started or stopped."""
+
+
+class TopicMismatchError(LightstreamError):
+    """A topic exists with other settings than declared. The topic is unchanged.
+
+    Attributes:
+        topic: full name of the topic.
+        differences: setting -> (declared value, value found on the cluster).
+    """
+
+    def __init__(self, topic: str, differences: dict[str, tuple[str, str]]) -> None:
+        found = ", ".join(f"{k}: declared {a}, found {b}" for k, (a, b) in sorted(differences.items()))
+        super().__init__(
+            f"topic {topic!r} exists with other settings ({found}).",
+            next_step="Change the topic with your cluster's tools, or choose another LIGHTSTREAM_TOPIC_PREFIX.",
+        )
+        self.topic = topic
+        self.differences = differences
+
+
+class PublishError(LightstreamError):
+    """A record did not become durable. It was not acknowledged; the caller still owns it."""
+
+
+class RecordTooLargeError(PublishError):
+    """An encoded record is over the limit of its topic and was not sent.
+
+    Attributes:
+        size_bytes: encoded size of the record.
+        limit_bytes: largest size the topic takes.
+    """
+
+    def __init__(self, topic: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"a record of {size_bytes:,} bytes is over the limit of {limit_bytes:,} bytes of {topic!r}.")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class BackpressureError(PublishError):
+    """The bounded send buffer stayed full for the allowed wait; the record was not accepted."""
+
+
+class DecodeError(LightstreamError):
+    """Bytes that are not a record of ours."""
+
+
+class UnknownSchemaError(DecodeError):
+    """A well-framed record written with a schema we do not know.
+
+    Attributes:
+        schema: the fingerprint (16 hex digits) or the registry's schema id, as text.
+    """
+
+    def __init__(self, schema: str) -> None:
+        super().__init__(f"no schema with fingerprint or id {schema} is known here.")
+        self.schema = schema
+
+
+class RecordError(LightstreamError):
+    """A record that decodes but breaks a rule of its model."""
+
+
+class StoreError(LightstreamError):
+    """A call on the store was refused. Nothing changed."""
+
+
+class NotFoundError(StoreError):
+    """The rollout, attempt, resource or worker named does not exist."""
+
+
+class QueryError(LightstreamError):
+    """SQL that was refused or failed. The view is unchanged."""
+
+
+class ServiceUnavailableError(LightstreamError):
+    """A Lightstream process that is needed does not answer."""
+
+
+class TrainingError(LightstreamError):
+    """A training step could not be made. The log and the latest checkpoint still agree."""

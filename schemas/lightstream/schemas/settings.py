@@ -1,0 +1,117 @@
+"""Settings of every process, from the environment (``LIGHTSTREAM_*``) or from code.
+
+One flat model, so that ``lightstream up`` can hand all of it to its children through the environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .errors import SettingsError
+
+__all__ = ["ENVIRONMENT_PREFIX", "Settings"]
+
+ENVIRONMENT_PREFIX = "LIGHTSTREAM_"
+
+
+class Settings(BaseSettings):
+    """All settings. ``Settings.load()`` reads the environment and raises :class:`SettingsError` in plain words."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True)
+
+    # --- where things are
+    data_dir: Path = Field(Path(".lightstream"), description="Folder of everything kept on this machine.")
+    kafka_bootstrap_servers: str | None = Field(
+        None, description="host:port[,host:port] of a Kafka cluster; unset means the embedded broker."
+    )
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="How to talk to the cluster."
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        None, description="SASL mechanism, with a SASL_* protocol."
+    )
+    kafka_sasl_username: str | None = Field(None, description="SASL user.")
+    kafka_sasl_password: SecretStr | None = Field(None, description="SASL password.")
+    kafka_ssl_ca_file: Path | None = Field(None, description="PEM file of the cluster's certificate authority.")
+    schema_registry_url: str | None = Field(
+        None, description="URL of a Confluent-compatible Schema Registry; unset means single-object framing."
+    )
+    schema_registry_basic_auth: SecretStr | None = Field(None, description="user:password for the registry.")
+
+    # --- topics
+    topic_prefix: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Put before each topic's name, to share a cluster."
+    )
+    topic_partitions: int = Field(4, ge=1, le=1000, description="Partitions of the topics keyed by rollout or group.")
+    topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
+
+    # --- addresses of our own servers (0 = any free port, announced in <data_dir>/run)
+    host: str = Field("127.0.0.1", description="Address our HTTP servers listen on.")
+    broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker.")
+    view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server.")
+    proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy.")
+    policy_port: int = Field(0, ge=0, le=65535, description="Port of the policy server.")
+    view_url: str | None = Field(None, description="URL of a view server elsewhere; unset means the announced one.")
+    proxy_url: str | None = Field(None, description="URL of an LLM proxy elsewhere; unset means the announced one.")
+    llm_upstream_url: str | None = Field(
+        None, description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to."
+    )
+    llm_upstream_api_key: SecretStr | None = Field(None, description="Bearer token for that server.")
+
+    # --- limits
+    record_bytes_max: int = Field(
+        32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
+    )
+    send_buffer_bytes_max: int = Field(
+        256 * 1024 * 1024, ge=1024 * 1024, description="Memory for records on their way to Kafka."
+    )
+    publish_timeout_s: float = Field(
+        60.0, gt=0, description="How long a record may take to become durable, broker restarts included."
+    )
+    llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
+    rollout_timeout_s: float = Field(600.0, gt=0, description="Deadline of an attempt whose config names none.")
+    rollout_unresponsive_s: float = Field(
+        60.0, gt=0, description="Silence after which an attempt whose config names no limit counts as lost."
+    )
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Self:
+        """Read the environment; ``overrides`` win over it.
+
+        Raises:
+            SettingsError: a variable has a value it cannot have, or an unknown setting was passed.
+        """
+        try:
+            return cls(**overrides)
+        except ValidationError as error:
+            raise SettingsError(_in_plain_words(error), next_step="Correct or unset it and try again.") from error
+
+    def to_environment(self) -> dict[str, str]:
+        """The settings that differ from their defaults, as environment variables for a child process."""
+        environment: dict[str, str] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if value is None or value == type(self).model_fields[name].default:
+                continue
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            environment[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = text
+        return environment
+
+
+def _in_plain_words(error: ValidationError) -> str:
+    """One sentence per bad setting: the variable, the value it has, what it accepts."""
+    sentences: list[str] = []
+    for item in error.errors():
+        name = str(item["loc"][0]) if item["loc"] else "?"
+        field = Settings.model_fields.get(name)
+        variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
+        if field is None:
+            sentences.append(f"{variable} is not a setting.")
+            continue
+        shown = "(hidden)" if "Secret" in str(field.annotation) else repr(item.get("input"))
+        sentences.append(f"{variable} is {shown}: {item['msg']}. It means: {field.description}")
+    return " ".join(sentences)

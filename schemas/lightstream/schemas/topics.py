@@ -1,0 +1,140 @@
+"""The topics, declared once: creation, schemas, tables and documentation all read ``TOPICS``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .records import (
+    AttemptClosed,
+    AttemptOpened,
+    DeadLetter,
+    Record,
+    ResourcesRecord,
+    RolloutEvent,
+    RolloutState,
+    RolloutTask,
+    SpanRecord,
+    TrainingStep,
+    Trajectory,
+    WorkerHeartbeat,
+)
+
+__all__ = [
+    "DEAD_LETTERS",
+    "RESOURCES",
+    "ROLLOUTS",
+    "ROLLOUT_EVENTS",
+    "ROLLOUT_QUEUE",
+    "SPANS",
+    "TOPICS",
+    "TRAINING_STEPS",
+    "TRAJECTORIES",
+    "WORKERS",
+    "Cleanup",
+    "Topic",
+    "topic_named",
+]
+
+DAY_MS = 24 * 60 * 60 * 1000
+KEEP_FOR_EVER_MS = -1
+
+
+class Cleanup(StrEnum):
+    """What the broker does with old records (``cleanup.policy``)."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic.
+
+    Attributes:
+        name: name without prefix.
+        key: what the record key is.
+        records: record types it carries; the first is the main one.
+        cleanup: deletion by age, or compaction by key.
+        retention_ms: age in milliseconds at which records may go; -1 keeps them for ever.
+        single_partition: one partition whatever the setting, so that "latest" has one order.
+        made_by, read_by: which parts write and read it.
+    """
+
+    name: str
+    key: str
+    records: tuple[type[Record], ...]
+    made_by: tuple[str, ...]
+    read_by: tuple[str, ...]
+    cleanup: Cleanup = Cleanup.DELETE
+    retention_ms: int = KEEP_FOR_EVER_MS
+    single_partition: bool = False
+
+    def full_name(self, prefix: str) -> str:
+        """Name on the cluster."""
+        return f"{prefix}{self.name}"
+
+    def partitions(self, setting: int) -> int:
+        """Number of partitions, given the setting ``topic_partitions``."""
+        return 1 if self.single_partition else setting
+
+
+ROLLOUT_QUEUE = Topic(
+    "rollout-queue", "rollout_id", (RolloutTask,), ("life cycle",), ("Runner",), retention_ms=7 * DAY_MS
+)
+ROLLOUT_EVENTS = Topic(
+    "rollout-events", "rollout_id", (RolloutEvent,), ("stores", "Runner", "life cycle"), ("life cycle", "view")
+)
+ROLLOUTS = Topic(
+    "rollouts", "rollout_id", (RolloutState,), ("life cycle",), ("stores", "Runner", "view"), cleanup=Cleanup.COMPACT
+)
+SPANS = Topic(
+    "spans",
+    "rollout_id, else trace_id",
+    (SpanRecord, AttemptOpened, AttemptClosed),
+    ("exporter", "gateway", "LLM proxy", "life cycle"),
+    ("assembler", "view"),
+)
+TRAJECTORIES = Topic("trajectories", "group_id, else rollout_id", (Trajectory,), ("assembler",), ("trainers", "view"))
+RESOURCES = Topic(
+    "resources",
+    "resources_id",
+    (ResourcesRecord,),
+    ("trainers", "stores"),
+    ("Runner", "model servers", "view"),
+    cleanup=Cleanup.COMPACT,
+    single_partition=True,
+)
+WORKERS = Topic(
+    "workers", "worker_id", (WorkerHeartbeat,), ("Runner",), ("view",), cleanup=Cleanup.COMPACT, single_partition=True
+)
+TRAINING_STEPS = Topic(
+    "training-steps", "trainer_id", (TrainingStep,), ("trainers",), ("trainers", "view"), single_partition=True
+)
+DEAD_LETTERS = Topic(
+    "dead-letters", "origin", (DeadLetter,), ("life cycle", "assembler", "view"), ("view",), single_partition=True
+)
+
+TOPICS: tuple[Topic, ...] = (
+    ROLLOUT_QUEUE,
+    ROLLOUT_EVENTS,
+    ROLLOUTS,
+    SPANS,
+    TRAJECTORIES,
+    RESOURCES,
+    WORKERS,
+    TRAINING_STEPS,
+    DEAD_LETTERS,
+)
+
+
+def topic_named(name: str) -> Topic:
+    """The topic of that (unprefixed) name.
+
+    Raises:
+        KeyError: there is none; the message lists those there are.
+    """
+    for topic in TOPICS:
+        if topic.name == name:
+            return topic
+    raise KeyError(f"no topic {name!r}; there are {', '.join(t.name for t in TOPICS)}")

@@ -1,0 +1,69 @@
+"""Resources that agents receive, in Agent Lightning's shape."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+__all__ = ["LLM", "NamedResources", "PromptTemplate", "ProxyLLM", "Resource", "ResourceUnion", "resource_adapter"]
+
+
+class Resource(BaseModel):
+    """Base of everything tunable that is handed to an agent."""
+
+    resource_type: Any
+
+
+class LLM(Resource):
+    """A model behind an OpenAI-compatible endpoint.
+
+    ``endpoint`` is the base URL (…/v1), ``model`` the name to request, ``sampling_parameters`` what to send along.
+    """
+
+    resource_type: Literal["llm"] = "llm"
+    endpoint: str
+    model: str
+    api_key: str | None = None
+    sampling_parameters: dict[str, Any] = {}
+
+    def get_base_url(self, *args: Any, **kwargs: Any) -> str:
+        """Base URL for an OpenAI client."""
+        return self.endpoint
+
+
+class ProxyLLM(LLM):
+    """A model behind our LLM proxy: the base URL names rollout and attempt, so each call lands in its trajectory."""
+
+    resource_type: Literal["proxy_llm"] = "proxy_llm"  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a tag per class
+
+    def get_base_url(self, rollout_id: str | None = None, attempt_id: str | None = None) -> str:
+        """Base URL for the calls of one attempt.
+
+        Raises:
+            ValueError: only one of the two ids is given.
+        """
+        if rollout_id is None and attempt_id is None:
+            return self.endpoint
+        if not rollout_id or not attempt_id:
+            raise ValueError("rollout_id and attempt_id are needed together, or neither")
+        root, slash, version = self.endpoint.rstrip("/").rpartition("/v1")
+        root = root if slash else self.endpoint.rstrip("/")
+        return f"{root}/rollout/{rollout_id}/attempt/{attempt_id}/v1{version}"
+
+
+class PromptTemplate(Resource):
+    """A prompt with holes."""
+
+    resource_type: Literal["prompt_template"] = "prompt_template"
+    template: str
+    engine: Literal["f-string"] = "f-string"
+
+    def format(self, **values: Any) -> str:
+        """Fill the template in."""
+        return self.template.format(**values)
+
+
+ResourceUnion: TypeAlias = Annotated[LLM | ProxyLLM | PromptTemplate, Field(discriminator="resource_type")]
+NamedResources: TypeAlias = dict[str, ResourceUnion]
+resource_adapter: TypeAdapter[LLM | ProxyLLM | PromptTemplate] = TypeAdapter(ResourceUnion)
