@@ -1,0 +1,45 @@
+"""Fixtures that every test may use: a broker per session, a clean set of topics per test, a broker of one's own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lightstream.schemas.kafka import create_topics
+from lightstream.schemas.settings import Settings
+
+for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and "KAFKA_BOOTSTRAP" not in name]:
+    del os.environ[_name]  # a developer's own settings must not leak into the tests
+
+
+@pytest.fixture(scope="session")
+def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker for the session: the one named in the environment, else a container, else the embedded one."""
+    named = os.environ.get("LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS")
+    if named:
+        yield named
+        return
+    from lightstream.broker import EmbeddedBroker
+
+    broker = EmbeddedBroker(Settings.load(data_dir=tmp_path_factory.mktemp("broker")))
+    try:
+        yield broker.start()
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def settings(kafka_servers: str, tmp_path: Path) -> Settings:
+    """Settings of a test: topics of its own on the session's broker, a data folder of its own."""
+    settings = Settings.load(
+        kafka_bootstrap_servers=kafka_servers,
+        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
+        topic_partitions=2,
+        data_dir=tmp_path,
+    )
+    create_topics(settings)
+    return settings
