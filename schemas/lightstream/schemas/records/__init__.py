@@ -27,7 +27,17 @@ from .span import (
     SpanStatus,
 )
 from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
-from .trajectory import Drop, DropReason, RewardMatch, RewardRecord, SourceRange, Trajectory, TripletRecord
+from .trajectory import (
+    Drop,
+    DropReason,
+    Note,
+    NoteReason,
+    RewardMatch,
+    RewardRecord,
+    SourceRange,
+    Trajectory,
+    TripletRecord,
+)
 
 __all__ = [
     "AttemptClosed",
@@ -43,6 +53,8 @@ __all__ = [
     "DropReason",
     "EventKind",
     "LlmCall",
+    "Note",
+    "NoteReason",
     "PartitionOffset",
     "Record",
     "RecordEnum",

@@ -7,7 +7,17 @@ from pydantic import Field
 from ._base import Record, RecordEnum
 from .rollout import AttemptStatus, RolloutMode, RolloutStatus
 
-__all__ = ["Drop", "DropReason", "RewardMatch", "RewardRecord", "SourceRange", "Trajectory", "TripletRecord"]
+__all__ = [
+    "Drop",
+    "DropReason",
+    "Note",
+    "NoteReason",
+    "RewardMatch",
+    "RewardRecord",
+    "SourceRange",
+    "Trajectory",
+    "TripletRecord",
+]
 
 
 class DropReason(RecordEnum):
@@ -30,8 +40,20 @@ class DropReason(RecordEnum):
     TOO_LARGE = "too_large"
 
 
+class NoteReason(RecordEnum):
+    """What was odd about an attempt's spans without costing it a call or a reward."""
+
+    UNKNOWN = "unknown"
+    PARENT_CYCLE = "parent_cycle"
+    MISSING_PARENT = "missing_parent"
+    MISSING_TIME = "missing_time"
+    JOINED_CALL = "joined_call"
+    REPEATED_SPAN = "repeated_span"
+    UNMATCHED_LINK = "unmatched_link"
+
+
 class RewardMatch(RecordEnum):
-    """How a reward found its call."""
+    """How a reward found its call; ``none``: it names a call that is not in the attempt, and rewards nothing."""
 
     UNKNOWN = "unknown"
     LINK = "link"
@@ -41,23 +63,45 @@ class RewardMatch(RecordEnum):
 
 
 class RewardRecord(Record):
-    """One reward of an attempt. ``call_index`` is the call it was matched to, ``None`` for the whole trajectory."""
+    """One reward of an attempt. ``call_index`` is the call it was matched to, ``None`` for the whole trajectory.
+
+    A reward of several dimensions is several records with one ``span_id``; ``dimension`` 0 is the one that counts as
+    the reward, the others are kept beside it.
+    """
 
     name: str = ""
     value: float
     span_id: str
     call_index: int | None = None
     match: RewardMatch = RewardMatch.TRAJECTORY
+    trace_id: str = ""
+    dimension: int = 0
+    source_offset: int = -1
 
 
 class Drop(Record):
-    """An LLM call, or a reward, that did not become training data, and why."""
+    """An LLM call, or a reward, that did not become training data, and why.
+
+    ``source_offset`` is where its span lies in ``spans``; a span that reports several choices is told apart by
+    ``choice_index``.
+    """
 
     span_id: str
     trace_id: str = ""
     response_id: str | None = None
     is_llm_call: bool = True
     reason: DropReason
+    detail: str = ""
+    choice_index: int = 0
+    source_offset: int = -1
+
+
+class Note(Record):
+    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log."""
+
+    reason: NoteReason
+    span_id: str
+    count: int = 1
     detail: str = ""
 
 
@@ -67,6 +111,9 @@ class TripletRecord(Record):
     ``prompt_token_ids`` int32 (P,), ``response_token_ids`` int32 (R,), ``response_logprobs`` float32 (R,) or ``None``,
     ``response_mask`` uint8 (R,): 1 where the token was sampled by the policy. All R tokens were sampled by
     ``policy_version``. ``reward`` is what credit assignment gave this call; ``None`` is missing, never 0.0.
+
+    ``dialect`` names the reader that found the call, ``joined_span_ids`` the other spans that report the same call, and
+    ``field_sources`` where a field was found (field -> ``span_id:place``) when that is not the call's own span.
     """
 
     call_index: int
@@ -85,6 +132,10 @@ class TripletRecord(Record):
     start_unix_nano: int = 0
     end_unix_nano: int = 0
     source_offset: int = -1
+    choice_index: int = 0
+    dialect: str = ""
+    joined_span_ids: list[str] = []
+    field_sources: dict[str, str] = {}
 
 
 class SourceRange(Record):
@@ -101,7 +152,8 @@ class Trajectory(Record):
     Identity: (``rollout_id``, ``attempt_id``, ``revision``); a record with the same identity is the same trajectory.
     ``reward`` is the reward of the whole trajectory, ``None`` when there was none. ``final`` trajectories, exactly
     one a rollout, are what groups of ``group_size`` count; the others only tell where their calls went.
-    ``credit`` names the rule that gave each triplet its reward.
+    ``credit`` names the rule that gave each triplet its reward, ``reward_match`` the one for rewards without a link.
+    ``call_count`` counts LLM calls: as many as triplets and drops of LLM calls together.
     """
 
     rollout_id: str
@@ -120,8 +172,10 @@ class Trajectory(Record):
     reward: float | None = None
     rewards: list[RewardRecord] = []
     credit: str = ""
+    reward_match: str = ""
     triplets: list[TripletRecord] = []
     drops: list[Drop] = []
+    notes: list[Note] = []
     span_count: int = 0
     call_count: int = 0
     error_type: str | None = None
