@@ -25,6 +25,9 @@ class Settings(BaseSettings):
 
     # --- where things are
     data_dir: Path = Field(Path(".lightstream"), description="Folder of everything kept on this machine.")
+    cache_dir: Path | None = Field(
+        None, description="Folder of downloads shared by all data folders; unset means the user's cache folder."
+    )
     kafka_bootstrap_servers: str | None = Field(
         None, description="host:port[,host:port] of a Kafka cluster; unset means the embedded broker."
     )

@@ -1,0 +1,6 @@
+"""A real Apache Kafka on this machine, with nothing but Python packages installed."""
+
+from .embedded import EmbeddedBroker
+from .jars import KAFKA_VERSION, fetch_jars
+
+__all__ = ["KAFKA_VERSION", "EmbeddedBroker", "fetch_jars"]

@@ -1,0 +1,74 @@
+"""Why the broker did not start, in words a person can act on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from lightstream.schemas.errors import BrokerError
+
+from .config import BrokerFiles
+
+__all__ = ["explain", "require_space"]
+
+FREE_BYTES_MIN = 256 * 1024 * 1024
+"""Room for the internal topics, the snapshots and one full segment; with less Kafka stops itself at the first write."""
+
+TAIL_BYTES_MAX = 64 * 1024
+TAIL_LINES_MAX = 8
+
+CAUSES: tuple[tuple[str, str], ...] = (
+    (r"No space left on device", "Free space on that disk, or name another with LIGHTSTREAM_DATA_DIR."),
+    (r"Address already in use", "Name another port with LIGHTSTREAM_BROKER_PORT."),
+    (r"Permission denied|AccessDenied", "Make the data folder writable, or name another with LIGHTSTREAM_DATA_DIR."),
+    (r"UnsupportedClassVersionError", 'That Java is too old; `pip install "lightstream[broker]"` brings one.'),
+    (r"OutOfMemoryError|insufficient memory", "Free memory: the broker needs about 400 MB."),
+    (r"Failed to acquire lock", "Another broker uses this data folder; stop it first."),
+)
+
+
+def require_space(folder: Path) -> None:
+    """Refuse to start on a full disk.
+
+    Raises:
+        BrokerError: there is too little room.
+    """
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < FREE_BYTES_MIN:
+        raise BrokerError(
+            f"the disk of {folder} has {free_bytes:,} bytes free; the broker needs {FREE_BYTES_MIN:,}.",
+            next_step="Free space there, or name another folder with LIGHTSTREAM_DATA_DIR.",
+        )
+
+
+def explain(files: BrokerFiles, log_start: int, exit_status: int | None, timeout_s: float) -> BrokerError:
+    """The error for a broker that ended (``exit_status``) or did not answer within ``timeout_s``.
+
+    ``log_start`` is the size the log had before this start: older lines say nothing about it.
+    """
+    said = _tail(files.output, 0) + _tail(files.log, log_start)
+    text = "\n".join(said)
+    happened = (
+        f"the broker did not answer within {timeout_s:g} s"
+        if exit_status is None
+        else f"the broker ended while starting (exit status {exit_status})"
+    )
+    next_step = next((step for pattern, step in CAUSES if re.search(pattern, text)), "")
+    errors = [line for line in said if re.search(r"\b(ERROR|FATAL)\b|Exception|Error", line)] or said
+    shown = "\n  ".join(errors[-TAIL_LINES_MAX:]) or "(nothing)"
+    return BrokerError(
+        f"{happened}. It said:\n  {shown}\n", next_step=f"{next_step} The whole log: {files.log}".strip()
+    )
+
+
+def _tail(path: Path, start: int) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if start > size:
+                start = 0  # the log was rolled over meanwhile
+            file.seek(max(start, size - TAIL_BYTES_MAX))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []

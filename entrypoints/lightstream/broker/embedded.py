@@ -1,0 +1,243 @@
+"""The embedded broker: start, stop, kill, wipe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from lightstream.processes import spawn
+from lightstream.schemas.errors import BrokerError
+from lightstream.schemas.services import Service, announce, find, withdraw
+from lightstream.schemas.settings import Settings
+
+from .config import BrokerFiles, heap_mebibytes, log4j_properties, server_properties
+from .diagnosis import explain, require_space
+from .files import exclusive, read_number, write_text
+from .jars import fetch_jars
+from .java import find_java
+from .java_command import broker_command, prepare_records
+from .ports import free_port, is_free
+from .readiness import wait_until_ready
+
+__all__ = ["EmbeddedBroker"]
+
+SERVICE = "broker"
+
+READY_TIMEOUT_S = 120.0
+"""Ready in 2-3 s on two idle cores; the rest is for a loaded machine and for log recovery after a kill."""
+
+STOP_TIMEOUT_S = 30.0
+PORT_WAIT_S = 10.0
+"""How long a restart waits for the former broker's port."""
+
+POLL_INTERVAL_S = 0.05
+
+
+class EmbeddedBroker:
+    """A one-node Apache Kafka whose records live in ``<data_dir>/broker``.
+
+    Starting it again, also after a kill, serves the same records on the same port. One broker runs per data folder:
+    ``start`` on a folder whose broker already runs only returns its address.
+
+    Args:
+        settings: ``data_dir``, ``cache_dir``, ``broker_port`` (0: the port of the last start, else a free one) and
+            ``record_bytes_max`` are used; ``kafka_bootstrap_servers`` is not.
+        dies_with_us: the broker is killed when this process ends; False lets it run on (``lightstream broker start``).
+        java: the Java to use instead of the installed one.
+    """
+
+    def __init__(self, settings: Settings, *, dies_with_us: bool = True, java: Path | None = None) -> None:
+        self._settings = settings
+        self._files = BrokerFiles.of(settings)
+        self._dies_with_us = dies_with_us
+        self._java = java
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> EmbeddedBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def service(self) -> Service | None:
+        """The broker of this data folder, whoever started it, or ``None`` when it does not run."""
+        service = find(self._settings, SERVICE)
+        return service if service is not None and _is_broker(service.pid, self._files) else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker of this data folder runs and was ready."""
+        return self.service is not None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running broker."""
+        service = self.service
+        return None if service is None else service.pid
+
+    def start(self) -> str:
+        """Start it and wait until it answers.
+
+        Returns:
+            The address for ``bootstrap.servers``.
+
+        Raises:
+            BrokerError: it cannot be fetched or started; says why and what to do. No process is left behind.
+        """
+        try:
+            self._files.folder.mkdir(parents=True, exist_ok=True)
+            self._files.log_folder.mkdir(parents=True, exist_ok=True)
+            with exclusive(self._files.lock):
+                running = self.service
+                return running.address if running is not None else self._start()
+        except OSError as error:
+            raise BrokerError(
+                f"the broker cannot use the data folder {self._settings.data_dir}: {error}.",
+                next_step="Make it writable, free space, or name another with LIGHTSTREAM_DATA_DIR.",
+            ) from error
+
+    def stop(self) -> None:
+        """Stop it in good order; nothing happens when it does not run.
+
+        Raises:
+            BrokerError: it is still there after a stop and a kill.
+        """
+        service = self.service
+        if service is not None:
+            _signal(service.pid, signal.SIGTERM)
+            if not self._gone(service.pid, STOP_TIMEOUT_S):
+                self.kill()
+            withdraw(self._settings, SERVICE, service.pid)
+        self._process = None
+
+    def kill(self) -> None:
+        """``kill -9``: no good-byes. What was acknowledged is there at the next start.
+
+        Raises:
+            BrokerError: the process does not go away.
+        """
+        service = self.service
+        if service is None:
+            return
+        _signal(service.pid, signal.SIGKILL)
+        if not self._gone(service.pid, STOP_TIMEOUT_S):
+            raise BrokerError(f"process {service.pid} of the broker did not end within {STOP_TIMEOUT_S:g} s.")
+
+    def wipe(self) -> None:
+        """Stop it and delete all its records.
+
+        Raises:
+            BrokerError: it cannot be stopped or the folder cannot be deleted.
+        """
+        self.stop()
+        try:
+            shutil.rmtree(self._files.folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise BrokerError(f"the records in {self._files.folder} cannot be deleted: {error}.") from error
+
+    def _start(self) -> str:
+        files = self._files
+        require_space(files.folder)
+        self._end_leftover()
+        port = self._choose_port()
+        jars = fetch_jars(self._settings)
+        java = self._java or find_java()
+        write_text(files.log4j, log4j_properties(files))
+        write_text(files.properties, server_properties(self._settings, files, port, free_port(taken=(port,))))
+        try:
+            prepare_records(java, jars, files)
+            log_start = files.log.stat().st_size if files.log.exists() else 0
+            files.output.write_bytes(b"")
+            process = spawn(
+                broker_command(java, jars, files, heap_mebibytes(self._settings)),
+                log_file=files.output,
+                dies_with_us=self._dies_with_us,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            if error.filename != str(java):
+                raise
+            raise BrokerError(
+                f"the Java at {java} cannot be started: {error.strerror}.",
+                next_step='`pip install "lightstream[broker]"` brings one.',
+            ) from error
+        self._process = process
+        write_text(files.pid, f"{process.pid}\n")
+        address = f"127.0.0.1:{port}"
+        ready = False
+        try:
+            ready = wait_until_ready(process, address, READY_TIMEOUT_S)
+        finally:
+            ended = process.poll()
+            if not ready:
+                process.kill()
+                process.wait()
+        if not ready:
+            raise explain(files, log_start, ended, READY_TIMEOUT_S)
+        write_text(files.port, f"{port}\n")
+        announce(self._settings, Service(SERVICE, address, process.pid, time.time_ns()))
+        return address
+
+    def _choose_port(self) -> int:
+        """The named port, else that of the last start, else a free one."""
+        remembered = read_number(self._files.port)
+        wanted = self._settings.broker_port or remembered
+        if not wanted:
+            return free_port()
+        deadline = time.monotonic() + (PORT_WAIT_S if wanted == remembered else 0.0)
+        while not is_free(wanted):
+            if time.monotonic() > deadline:
+                whose = "LIGHTSTREAM_BROKER_PORT" if self._settings.broker_port else "the port of the last start"
+                raise BrokerError(
+                    f"port {wanted} ({whose}) is taken by another program.",
+                    next_step="Stop that program, or name another port with LIGHTSTREAM_BROKER_PORT.",
+                )
+            time.sleep(POLL_INTERVAL_S)
+        return wanted
+
+    def _end_leftover(self) -> None:
+        """End a broker of this folder whose starter died before it was ready, or whose announcement was lost."""
+        pid = read_number(self._files.pid)
+        if pid is not None and _is_broker(pid, self._files):
+            _signal(pid, signal.SIGKILL)
+            if not self._gone(pid, STOP_TIMEOUT_S):
+                raise BrokerError(f"process {pid}, a broker left over in this data folder, does not end.")
+
+    def _gone(self, pid: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._process is not None and self._process.pid == pid:
+                self._process.poll()  # takes the zombie away
+            if not _is_broker(pid, self._files):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_INTERVAL_S)
+
+
+def _is_broker(pid: int, files: BrokerFiles) -> bool:
+    """Whether that process is the broker of these files, not a stranger with a reused process id."""
+    if not Service(SERVICE, "", pid, 0).is_alive:
+        return False
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return not Path("/proc/self").exists()  # no such files on this system: believe the announcement
+    return os.fsencode(files.properties) in command.split(b"\0")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it ended by itself

@@ -1,0 +1,34 @@
+"""Small file operations that survive a crash between two lines."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+__all__ = ["exclusive", "read_number", "write_text"]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file in one step."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, "utf-8")
+    os.replace(temporary, path)
+
+
+def read_number(path: Path) -> int | None:
+    """The number in the file, or ``None`` where there is no such file or no number in it."""
+    try:
+        return int(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Generator[None]:
+    """Hold the lock file; others wait. The kernel lets go of it when the holder dies."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

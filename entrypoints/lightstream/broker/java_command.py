@@ -1,0 +1,80 @@
+"""The Java command lines: the broker itself, and the tool that prepares its folder once."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightstream.schemas.errors import BrokerError
+
+from .config import BrokerFiles
+from .files import write_text
+
+__all__ = ["broker_command", "prepare_records", "random_cluster_id"]
+
+BROKER_CLASS = "kafka.Kafka"
+STORAGE_TOOL_CLASS = "kafka.tools.StorageTool"
+PREPARE_TIMEOUT_S = 120.0
+
+
+def broker_command(java: Path, jars: Sequence[Path], files: BrokerFiles, heap_mebibytes: int) -> list[str]:
+    """Run the broker."""
+    return [*_java(java, jars, files, heap_mebibytes), BROKER_CLASS, str(files.properties)]
+
+
+def random_cluster_id() -> str:
+    """A random UUID as Kafka writes it: 22 characters of URL-safe base64, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def prepare_records(java: Path, jars: Sequence[Path], files: BrokerFiles) -> None:
+    """Make the folder of records a Kafka log folder, in one step; nothing happens when it is one already.
+
+    Raises:
+        BrokerError: the tool failed; the folder is as it was.
+        OSError: Java cannot be started or the folder cannot be written.
+    """
+    if (files.records / "meta.properties").exists():
+        return
+    fresh = files.records.with_name("records.new")
+    properties = files.properties.with_name("prepare.properties")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    write_text(properties, files.properties.read_text("utf-8").replace(str(files.records), str(fresh)))
+    tool = [*_java(java, jars, files, 128), STORAGE_TOOL_CLASS]
+    command = [*tool, "format", "--cluster-id", random_cluster_id(), "--config", str(properties)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PREPARE_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BrokerError(f"Kafka's storage tool did not end within {PREPARE_TIMEOUT_S:g} s.") from error
+    if done.returncode != 0:
+        raise BrokerError(
+            f"Kafka's storage tool could not prepare {files.records}: {(done.stderr or done.stdout).strip()[-2000:]}",
+            next_step="Is the folder writable, the disk full, the Java of version 17 or newer?",
+        )
+    properties.unlink()
+    os.replace(fresh, files.records)
+
+
+def _java(java: Path, jars: Sequence[Path], files: BrokerFiles, heap_mebibytes: int) -> list[str]:
+    return [
+        str(java),
+        "-Xms64m",
+        f"-Xmx{heap_mebibytes}m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
+        "-cp",
+        os.pathsep.join(str(jar) for jar in jars),
+    ]
