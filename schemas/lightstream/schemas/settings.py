@@ -64,6 +64,31 @@ class Settings(BaseSettings):
         None, description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to."
     )
     llm_upstream_api_key: SecretStr | None = Field(None, description="Bearer token for that server.")
+    llm_backend: Literal["openai", "litellm"] = Field(
+        "openai",
+        description="How the LLM proxy reaches the model: openai forwards to LIGHTSTREAM_LLM_UPSTREAM_URL (or to the "
+        "policy server) and keeps token ids exactly; litellm calls any provider that LiteLLM knows.",
+    )
+    llm_model: str | None = Field(
+        None, description="Model to request in place of what the agent asked for (a LiteLLM name with that back end)."
+    )
+
+    # --- the policy server
+    policy_device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the policy runs: auto, cpu, cuda or cuda:N."
+    )
+    policy_dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Number format of the policy's weights; log-probabilities are float32 always."
+    )
+    policy_threads: int = Field(1, ge=1, le=256, description="CPU threads that the policy's arithmetic may use.")
+    policy_batch_window_ms: float = Field(
+        2.0, ge=0, le=1000, description="How long an idle policy server waits for more requests to share a batch."
+    )
+    policy_batch_max: int = Field(128, ge=1, le=4096, description="Most sequences generated at once.")
+    policy_versions_kept: int = Field(3, ge=1, le=100, description="Versions of the weights kept in memory.")
+    policy_version_wait_s: float = Field(
+        30.0, ge=0, description="How long a request may wait for a version that is not known yet."
+    )
 
     # --- limits
     record_bytes_max: int = Field(
@@ -76,6 +101,9 @@ class Settings(BaseSettings):
         60.0, gt=0, description="How long a record may take to become durable, broker restarts included."
     )
     llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
+    llm_request_bytes_max: int = Field(
+        32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server take."
+    )
     rollout_timeout_s: float = Field(600.0, gt=0, description="Deadline of an attempt whose config names none.")
     rollout_unresponsive_s: float = Field(
         60.0, gt=0, description="Silence after which an attempt whose config names no limit counts as lost."
