@@ -1,0 +1,143 @@
+"""Run an ASGI application the way all our HTTP servers run: any free or a named port, announced, stopped cleanly.
+
+Needs uvicorn, which the extras ``proxy``, ``view`` and ``train`` bring; nothing here is imported by the plain install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import uvicorn
+
+from .clock import SystemClock
+from .errors import ServiceUnavailableError
+from .services import Service, announce, withdraw
+from .settings import Settings
+
+__all__ = ["HttpServer"]
+
+BACKLOG_CONNECTIONS = 2048
+"""Connections the kernel keeps for us while the loop is busy: more than any burst of agents on one machine."""
+
+DRAIN_TIMEOUT_S = 10
+"""How long a stopping server waits for answers under way before it closes their connections."""
+
+START_TIMEOUT_S = 60.0
+
+
+class HttpServer:
+    """One HTTP server of this process.
+
+    Args:
+        app: the ASGI application; its lifespan runs before the first and after the last request.
+        settings: names the address to listen on and the data folder to announce in.
+        name: what it is announced as (see :mod:`lightstream.schemas.services`).
+        port: 0 for any free one.
+        setting: the setting that names the port, for messages.
+
+    Raises:
+        ServiceUnavailableError: the port is taken; nothing was announced.
+    """
+
+    def __init__(self, app: Any, settings: Settings, *, name: str, port: int, setting: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._socket = _bind(settings.host, port, setting)
+        bound_port: int = self._socket.getsockname()[1]
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.url = f"http://{shown}:{bound_port}"
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            timeout_keep_alive=75,
+            lifespan="on",
+        )
+        self._server = _AnnouncedServer(config, self._announce)
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or :meth:`stop`. Answers under way are finished first.
+
+        Raises:
+            ServiceUnavailableError: the application did not start.
+        """
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            withdraw(self._settings, self._name, os.getpid())
+            self._socket.close()
+        if not self._server.started:
+            raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
+
+    def start(self) -> str:
+        """Serve in a thread of its own; returns the URL once requests are taken.
+
+        Raises:
+            ServiceUnavailableError: the application did not start.
+        """
+        self._thread = threading.Thread(target=self.run, name=f"lightstream-{self._name}", daemon=True)
+        self._thread.start()
+        if not self._server.announced.wait(START_TIMEOUT_S) or not self._server.started:
+            raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
+        return self.url
+
+    def stop(self, timeout_s: float = DRAIN_TIMEOUT_S + 5) -> None:
+        """Stop and wait until it has."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _announce(self) -> None:
+        announce(self._settings, Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano()))
+
+
+class _AnnouncedServer(uvicorn.Server):
+    """Uvicorn, but announced once it listens, and ended by a signal with exit status 0."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+        self.announced = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+            if self.started:
+                self._on_started()
+        finally:
+            self.announced.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def _bind(host: str, port: int, setting: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise ServiceUnavailableError(
+            f"cannot listen on {host}:{port}: {error.strerror}.",
+            next_step=f"Choose another with {setting} (0: any free port) or LIGHTSTREAM_HOST.",
+        ) from error
+    listener.set_inheritable(False)
+    return listener
