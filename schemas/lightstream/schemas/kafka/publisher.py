@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ..codec import Codec
+from ..codec import Codec, codec_for
 from ..errors import BackpressureError, PublishError, RecordTooLargeError
 from ..records import Record
 from ..settings import Settings
@@ -61,7 +61,7 @@ class KafkaPublisher:
 
     def __init__(self, settings: Settings, *, codec: Codec | None = None, linger_ms: float = 5.0) -> None:
         self._settings = settings
-        self._codec = codec or Codec()
+        self._codec = codec or codec_for(settings)
         self._linger_ms = linger_ms
         self._reset()
         _PUBLISHERS.add(self)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.codec import Codec
+from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, StoreError
 from lightstream.schemas.interfaces import EnqueueRolloutRequest, LightningStore
 from lightstream.schemas.kafka import KafkaPublisher
@@ -46,7 +46,7 @@ class KafkaLightningStore(LightningStore):
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._codec = Codec()
+        self._codec = codec_for(settings)
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
         self._follower = Follower(settings, self._codec)
         self._queue: TaskQueue | None = None

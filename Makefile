@@ -1,0 +1,55 @@
+# `make demo` and `make test` do everything, on a bare machine with Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
+
+.PHONY: demo test check soak bench lock schemas docs install clean help
+
+help:
+	@echo "make demo     the whole system, from a real Kafka to a learning curve"
+	@echo "make test     all tests"
+	@echo "make check    lint, types, import rules"
+	@echo "make soak     the long chaos series"
+	@echo "make bench    every benchmark"
+
+demo: $(INSTALLED)
+	$(PY) -m examples.tool_router
+
+test: $(INSTALLED)
+	$(PY) -m pytest -q
+
+soak: $(INSTALLED)
+	$(PY) -m pytest -q -m soak
+
+check: $(INSTALLED)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/mypy
+	$(VENV)/bin/pyright
+
+bench: $(INSTALLED)
+	$(PY) -m benchmarks
+
+schemas: $(INSTALLED)
+	$(PY) -m lightstream.schemas.codec.write_files
+
+lock: $(INSTALLED)
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
+		--output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements/lock.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"Lightstream needs Python 3.11 to 3.13, and $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV): on Debian and Ubuntu, install python3-venv."; exit 1; }
+	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	@echo "Installing what requirements/lock.txt lists into $(VENV) (about 6 GB; a few minutes the first time) ..."
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --requirement requirements/lock.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Examples that run: each folder is a program (``python -m examples.<name>``)."""

@@ -1,0 +1,46 @@
+"""The agent: a plain function that uses the OpenAI SDK.
+
+It shows the model the beginning of a task; the model answers one letter, the tool of that letter runs, and the data
+set's own verifier scores what the tool returns. Nothing here knows about Kafka or training.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from openai import AsyncOpenAI
+
+from lightstream.producers import rollout
+from lightstream.schemas.types import LLM, AttemptedRollout
+
+from .tasks import Task, score
+from .tools import use_tool
+
+__all__ = ["prompt_of", "route"]
+
+SHOWN_CHARACTERS_MAX = 64
+"""The tiny model is slow to read; the beginning of a task tells what kind it is."""
+
+
+def prompt_of(task: Task) -> list[dict[str, str]]:
+    """The messages that the model sees."""
+    return [{"role": "user", "content": task["question"][:SHOWN_CHARACTERS_MAX]}]
+
+
+@cache
+def _client() -> AsyncOpenAI:
+    """One connection pool per process."""
+    return AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0)
+
+
+@rollout
+async def route(task: Task, llm: LLM, rollout: AttemptedRollout) -> float:
+    """One task; returns its reward."""
+    client = _client().with_options(base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id))
+    completion = await client.chat.completions.create(
+        model=llm.model,
+        messages=prompt_of(task),  # type: ignore[arg-type]  # plain dicts are what the SDK takes
+        **llm.sampling_parameters,
+    )
+    letter = (completion.choices[0].message.content or "").strip()[:1]
+    return score(task, use_tool(letter, task["question"]))
