@@ -1,0 +1,22 @@
+"""The life cycle of rollouts, without I/O: facts in; states, verdicts and effects out."""
+
+from .deadlines import Deadlines
+from .fold import Transition, fold
+from .limits import Limits
+from .partition import LifecyclePartition
+from .situation import Situation, open_attempt, situation_of
+from .transitions import TRANSITIONS, Action, Rule
+
+__all__ = [
+    "TRANSITIONS",
+    "Action",
+    "Deadlines",
+    "LifecyclePartition",
+    "Limits",
+    "Rule",
+    "Situation",
+    "Transition",
+    "fold",
+    "open_attempt",
+    "situation_of",
+]

@@ -1,0 +1,146 @@
+"""Which open attempts are overdue: deadlines since the start, and silence since the last sign of life."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from lightstream.schemas.records import AttemptStatus, EventKind, RolloutEvent, RolloutState
+
+from .limits import Limits
+from .situation import open_attempt
+
+__all__ = ["Deadlines"]
+
+NANOS_PER_SECOND = 1e9
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One open attempt.
+
+    Attributes:
+        heard_unix_nano: last sign of life by *our* clock, so that a worker's wrong clock does no harm.
+        silence_reported, timeout_reported: the fact is written; it only has to be folded.
+    """
+
+    rollout_id: str
+    attempt_id: str
+    attempt_sequence: int
+    source_offset: int
+    timeout_unix_nano: int
+    timeout_nanos: int
+    silence_nanos: int
+    heard_unix_nano: int
+    silence_reported: bool = False
+    timeout_reported: bool = False
+
+    def next_unix_nano(self) -> int | None:
+        """When there will be something to say, unless it hears from the attempt before; ``None`` for never."""
+        if self.timeout_reported:
+            return None
+        if self.silence_reported:
+            return self.timeout_unix_nano
+        return min(self.timeout_unix_nano, self.heard_unix_nano + self.silence_nanos)
+
+
+class Deadlines:
+    """Deadlines of the open attempts of one partition. Needs no clock: whoever calls says what time it is.
+
+    Cost: a heap entry per open attempt; :meth:`due` looks only at those whose time has come.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._watches: dict[str, _Watch] = {}
+        self._heap: list[tuple[int, int, _Watch]] = []
+        self._pushes = 0
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def update(self, state: RolloutState, now_unix_nano: int) -> None:
+        """The rollout has changed: begin, go on or cease to watch. Counts as a sign of life of a new attempt."""
+        rollout_id = state.rollout.rollout_id
+        attempt = open_attempt(state)
+        if attempt is None:
+            self._watches.pop(rollout_id, None)
+            return
+        known = self._watches.get(rollout_id)
+        silent = attempt.status is AttemptStatus.UNRESPONSIVE
+        if known is not None and known.attempt_id == attempt.attempt_id:
+            known.source_offset = state.source_offset
+            if silent != known.silence_reported:
+                known.silence_reported = silent
+                known.heard_unix_nano = now_unix_nano
+                self._push(known)
+            return
+        config = state.rollout.config
+        timeout_nanos = self._limits.timeout_nanos(config)
+        watch = _Watch(
+            rollout_id=rollout_id,
+            attempt_id=attempt.attempt_id,
+            attempt_sequence=attempt.sequence,
+            source_offset=state.source_offset,
+            timeout_unix_nano=attempt.started_unix_nano + timeout_nanos,
+            timeout_nanos=timeout_nanos,
+            silence_nanos=self._limits.unresponsive_nanos(config),
+            heard_unix_nano=now_unix_nano,
+            silence_reported=silent,
+        )
+        self._watches[rollout_id] = watch
+        self._push(watch)
+
+    def heard(self, rollout_id: str, now_unix_nano: int) -> None:
+        """A sign of life of the rollout's open attempt."""
+        watch = self._watches.get(rollout_id)
+        if watch is not None:
+            watch.heard_unix_nano = now_unix_nano
+
+    def due(self, now_unix_nano: int) -> list[RolloutEvent]:
+        """The facts that the passing of time makes, each once. They count when they come back from the log."""
+        facts: list[RolloutEvent] = []
+        while self._heap and self._heap[0][0] <= now_unix_nano:
+            _, _, watch = heapq.heappop(self._heap)
+            if self._watches.get(watch.rollout_id) is not watch:
+                continue
+            fact = _overdue(watch, now_unix_nano)
+            if fact is not None:
+                facts.append(fact)
+            self._push(watch)
+        return facts
+
+    def _push(self, watch: _Watch) -> None:
+        at = watch.next_unix_nano()
+        if at is not None:
+            self._pushes += 1  # breaks ties: watches do not compare
+            heapq.heappush(self._heap, (at, self._pushes, watch))
+
+
+def _overdue(watch: _Watch, now_unix_nano: int) -> RolloutEvent | None:
+    if watch.timeout_reported:
+        return None
+    if watch.timeout_unix_nano <= now_unix_nano:
+        watch.timeout_reported = True
+        return RolloutEvent(
+            event_id=f"{watch.attempt_id}:timed_out",
+            kind=EventKind.TIMED_OUT,
+            rollout_id=watch.rollout_id,
+            occurred_unix_nano=now_unix_nano,
+            attempt_id=watch.attempt_id,
+            attempt_sequence=watch.attempt_sequence,
+            reason=f"not over {watch.timeout_nanos / NANOS_PER_SECOND:g} s after its start",
+        )
+    if watch.silence_reported or watch.heard_unix_nano + watch.silence_nanos > now_unix_nano:
+        return None
+    watch.silence_reported = True
+    return RolloutEvent(
+        # An attempt can fall silent again after it was revived, which moves the state's offset.
+        event_id=f"{watch.attempt_id}:unresponsive:{watch.source_offset}",
+        kind=EventKind.UNRESPONSIVE,
+        rollout_id=watch.rollout_id,
+        occurred_unix_nano=now_unix_nano,
+        attempt_id=watch.attempt_id,
+        attempt_sequence=watch.attempt_sequence,
+        reason=f"no sign of life for {watch.silence_nanos / NANOS_PER_SECOND:g} s",
+    )

@@ -1,0 +1,75 @@
+"""Records that a transition sends out. They are durable before the state that implies them is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    AttemptState,
+    AttemptStatus,
+    RolloutState,
+    RolloutTask,
+)
+from lightstream.schemas.topics import ROLLOUT_QUEUE, SPANS, Topic
+
+__all__ = ["CANCELLED_ERROR_TYPE", "Effect", "closed", "opened", "stand_in", "task"]
+
+CANCELLED_ERROR_TYPE = "Cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One record to write: to which topic, under which key."""
+
+    topic: Topic
+    key: str
+    record: RolloutTask | AttemptOpened | AttemptClosed
+
+
+def task(state: RolloutState) -> Effect:
+    """Hand out the next attempt of a rollout that waits for one."""
+    record = RolloutTask(rollout=state.rollout, attempt_sequence=len(state.attempts) + 1)
+    return Effect(ROLLOUT_QUEUE, state.rollout.rollout_id, record)
+
+
+def opened(state: RolloutState, attempt: AttemptState) -> Effect:
+    """``attempt`` begins: the first record of it among the spans."""
+    record = AttemptOpened(
+        rollout=state.rollout,
+        attempt_id=attempt.attempt_id,
+        attempt_sequence=attempt.sequence,
+        worker_id=attempt.worker_id,
+        opened_unix_nano=attempt.started_unix_nano,
+    )
+    return Effect(SPANS, state.rollout.rollout_id, record)
+
+
+def closed(state: RolloutState, attempt: AttemptState, closed_unix_nano: int) -> Effect:
+    """``attempt`` is over; ``state`` is the rollout after that. Final when the rollout is over too."""
+    record = AttemptClosed(
+        rollout_id=state.rollout.rollout_id,
+        attempt_id=attempt.attempt_id,
+        attempt_sequence=attempt.sequence,
+        status=attempt.status,
+        rollout_status=state.status,
+        final=state.status.is_terminal,
+        error_type=attempt.error_type,
+        error_message=attempt.error_message,
+        closed_unix_nano=closed_unix_nano,
+    )
+    return Effect(SPANS, state.rollout.rollout_id, record)
+
+
+def stand_in(state: RolloutState, now_unix_nano: int, reason: str) -> AttemptState:
+    """An attempt that never was, to open and close for a rollout that is cancelled while none runs."""
+    return AttemptState(
+        attempt_id=f"{state.rollout.rollout_id}-none",
+        sequence=len(state.attempts) + 1,
+        status=AttemptStatus.FAILED,
+        started_unix_nano=now_unix_nano,
+        ended_unix_nano=now_unix_nano,
+        error_type=CANCELLED_ERROR_TYPE,
+        error_message=reason,
+    )

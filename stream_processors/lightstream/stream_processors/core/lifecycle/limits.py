@@ -1,0 +1,79 @@
+"""What the life cycle goes by where a rollout's own configuration says nothing, and what it accepts at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from lightstream.schemas.records import RolloutConfig, RolloutSpec
+from lightstream.schemas.settings import Settings
+
+__all__ = ["ATTEMPTS_MAX", "ERROR_MESSAGE_CHARACTERS_MAX", "ERROR_TYPE_CHARACTERS_MAX", "Limits"]
+
+ATTEMPTS_MAX = 1000
+"""Attempts of one rollout. Each stays in the rollout's state, so their number bounds its size."""
+
+ERROR_MESSAGE_CHARACTERS_MAX = 2000
+"""Kept of an attempt's error in the state (all of it is in the fact): 8 KB in UTF-8 at most."""
+
+ERROR_TYPE_CHARACTERS_MAX = 200
+
+ATTEMPT_BYTES_MAX = 4 * (ERROR_MESSAGE_CHARACTERS_MAX + ERROR_TYPE_CHARACTERS_MAX) + 4096
+"""One attempt in a state record: the error, and ids of up to 1,024 characters."""
+
+RECORD_RESERVE_BYTES = 64 * 1024
+"""Room for the rest of a state record: verdict, ids, framing."""
+
+DURATION_S_MAX = 10 * 365 * 24 * 3600.0
+"""Ten years. Longer deadlines, infinity too, count as this, so that they fit in int64 nanoseconds."""
+
+NANOS_PER_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Deadlines for rollouts that name none, and the largest rollout.
+
+    Attributes:
+        timeout_s: deadline of an attempt, in seconds since its start.
+        unresponsive_s: silence, in seconds, after which an attempt counts as lost.
+        record_bytes_max: largest Kafka record; a rollout whose state might outgrow it is refused.
+    """
+
+    timeout_s: float = 600.0
+    unresponsive_s: float = 60.0
+    record_bytes_max: int = 32 * 1024 * 1024
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The limits that ``settings`` ask for."""
+        return cls(settings.rollout_timeout_s, settings.rollout_unresponsive_s, settings.record_bytes_max)
+
+    def timeout_nanos(self, config: RolloutConfig) -> int:
+        """Nanoseconds from an attempt's start to its deadline."""
+        return _nanos(self.timeout_s if config.timeout_seconds is None else config.timeout_seconds)
+
+    def unresponsive_nanos(self, config: RolloutConfig) -> int:
+        """Nanoseconds of silence after which an attempt is unresponsive."""
+        return _nanos(self.unresponsive_s if config.unresponsive_seconds is None else config.unresponsive_seconds)
+
+    def spec_bytes_max(self, config: RolloutConfig) -> int:
+        """Largest input and metadata together, in bytes of UTF-8, whose states fit in a record."""
+        return self.record_bytes_max - RECORD_RESERVE_BYTES - config.max_attempts * ATTEMPT_BYTES_MAX
+
+    def broken_rule(self, spec: RolloutSpec) -> str:
+        """Why this rollout cannot be accepted, or an empty string."""
+        attempts = spec.config.max_attempts
+        if attempts > ATTEMPTS_MAX:
+            return f"max_attempts is {attempts}, over the limit of {ATTEMPTS_MAX}"
+        size = len(spec.input_json.encode()) + len(spec.metadata_json.encode())
+        if size > self.spec_bytes_max(spec.config):
+            return (
+                f"input and metadata have {size:,} bytes; with {attempts} attempts at most "
+                f"{max(self.spec_bytes_max(spec.config), 0):,} fit in a record"
+            )
+        return ""
+
+
+def _nanos(seconds: float) -> int:
+    return int(min(seconds, DURATION_S_MAX) * NANOS_PER_SECOND)

@@ -1,0 +1,98 @@
+"""All rollouts of one partition: what the life cycle keeps in memory, and how it comes back after a crash."""
+
+from __future__ import annotations
+
+from lightstream.schemas.clock import Clock
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.records import RolloutEvent, RolloutState, RolloutStatus
+
+from .deadlines import Deadlines
+from .fold import Transition, fold
+from .limits import Limits
+from .transitions import Action
+
+__all__ = ["LifecyclePartition"]
+
+ID_CHARACTERS_MAX = 1024
+"""Event, attempt and worker ids: they are kept in every state record."""
+
+ROLLOUT_ID_CHARACTERS_MAX = 256
+
+
+class LifecyclePartition:
+    """The life cycle of one partition of ``rollout-events``. Not thread-safe.
+
+    Recovery: :meth:`restore` every record of the same partition of ``rollouts``, then feed the facts from any offset
+    at or below the last state's; facts that a state reflects are skipped. Effects are durable before the state that
+    implies them, so a restored state needs none again: what a crash left undone comes with the replay of its fact.
+
+    Memory: open rollouts as they are, finished ones as their Avro bytes (late facts about them get an answer).
+    """
+
+    def __init__(self, limits: Limits, clock: Clock, codec: Codec) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._codec = codec
+        self._open: dict[str, RolloutState] = {}
+        self._finished: dict[str, bytes] = {}
+        self._deadlines = Deadlines(limits)
+
+    def restore(self, state: RolloutState) -> None:
+        """Take over a state from ``rollouts``; of several for one rollout the one with the highest source offset."""
+        if state.status is RolloutStatus.UNKNOWN:
+            return  # an answer about a rollout that does not exist
+        known = self.state_of(state.rollout.rollout_id)
+        if known is None or known.source_offset < state.source_offset:
+            self._keep(state)
+
+    def on_event(self, event: RolloutEvent, offset: int) -> Transition | None:
+        """Fold the fact at ``offset``. ``None``: a state already reflects it, nothing is to be done.
+
+        Raises:
+            RecordError: an id is empty or too long; nothing changed.
+        """
+        if broken := _broken_id(event):
+            raise RecordError(broken)
+        state = self.state_of(event.rollout_id)
+        if state is not None and offset <= state.source_offset:
+            return None
+        transition = fold(state, event, offset, self._limits)
+        if transition.action is Action.LISTEN:
+            self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
+        elif transition.state is not None and transition.record is not None:
+            self._keep(transition.state)
+        return transition
+
+    def due(self) -> list[RolloutEvent]:
+        """Facts that the passing of time makes (timed out, unresponsive), to be written to ``rollout-events``."""
+        return self._deadlines.due(self._clock.now_unix_nano())
+
+    def state_of(self, rollout_id: str) -> RolloutState | None:
+        """The rollout as it stands, or ``None`` if it was never enqueued."""
+        state = self._open.get(rollout_id)
+        if state is None and rollout_id in self._finished:
+            record = self._codec.decode(self._finished[rollout_id])
+            state = record if isinstance(record, RolloutState) else None
+        return state
+
+    def _keep(self, state: RolloutState) -> None:
+        rollout_id = state.rollout.rollout_id
+        if state.status.is_terminal:
+            self._open.pop(rollout_id, None)
+            self._finished[rollout_id] = self._codec.encode(state)
+        else:
+            self._open[rollout_id] = state
+        self._deadlines.update(state, self._clock.now_unix_nano())
+
+
+def _broken_id(event: RolloutEvent) -> str:
+    if not 0 < len(event.rollout_id) <= ROLLOUT_ID_CHARACTERS_MAX:
+        return f"rollout_id has {len(event.rollout_id)} characters; 1 to {ROLLOUT_ID_CHARACTERS_MAX} are allowed"
+    if not event.event_id:
+        return "event_id is empty"
+    for name in ("event_id", "attempt_id", "worker_id"):
+        value = getattr(event, name)
+        if value is not None and len(value) > ID_CHARACTERS_MAX:
+            return f"{name} has {len(value):,} characters; at most {ID_CHARACTERS_MAX:,} are allowed"
+    return ""

@@ -1,0 +1,95 @@
+"""The Faust application's settings, from ours."""
+
+from __future__ import annotations
+
+import ssl
+
+import faust
+from yarl import URL
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.kafka import bootstrap_servers
+from lightstream.schemas.settings import Settings
+
+from .transport import LightstreamTransport
+
+__all__ = ["group_id", "make_app"]
+
+SESSION_TIMEOUT_S = 6.0
+"""A killed worker's partitions go to another after this long (6 s is the least that brokers allow by default)."""
+
+HEARTBEAT_INTERVAL_S = 1.5
+REQUEST_TIMEOUT_S = 30.0
+STREAM_BUFFER_RECORDS_MAX = 500
+"""Per topic, between Faust's fetcher and our inboxes, which are what bounds memory by bytes."""
+
+POLL_RECORDS_MAX = 1000
+
+
+def group_id(settings: Settings) -> str:
+    """The consumer group of all workers of one topic prefix."""
+    return f"{settings.topic_prefix}lightstream-worker"
+
+
+def make_app(settings: Settings) -> faust.App:
+    """An app without agents yet. Connects to nothing until it is started.
+
+    Raises:
+        ServiceUnavailableError: no cluster was named and none runs here.
+        SettingsError: the security settings do not fit together.
+    """
+    servers = [URL(f"kafka://{server.strip()}") for server in bootstrap_servers(settings).split(",")]
+    data_dir = settings.data_dir / "worker"  # Faust insists on a folder; nothing is kept in it
+    data_dir.mkdir(parents=True, exist_ok=True)
+    app = faust.App(
+        group_id(settings),
+        broker=servers,
+        broker_credentials=_credentials(settings),
+        broker_session_timeout=SESSION_TIMEOUT_S,
+        broker_heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        broker_request_timeout=REQUEST_TIMEOUT_S,
+        broker_max_poll_records=POLL_RECORDS_MAX,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=settings.record_bytes_max,
+        producer_max_request_size=settings.record_bytes_max,
+        producer_acks=-1,
+        stream_buffer_maxsize=STREAM_BUFFER_RECORDS_MAX,
+        stream_recovery_delay=0.0,
+        stream_wait_empty=False,
+        processing_guarantee="at_least_once",
+        store="memory://",
+        datadir=data_dir,
+        key_serializer="raw",
+        value_serializer="raw",
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        autodiscover=False,
+        web_enabled=False,
+    )
+    app.transport = LightstreamTransport(servers, app)
+    return app
+
+
+def _credentials(settings: Settings) -> faust.SASLCredentials | faust.SSLCredentials | None:
+    protocol = settings.kafka_security_protocol
+    context = None
+    if protocol.endswith("SSL"):
+        context = ssl.create_default_context(
+            cafile=str(settings.kafka_ssl_ca_file) if settings.kafka_ssl_ca_file else None
+        )
+    if protocol == "SSL":
+        return faust.SSLCredentials(context)
+    if protocol == "PLAINTEXT":
+        return None
+    if not settings.kafka_sasl_mechanism:
+        raise SettingsError(
+            f"LIGHTSTREAM_KAFKA_SECURITY_PROTOCOL is {protocol}, but LIGHTSTREAM_KAFKA_SASL_MECHANISM is not set.",
+            next_step="Set it to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+        )
+    password = settings.kafka_sasl_password
+    return faust.SASLCredentials(
+        username=settings.kafka_sasl_username,
+        password=None if password is None else password.get_secret_value(),
+        mechanism=settings.kafka_sasl_mechanism,
+        ssl_context=context,
+    )

@@ -1,0 +1,96 @@
+"""Reads a partition directly, beside Faust's consumer: states to recover from, committed offsets, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import Topic
+
+__all__ = ["LogReader"]
+
+REQUEST_TIMEOUT_S = 30.0
+"""For one answer of the cluster; longer than a broker takes to restart."""
+
+STALL_TIMEOUT_S = 60.0
+"""Without any record for this long while some are due, the cluster counts as gone."""
+
+POLL_TIMEOUT_S = 0.1
+RECORDS_PER_POLL_MAX = 500
+
+
+class LogReader:
+    """Blocking reads of one partition. Makes a consumer per call: calls are rare (assignments and gaps)."""
+
+    def __init__(self, settings: Settings, group_id: str, topic: Topic, partition: int) -> None:
+        self._settings = settings
+        self._group_id = group_id
+        self._place = (topic.full_name(settings.topic_prefix), partition)
+
+    def values(self) -> Iterator[bytes | None]:
+        """The value of every record, from the first to the one that is last when this is called.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        with closing(self._consumer()) as consumer:
+            first, end = self._watermarks(consumer)
+            if first >= end:
+                return
+            consumer.assign([TopicPartition(*self._place, OFFSET_BEGINNING)])
+            waited_s = 0.0
+            while self._position(consumer) < end:
+                messages = consumer.consume(RECORDS_PER_POLL_MAX, POLL_TIMEOUT_S)
+                waited_s = 0.0 if messages else waited_s + POLL_TIMEOUT_S
+                if waited_s > STALL_TIMEOUT_S:
+                    raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
+                for message in messages:
+                    if message.error() is None:
+                        yield message.value()
+
+    def committed(self) -> int:
+        """The group's next offset: the committed one, or the first there is."""
+        with closing(self._consumer()) as consumer:
+            try:
+                (place,) = consumer.committed([TopicPartition(*self._place)], timeout=REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._unavailable(error) from error
+            first, _ = self._watermarks(consumer)
+            return max(place.offset, first)
+
+    def missing_between(self, first: int, end: int) -> bool:
+        """Whether a record lies at ``first`` or above and below ``end``."""
+        with closing(self._consumer()) as consumer:
+            low, _ = self._watermarks(consumer)
+            consumer.assign([TopicPartition(*self._place, max(first, low))])
+            waited_s = 0.0
+            while self._position(consumer) < end:
+                message = consumer.poll(POLL_TIMEOUT_S)
+                if message is not None and message.error() is None:
+                    return (message.offset() or 0) < end
+                waited_s += POLL_TIMEOUT_S
+                if waited_s > STALL_TIMEOUT_S:
+                    raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
+            return False
+
+    def _consumer(self) -> Consumer:
+        return Consumer(consumer_config(self._settings, group_id=self._group_id))
+
+    def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+
+    def _position(self, consumer: Consumer) -> int:
+        (place,) = consumer.position([TopicPartition(*self._place)])
+        return place.offset  # negative before the first record
+
+    def _unavailable(self, why: object) -> ServiceUnavailableError:
+        topic, partition = self._place
+        return ServiceUnavailableError(f"partition {partition} of {topic!r} cannot be read: {why}.")

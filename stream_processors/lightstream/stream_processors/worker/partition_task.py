@@ -1,0 +1,89 @@
+"""One partition of one topic under one processor: recover, then take batches until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.topics import Topic
+
+from .inbox import Inbox, LogRecord
+
+__all__ = ["PartitionHandler", "PartitionTask"]
+
+
+class PartitionHandler(Protocol):
+    """A processor's state for one partition, and what it does with records."""
+
+    topic: Topic
+    partition: int
+
+    def recover(self) -> int:
+        """Rebuild the state; blocking, called in a thread, before any record. Returns the first offset to expect."""
+        ...
+
+    def missing_between(self, first: int, end: int) -> bool:
+        """Whether the log has records at ``first`` or above and below ``end``; blocking, called in a thread."""
+        ...
+
+    async def handle(self, batch: Sequence[LogRecord]) -> int:
+        """Process records in offset order. Returns once all they led to is durable.
+
+        Returns:
+            The offset below which everything may be committed.
+        """
+        ...
+
+    async def tick(self) -> None:
+        """Do what the passing of time asks for."""
+        ...
+
+
+class PartitionTask:
+    """Feeds a handler. Whatever it raises is reported once through ``on_failure`` and ends the process."""
+
+    def __init__(self, handler: PartitionHandler, on_failure: Callable[[BaseException], None]) -> None:
+        self.handler = handler
+        self.inbox = Inbox()
+        self.recovered = asyncio.Event()
+        self.committable: int | None = None
+        """Everything below this offset may be committed; ``None`` while there is nothing to commit."""
+        self._on_failure = on_failure
+        self._task = asyncio.create_task(self._run(), name=f"{handler.topic.name}-{handler.partition}")
+        self._task.add_done_callback(self._done)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more; give the batch in hand ``grace_s`` seconds to become durable. What is not, is read again."""
+        self.inbox.close()
+        _, pending = await asyncio.wait([self._task], timeout=grace_s)
+        if pending:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        expected = await asyncio.to_thread(self.handler.recover)
+        self.recovered.set()
+        while batch := await self.inbox.take():
+            fresh = [record for record in batch if record.offset >= expected]
+            for record in fresh:
+                if record.offset != expected:
+                    await self._check_gap(expected, record.offset)
+                expected = record.offset + 1
+            if fresh:
+                self.committable = await self.handler.handle(fresh)
+
+    async def _check_gap(self, expected: int, found: int) -> None:
+        """Offsets may be missing where transactions ended or records expired; nowhere else."""
+        if await asyncio.to_thread(self.handler.missing_between, expected, found):
+            topic, partition = self.handler.topic.name, self.handler.partition
+            raise LightstreamError(
+                f"partition {partition} of {topic!r} delivered offset {found} where {expected} was due.",
+                next_step="The worker stops without committing; restarted, it reads from the committed offset again.",
+            )
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.inbox.close()
+            self._on_failure(error)

@@ -1,0 +1,116 @@
+"""The worker process: start, announce, stop on a signal, and end with an error rather than stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import faust
+
+from lightstream.schemas.clock import SystemClock
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.services import Service, announce, withdraw
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import ROLLOUT_EVENTS
+
+from .app import group_id, make_app
+from .lifecycle_handler import LifecycleHandler
+from .processors import Processors
+
+__all__ = ["run"]
+
+log = logging.getLogger(__name__)
+
+SERVICE_NAME = "worker"
+
+LINGER_MS = 1.0
+"""Records of one batch are handed over within a millisecond; waiting longer only delays the trajectory."""
+
+STOP_TIMEOUT_S = 20.0
+"""A stop that takes longer (a thread of the Kafka client that never returns) ends the process the hard way."""
+
+EXIT_STUCK = 70
+"""Exit code then: EX_SOFTWARE of sysexits.h. What was not committed is read again."""
+
+
+def run(settings: Settings) -> None:
+    """Run the worker until SIGTERM or SIGINT. Blocking; call it in the main thread.
+
+    Raises:
+        ServiceUnavailableError: Kafka cannot be reached, or was lost for longer than the clients wait.
+        LightstreamError: a processor failed. Nothing it had in hand was committed: restart the worker.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("faust", "mode", "aiokafka"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    app = make_app(settings)
+    codec, clock, group = Codec(), SystemClock(), group_id(settings)
+    publisher = KafkaPublisher(settings, codec=codec, linger_ms=LINGER_MS)
+    processors = Processors(
+        app,
+        settings,
+        {ROLLOUT_EVENTS: lambda partition: LifecycleHandler(partition, settings, publisher, codec, clock, group)},
+    )
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+
+    stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait())
+    started: asyncio.Task[Any] = asyncio.create_task(_start_and_wait(app))
+    ready: asyncio.Task[Any] = asyncio.create_task(processors.ready.wait())
+    ends: list[asyncio.Future[Any]] = [stop, started, processors.failed]
+    processors.start()
+    await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
+    if ready.done():
+        announce(settings, Service(SERVICE_NAME, "", os.getpid(), time.time_ns()))
+        log.info("ready")
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    error = _error(app, processors, started)
+    if error is not None:
+        log.error("stopping: %s", error)
+    guard = threading.Timer(STOP_TIMEOUT_S, _end_hard)
+    guard.daemon = True
+    guard.start()
+    withdraw(settings, SERVICE_NAME, os.getpid())
+    await processors.stop()
+    await app.stop()
+    publisher.close(timeout_s=0.0)
+    for task in (stop, started, ready):
+        task.cancel()
+    if error is None:
+        guard.cancel()
+        log.info("stopped")
+        return
+    if isinstance(error, LightstreamError):
+        raise error
+    raise ServiceUnavailableError(f"the worker lost Kafka or failed: {error!r}.") from error
+
+
+async def _start_and_wait(app: faust.App) -> None:
+    await app.start()
+    await app.wait_until_stopped()
+
+
+def _error(app: faust.App, processors: Processors, started: asyncio.Task[Any]) -> BaseException | None:
+    if processors.failed.done():
+        return processors.failed.result()
+    if started.done() and not started.cancelled():
+        return started.exception() or app.crash_reason or RuntimeError("the Faust application stopped by itself")
+    return None
+
+
+def _end_hard() -> None:
+    log.critical("not stopped within %g s; ending the process", STOP_TIMEOUT_S)
+    os._exit(EXIT_STUCK)

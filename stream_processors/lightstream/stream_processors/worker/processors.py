@@ -1,0 +1,155 @@
+"""The agents, and which partitions they work on: built when assigned, dropped when revoked, committed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import faust
+from faust.types import TP
+
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import Topic
+
+from .inbox import LogRecord
+from .partition_task import PartitionHandler, PartitionTask
+from .transport import LightstreamConsumer
+
+__all__ = ["Processors"]
+
+log = logging.getLogger(__name__)
+
+COMMIT_INTERVAL_S = 0.5
+"""How much work, in seconds, a killed worker leaves to be done again."""
+
+TICK_INTERVAL_S = 0.1
+"""How late a deadline may be noticed."""
+
+STOP_GRACE_S = 5.0
+"""For the batches in hand when the worker stops."""
+
+HandlerFactory = Callable[[int], PartitionHandler]
+
+
+class Processors:
+    """Connects Faust's streams with one :class:`PartitionTask` per assigned partition.
+
+    Offsets are committed explicitly: the topics are declared without Faust's acknowledgements, which count record by
+    record, acknowledge what is skipped during a rebalance, and would keep every record of an open attempt in memory.
+
+    Attributes:
+        failed: resolves with the first error of any partition; the process then ends without committing its batch.
+        ready: set once the first assignment has been recovered.
+    """
+
+    def __init__(self, app: faust.App, settings: Settings, factories: Mapping[Topic, HandlerFactory]) -> None:
+        self._app = app
+        self._factories = {topic.full_name(settings.topic_prefix): make for topic, make in factories.items()}
+        self._tasks: dict[TP, PartitionTask] = {}
+        self._committed: dict[TP, int] = {}
+        self._background: list[asyncio.Task[None]] = []
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.ready = asyncio.Event()
+        for name in self._factories:
+            self._add_agent(name)
+        for faust_signal, handler in (
+            (app.on_partitions_assigned, self._assigned),
+            (app.on_partitions_revoked, self._revoked),
+        ):
+            connect: Any = faust_signal.connect  # mode's handler type fits no coroutine function
+            connect(handler)
+
+    def start(self) -> None:
+        """Begin to commit and to tick."""
+        for loop in (self._commit_loop(), self._tick_loop()):
+            task = asyncio.create_task(loop)
+            task.add_done_callback(self._background_done)
+            self._background.append(task)
+
+    async def stop(self) -> None:
+        """Finish the batches in hand, commit, and let go. The app still runs; stop it afterwards."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*(task.stop(STOP_GRACE_S) for task in self._tasks.values()))
+        if not self.failed.done():
+            await self._commit()
+        self._tasks.clear()
+
+    def _add_agent(self, topic_name: str) -> None:
+        topic = self._app.topic(topic_name, key_type=bytes, value_type=bytes, acks=False, allow_empty=True)
+
+        async def take(stream: Any) -> None:
+            async for event in stream.events():
+                message = event.message
+                task = self._tasks.get(message.tp)
+                if task is not None:  # else it was revoked a moment ago: whoever has it now reads the record
+                    await task.inbox.put(
+                        LogRecord(message.topic, message.partition, message.offset, message.key, message.value)
+                    )
+
+        self._app.agent(topic, name=f"lightstream.{topic_name}", concurrency=1)(take)
+
+    async def _assigned(self, _app: Any, *arguments: Any, **_: Any) -> None:
+        assigned: set[TP] = arguments[0]
+        # Faust goes back to the committed offsets of all partitions, kept ones too: so all begin afresh.
+        await self._drop(set(self._tasks))
+        for place in sorted(assigned):
+            make = self._factories.get(place.topic)
+            if make is not None:
+                self._tasks[place] = PartitionTask(make(place.partition), self._fail)
+        log.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
+        if not self.ready.is_set():
+            waiter = asyncio.create_task(self._wait_recovered(list(self._tasks.values())))
+            waiter.add_done_callback(self._background_done)
+            self._background.append(waiter)
+
+    async def _revoked(self, _app: Any, *arguments: Any, **_: Any) -> None:
+        revoked: set[TP] = arguments[0]
+        await self._commit()
+        await self._drop(revoked)
+
+    async def _drop(self, places: set[TP]) -> None:
+        dropped = [task for place in places if (task := self._tasks.pop(place, None)) is not None]
+        for place in places:
+            self._committed.pop(place, None)
+        await asyncio.gather(*(task.stop(0.0) for task in dropped))
+
+    async def _wait_recovered(self, tasks: list[PartitionTask]) -> None:
+        for task in tasks:
+            await task.recovered.wait()
+        self.ready.set()
+
+    async def _commit_loop(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await self._commit()
+
+    async def _commit(self) -> None:
+        offsets = {
+            place: task.committable
+            for place, task in self._tasks.items()
+            if task.committable is not None and task.committable != self._committed.get(place)
+        }
+        if not offsets:
+            return
+        consumer = self._app.consumer
+        assert isinstance(consumer, LightstreamConsumer)  # noqa: S101  # the transport makes no other
+        if await consumer.commit_offsets(offsets):
+            self._committed.update(offsets)
+
+    async def _tick_loop(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_INTERVAL_S)
+            for task in list(self._tasks.values()):
+                if task.recovered.is_set():
+                    await task.handler.tick()
+
+    def _background_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
