@@ -38,6 +38,8 @@ class DropReason(RecordEnum):
     LATE = "late"
     NO_ROLLOUT = "no_rollout"
     TOO_LARGE = "too_large"
+    INSIDE_REWARD = "inside_reward"
+    AGENT_NOT_SELECTED = "agent_not_selected"
 
 
 class NoteReason(RecordEnum):
@@ -50,6 +52,7 @@ class NoteReason(RecordEnum):
     JOINED_CALL = "joined_call"
     REPEATED_SPAN = "repeated_span"
     UNMATCHED_LINK = "unmatched_link"
+    UNATTRIBUTED_CALL = "unattributed_call"
 
 
 class RewardMatch(RecordEnum):

@@ -1,0 +1,113 @@
+"""An open attempt: what is kept of its spans until it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, DropReason, SpanRecord, Trajectory
+
+from ..dialects import ReadCall, agent_name, read_calls
+from ..rewards import encloses_reward, read_rewards
+from ._fingerprint import fingerprint
+from ._finish import finish
+from ._held import Held
+from ._rules import AssemblyRules
+from ._sighting import Sighting
+from ._tree import Node, SpanKey
+
+__all__ = ["OpenAttempt"]
+
+CALL_OVERHEAD_BYTES = 256
+"""Ids, names and numbers of a triplet or drop beside its token data, generously."""
+LINKABLE_CHARS_MAX = 256
+"""Longest attribute by which a reward may link to a call: an id, not a text."""
+LINKABLE_ATTRIBUTES_MAX = 64
+
+
+class OpenAttempt:
+    """Folds the spans of one attempt. Each span costs the same, however many came before.
+
+    Kept are token data, rewards and a few words per span; messages and other payloads are let go.
+    """
+
+    def __init__(self, opened: AttemptOpened, offset: int, rules: AssemblyRules) -> None:
+        self.first_offset = offset
+        self._rules = rules
+        self._held = Held(opened)
+        self._free_bytes = rules.trajectory_bytes_max - len(opened.rollout.input_json)
+
+    def add(self, span: SpanRecord, offset: int) -> None:
+        """Take a span. A repeated span changes nothing; one with the id of another and other content is dropped."""
+        held = self._held
+        key = (span.trace_id, span.span_id)
+        content = fingerprint(span)
+        known = held.nodes.get(key)
+        if known is not None:
+            self._take_again(span, known, content, key, offset)
+            return
+        parent = span.parent_id
+        attributes = span.attributes
+        node = Node((span.trace_id, parent) if parent else None, content, offset)
+        node.has_times = span.start_unix_nano > 0 and span.end_unix_nano > 0
+        held.nodes[key] = node
+        calls = read_calls(span)
+        if attributes:
+            node.agent_name = agent_name(span)
+            node.encloses_reward = encloses_reward(span)
+            if calls:
+                node.attributes = _linkable(attributes)
+        if attributes or span.events:
+            held.rewards.extend(read_rewards(span, offset))
+        if calls:
+            node.tells_of_call = True
+            for call in calls:
+                self._charge(call)
+                held.sightings.append(Sighting(key, offset, call, span.start_unix_nano, span.end_unix_nano))
+
+    def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
+        """The attempt's trajectory, from what was added. Deterministic: nothing but the records shapes it."""
+        return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
+
+    def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> None:
+        if content == known.content:
+            self._held.repeated.append(key)
+            return
+        self._held.conflicts.append(
+            Drop(
+                span_id=key[1],
+                trace_id=key[0],
+                response_id=span.llm_call.response_id if span.llm_call else None,
+                is_llm_call=span.llm_call is not None and not known.tells_of_call,
+                reason=DropReason.CONFLICTING_SPAN,
+                detail=f"a span with this id and other content came first, at offset {known.offset}",
+                source_offset=offset,
+            )
+        )
+
+    def _charge(self, call: ReadCall) -> None:
+        """Count a call's data; where the attempt is over its limit, let go of it."""
+        response = call.response_token_ids
+        if response is None and call.prompt_token_ids is None:
+            self._free_bytes -= CALL_OVERHEAD_BYTES
+            return
+        size = CALL_OVERHEAD_BYTES + len(call.prompt_token_ids or b"") + len(call.response_logprobs or b"")
+        size += 0 if response is None else len(response) + len(response) // 4
+        if size <= self._free_bytes:
+            self._free_bytes -= size
+            return
+        self._free_bytes -= CALL_OVERHEAD_BYTES
+        call.prompt_token_ids = call.response_token_ids = call.response_logprobs = None
+        call.problem = DropReason.TOO_LARGE
+        limit = self._rules.trajectory_bytes_max
+        call.detail = f"{size} bytes more would take the trajectory over {limit} bytes"
+
+
+def _linkable(attributes: Mapping[str, Any]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for name, value in attributes.items():
+        if type(value) is int or (type(value) is str and len(value) <= LINKABLE_CHARS_MAX):
+            found[name] = value if type(value) is str else str(value)
+            if len(found) == LINKABLE_ATTRIBUTES_MAX:
+                break
+    return found or None

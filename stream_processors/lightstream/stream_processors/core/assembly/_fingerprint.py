@@ -1,0 +1,53 @@
+"""Fingerprint of a span's content: the same record read twice has the same one."""
+
+from __future__ import annotations
+
+from lightstream.schemas.records import LlmCall, SpanRecord
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint(span: SpanRecord) -> int:
+    """64-bit hash of everything that a span says; differs between processes, so it is never stored.
+
+    ``sequence_id`` and the counts of dropped attributes are left out: a second delivery may number them anew.
+    """
+    call = span.llm_call
+    return hash(
+        (
+            span.name,
+            span.parent_id,
+            span.kind,
+            span.status,
+            span.status_message,
+            span.start_unix_nano,
+            span.end_unix_nano,
+            span.scope_name,
+            None if call is None else _call(call),
+            repr(sorted(span.attributes.items(), key=_first)) if span.attributes else None,
+            tuple((e.name, e.time_unix_nano, repr(e.attributes)) for e in span.events),
+            tuple((k.trace_id, k.span_id, repr(k.attributes)) for k in span.links),
+        )
+    )
+
+
+def _call(call: LlmCall) -> tuple[object, ...]:
+    return (
+        call.response_id,
+        call.choice_index,
+        call.prompt_token_ids,
+        call.response_token_ids,
+        call.response_logprobs,
+        call.requested_model,
+        call.response_model,
+        call.policy_version,
+        call.finish_reason,
+        call.http_status,
+        call.error_message,
+        call.request_json,
+        call.response_json,
+    )
+
+
+def _first(item: tuple[str, object]) -> str:
+    return item[0]

@@ -1,0 +1,201 @@
+"""From what an attempt held to its trajectory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lightstream.schemas.records import (
+    AttemptClosed,
+    Drop,
+    DropReason,
+    SourceRange,
+    Trajectory,
+    TripletRecord,
+)
+
+from ..credit import CreditStep, credit_rule
+from ..rewards import CallIndex, MatchedRewards, match_rewards
+from ._checks import check
+from ._held import Held
+from ._joining import join
+from ._notes import notes_of
+from ._rules import AssemblyRules
+from ._sighting import Call, Sighting
+from ._tree import Tree, resolve
+
+__all__ = ["finish"]
+
+
+def finish(
+    held: Held, closed: AttemptClosed, rules: AssemblyRules, partition: int, first_offset: int, last_offset: int
+) -> Trajectory:
+    """The trajectory of a closed attempt: each LLM call a triplet or a drop. ``held`` is used up."""
+    tree = resolve(held.nodes)
+    joined = join(held.sightings, tree)
+    calls = joined.calls
+    _set_surroundings(calls, tree)
+    _judge(calls, rules, final=closed.final)
+    rewards = match_rewards(held.rewards, _index(calls, held), rules.reward_match)
+    steps = [CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name) for i, call in enumerate(calls)]
+    credit = credit_rule(rules.credit)(steps, rewards.shared)
+    triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
+    drops = _drops(calls, rewards, held)
+    rollout = held.opened.rollout
+    return Trajectory(
+        rollout_id=rollout.rollout_id,
+        attempt_id=closed.attempt_id,
+        attempt_sequence=closed.attempt_sequence,
+        run_id=rollout.run_id,
+        mode=rollout.mode,
+        group_id=rollout.group_id,
+        group_size=rollout.group_size,
+        resources_id=rollout.resources_id,
+        input_json=rollout.input_json,
+        status=closed.status,
+        rollout_status=closed.rollout_status,
+        final=closed.final,
+        reward=rewards.trajectory,
+        rewards=rewards.records,
+        credit=rules.credit,
+        reward_match=rules.reward_match,
+        triplets=triplets,
+        drops=drops,
+        notes=notes_of(held, tree, joined, rewards),
+        span_count=len(held.nodes),
+        call_count=len(triplets) + sum(drop.is_llm_call for drop in drops),
+        error_type=closed.error_type,
+        error_message=closed.error_message,
+        source=SourceRange(partition=partition, first_offset=first_offset, last_offset=last_offset),
+        opened_unix_nano=held.opened.opened_unix_nano,
+        closed_unix_nano=closed.closed_unix_nano,
+    )
+
+
+def _set_surroundings(calls: Sequence[Call], tree: Tree) -> None:
+    """Agent name and reward scope, from the call's own span, else from the other spans that tell of it."""
+    agents: dict[str, str] = {}
+    for call in calls:
+        for sighting in (call.sighting, *call.joined):
+            around = tree.inherited[sighting.key]
+            call.in_reward = call.in_reward or around.in_reward
+            if call.agent_name is None and around.agent_name is not None:
+                call.agent_name = around.agent_name
+                if sighting is not call.sighting:
+                    call.field_sources["agent_name"] = f"{sighting.key[1]}:span"
+        response = call.sighting.read.response_id
+        if response is not None and call.agent_name is not None:
+            agents.setdefault(response, call.agent_name)
+    for call in calls:  # other choices of the same response
+        if call.agent_name is None and call.sighting.read.response_id is not None:
+            call.agent_name = agents.get(call.sighting.read.response_id)
+
+
+def _judge(calls: Sequence[Call], rules: AssemblyRules, *, final: bool) -> None:
+    """Give each call that cannot become a triplet its reason."""
+    selected = re.compile(rules.agents) if rules.agents is not None else None
+    for call in calls:
+        if not final:
+            call.reason, call.detail = DropReason.ATTEMPT_NOT_FINAL, "another attempt of the rollout follows"
+        elif call.in_reward and rules.exclude_calls_in_rewards:
+            call.reason, call.detail = DropReason.INSIDE_REWARD, "the call was made while computing a reward"
+        elif selected is not None and not selected.search(call.agent_name or ""):
+            call.reason = DropReason.AGENT_NOT_SELECTED
+            call.detail = f"agent {call.agent_name!r} does not match {rules.agents!r}"
+        elif (fault := check(call.sighting.read)) is not None:
+            call.reason, call.detail = fault
+
+
+def _index(calls: Sequence[Call], held: Held) -> CallIndex:
+    """What rewards may name calls by; only the offsets where no reward has a link."""
+    index = CallIndex([call.sighting.offset for call in calls])
+    keys = {key for reading in held.rewards for key, _ in reading.links}
+    if not keys:
+        return index
+    by_attribute = bool(keys - {"span_id", "trace_id", "gen_ai.response.id"})
+    for position, call in enumerate(calls):
+        for sighting in (call.sighting, *call.joined):
+            trace_id, span_id = sighting.key
+            index.add("span_id", span_id, position)
+            index.add("trace_id", trace_id, position)
+            if sighting.read.response_id is not None:
+                index.add("response_id", sighting.read.response_id, position)
+            attributes = held.nodes[sighting.key].attributes if by_attribute else None
+            if attributes:
+                index.add_attributes({k: v for k, v in attributes.items() if k in keys}, position)
+    return index
+
+
+def _triplet(call_index: int, call: Call, reward: float | None) -> TripletRecord:
+    sighting = call.sighting
+    read = sighting.read
+    assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
+    assert read.response_token_ids is not None  # noqa: S101
+    return TripletRecord(
+        call_index=call_index,
+        span_id=sighting.key[1],
+        trace_id=sighting.key[0],
+        response_id=read.response_id,
+        agent_name=call.agent_name,
+        model=read.model,
+        policy_version=read.policy_version,
+        prompt_token_ids=read.prompt_token_ids,
+        response_token_ids=read.response_token_ids,
+        response_logprobs=read.response_logprobs,
+        response_mask=b"\x01" * (len(read.response_token_ids) // 4),
+        reward=reward,
+        finish_reason=read.finish_reason,
+        start_unix_nano=sighting.start_unix_nano,
+        end_unix_nano=sighting.end_unix_nano,
+        source_offset=sighting.offset,
+        choice_index=read.choice_index,
+        dialect=read.dialect,
+        joined_span_ids=[other.key[1] for other in call.joined],
+        field_sources=call.field_sources,
+    )
+
+
+def _drops(calls: Sequence[Call], rewards: MatchedRewards, held: Held) -> list[Drop]:
+    """Everything that became no training data, in log order."""
+    drops = list(held.conflicts)
+    for call in calls:
+        if call.reason is not None:
+            drops.append(_drop(call.sighting, call.reason, call.detail))
+        drops.extend(drop for other in call.joined if (drop := _duplicate(other, call)) is not None)
+    drops.extend(
+        Drop(
+            span_id=reading.span_id,
+            trace_id=reading.trace_id,
+            is_llm_call=False,
+            reason=DropReason.BAD_REWARD,
+            detail=problem,
+            source_offset=reading.offset,
+        )
+        for reading, problem in rewards.problems
+    )
+    drops.sort(key=lambda drop: drop.source_offset)
+    return drops
+
+
+def _duplicate(other: Sighting, call: Call) -> Drop | None:
+    """A recorded call that another record stands for; or other tokens that were told of the same response."""
+    if other.recorded:
+        drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.sighting.key[1]}")
+    elif other.content is not None and other.content != call.sighting.content:
+        drop = _drop(other, DropReason.DUPLICATE_CALL, f"other tokens than span {call.sighting.key[1]} for the call")
+        drop = drop.model_copy(update={"is_llm_call": False})
+    else:
+        return None
+    return drop
+
+
+def _drop(sighting: Sighting, reason: DropReason, detail: str) -> Drop:
+    return Drop(
+        span_id=sighting.key[1],
+        trace_id=sighting.key[0],
+        response_id=sighting.read.response_id,
+        reason=reason,
+        detail=detail,
+        choice_index=sighting.read.choice_index,
+        source_offset=sighting.offset,
+    )

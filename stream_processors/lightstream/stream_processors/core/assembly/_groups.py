@@ -1,0 +1,115 @@
+"""Disjoint sets of sightings: each set is one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..dialects import ReadCall
+from ._sighting import Call, Sighting
+
+__all__ = ["Groups"]
+
+
+class Groups:
+    """Union-find over the positions of ``sightings`` (path halving, the smaller root wins: near linear, iterative)."""
+
+    def __init__(self, sightings: Sequence[Sighting]) -> None:
+        self._sightings = sightings
+        self._parents = list(range(len(sightings)))
+        self._unions = 0
+        self._proxy = [s.by_proxy for s in sightings]
+        self._response: list[str | None] = [s.read.response_id for s in sightings]
+        self._removed: set[int] = set()
+        self._joined: set[int] = set()
+
+    def root(self, index: int) -> int:
+        """The position that stands for the set of ``index``."""
+        parents = self._parents
+        while parents[index] != index:
+            parents[index] = parents[parents[index]]
+            index = parents[index]
+        return index
+
+    def union(self, first: int, second: int, *, both_recorded: bool = False) -> None:
+        """Make the sets of two positions one, unless that would make one call of two that are known to differ.
+
+        Two records of the proxy are joined only where the caller says so (``both_recorded``); two sets without any
+        such record are not joined when they quote different responses.
+        """
+        a, b = self.root(first), self.root(second)
+        if a == b:
+            return
+        if self._proxy[a] and self._proxy[b] and not both_recorded:
+            return
+        responses = self._response[a], self._response[b]
+        if not (self._proxy[a] or self._proxy[b]) and None not in responses and responses[0] != responses[1]:
+            return
+        a, b = min(a, b), max(a, b)
+        self._parents[b] = a
+        self._proxy[a] = self._proxy[a] or self._proxy[b]
+        self._response[a] = responses[0] if responses[0] is not None else responses[1]
+        self._joined.update((first, second))
+
+    def is_alone(self, index: int) -> bool:
+        """Whether nothing was joined to this position."""
+        return index not in self._joined
+
+    def is_present(self, index: int) -> bool:
+        """Whether the position was not removed."""
+        return index not in self._removed
+
+    def remove(self, index: int) -> None:
+        """Leave a lone position out of the calls."""
+        self._removed.add(index)
+
+    def calls(self) -> list[Call]:
+        """One call per set, in log order of the sighting that is believed."""
+        sightings = self._sightings
+        if not self._joined:
+            return [Call(s) for i, s in enumerate(sightings) if i not in self._removed]
+        members: dict[int, list[Sighting]] = {}
+        for index, sighting in enumerate(sightings):
+            if index not in self._removed:
+                members.setdefault(self.root(index), []).append(sighting)
+        calls = [_believe(group) for group in members.values()]
+        calls.sort(key=lambda call: (call.sighting.offset, call.sighting.read.choice_index))
+        return calls
+
+
+def _believe(group: list[Sighting]) -> Call:
+    """The proxy's record first, then one with tokens, then a recorded one, then the first in the log."""
+    if len(group) == 1:
+        return Call(group[0])
+    best = min(group, key=_doubt)
+    call = Call(best, [sighting for sighting in group if sighting is not best])
+    for other in sorted(call.joined, key=_doubt):
+        _fill(call, best.read, other)
+    return call
+
+
+def _doubt(sighting: Sighting) -> tuple[bool, bool, bool, int]:
+    read = sighting.read
+    return (
+        not sighting.by_proxy,
+        not read.has_tokens or read.problem is not None,
+        not sighting.recorded,
+        sighting.offset,
+    )
+
+
+def _fill(call: Call, read: ReadCall, other: Sighting) -> None:
+    """Take from ``other`` what the believed sighting does not say. Tokens and log-probabilities only together."""
+    fields: list[str] = []
+    untold = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
+    if untold and other.read.has_tokens and other.read.problem is None:
+        fields += ["prompt_token_ids", "response_token_ids", "response_logprobs"]
+    for name in ("response_id", "policy_version", "finish_reason"):
+        if getattr(read, name) is None:
+            fields.append(name)
+    if not read.model:
+        fields.append("model")
+    for name in fields:
+        value = getattr(other.read, name)
+        if value is not None and value != "":
+            setattr(read, name, value)
+            call.field_sources[name] = f"{other.key[1]}:{other.read.places.get(name, other.read.dialect)}"

@@ -1,0 +1,30 @@
+"""What an open attempt holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lightstream.schemas.records import AttemptOpened, Drop
+
+from ..rewards import RewardReading
+from ._sighting import Sighting
+from ._tree import Node, SpanKey
+
+__all__ = ["Held"]
+
+
+@dataclass(slots=True)
+class Held:
+    """All lists are in log order; ``nodes`` has one entry per distinct span, in log order too.
+
+    Attributes:
+        conflicts: drops of spans whose id was taken.
+        repeated: keys of spans that were delivered again, unchanged.
+    """
+
+    opened: AttemptOpened
+    nodes: dict[SpanKey, Node] = field(default_factory=dict[SpanKey, Node])
+    sightings: list[Sighting] = field(default_factory=list[Sighting])
+    rewards: list[RewardReading] = field(default_factory=list[RewardReading])
+    conflicts: list[Drop] = field(default_factory=list[Drop])
+    repeated: list[SpanKey] = field(default_factory=list[SpanKey])

@@ -1,0 +1,158 @@
+"""Which spans tell of the same call.
+
+Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
+Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
+or that has nothing of its own. Two calls that merely look alike stay two.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ._groups import Groups
+from ._sighting import Call, Sighting
+from ._tree import SpanKey, Tree
+
+__all__ = ["Joined", "join"]
+
+OUTER_CHOICES_MAX = 8
+"""Choices of a surrounding span that are compared with a span inside it: bounds the work for spans of many choices."""
+
+_ResponseKey = tuple[str, int]
+_Content = tuple[bytes | None, bytes | None]
+
+
+@dataclass(slots=True)
+class Joined:
+    """The calls of an attempt in log order, and the sightings that are no call of their own.
+
+    Attributes:
+        wrappers: LLM spans around others' calls, with nothing of their own.
+        unattributed: LLM spans that name no response and hold no tokens, where the proxy recorded the calls.
+    """
+
+    calls: list[Call] = field(default_factory=list[Call])
+    wrappers: list[Sighting] = field(default_factory=list[Sighting])
+    unattributed: list[Sighting] = field(default_factory=list[Sighting])
+
+
+def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
+    """Join ``sightings`` (in log order) into calls. Linear but for a binary search."""
+    groups = Groups(sightings)
+    proxy = _ProxyCalls()
+    others: list[int] = []
+    for index, sighting in enumerate(sightings):
+        if sighting.by_proxy:
+            proxy.take(index, sighting, groups)
+        else:
+            others.append(index)
+    if not others:
+        return Joined(groups.calls())
+    joined = Joined()
+    by_response: dict[_ResponseKey, int] = {}
+    at_span: dict[SpanKey, list[int]] = {}
+    for index in others:
+        sighting = sightings[index]
+        at_span.setdefault(sighting.key, []).append(index)
+        if proxy.claim(index, sighting, groups):
+            continue
+        if sighting.read.response_id is not None:
+            response = (sighting.read.response_id, sighting.read.choice_index)
+            groups.union(by_response.setdefault(response, index), index)
+    _join_nested(others, sightings, at_span, tree, groups, joined)
+    if proxy.any:
+        _set_apart_unattributed(others, sightings, groups, joined)
+    joined.calls = groups.calls()
+    return joined
+
+
+class _ProxyCalls:
+    """The proxy's records, by what another span may quote of them."""
+
+    def __init__(self) -> None:
+        self.any = False
+        self._same: dict[tuple[str, int, _Content | None], int] = {}
+        self._by_response: dict[_ResponseKey, list[int]] = {}
+        self._by_content: dict[_Content, list[int]] = {}
+        self._claimed: dict[_Content, int] = {}
+
+    def take(self, index: int, sighting: Sighting, groups: Groups) -> None:
+        """A record with the response id *and* the tokens of an earlier one is the same call seen by two proxies."""
+        self.any = True
+        read, content = sighting.read, sighting.content
+        if read.response_id is not None:
+            first = self._same.setdefault((read.response_id, read.choice_index, content), index)
+            if first != index:
+                groups.union(first, index, both_recorded=True)
+                return
+            self._by_response.setdefault((read.response_id, read.choice_index), []).append(index)
+        if content is not None:
+            self._by_content.setdefault(content, []).append(index)
+
+    def claim(self, index: int, sighting: Sighting, groups: Groups) -> bool:
+        """Join another span to the record whose response id it quotes, else to one with the same tokens.
+
+        Servers may repeat a response id: then the last record before the span is meant. Each record with the same
+        tokens is claimed once, in log order, before the last one is claimed again.
+        """
+        read, content = sighting.read, sighting.content
+        if read.response_id is not None and (found := self._by_response.get((read.response_id, read.choice_index))):
+            groups.union(found[max(bisect_right(found, index) - 1, 0)], index)
+            return True
+        if content is None or (found := self._by_content.get(content)) is None:
+            return False
+        turn = self._claimed.get(content, 0)
+        self._claimed[content] = turn + 1
+        groups.union(found[min(turn, len(found) - 1)], index)
+        return True
+
+
+def _join_nested(
+    others: Sequence[int],
+    sightings: Sequence[Sighting],
+    at_span: dict[SpanKey, list[int]],
+    tree: Tree,
+    groups: Groups,
+    joined: Joined,
+) -> None:
+    wrapping: set[int] = set()
+    only_child: dict[int, int] = {}
+    for index in others:
+        sighting = sightings[index]
+        above = tree.inherited[sighting.key].call_above
+        for outer in at_span.get(above, [])[:OUTER_CHOICES_MAX] if above is not None else ():
+            around = sightings[outer]
+            if around.is_anonymous:
+                wrapping.add(outer)
+            elif sighting.is_anonymous or (sighting.content is not None and sighting.content == around.content):
+                groups.union(outer, index)
+            else:
+                only_child[outer] = index if outer not in only_child else -1
+    for outer, index in only_child.items():
+        if index >= 0 and _complement(sightings[outer], sightings[index]):
+            groups.union(outer, index)
+    for outer in sorted(wrapping):
+        if groups.is_alone(outer):
+            groups.remove(outer)
+            joined.wrappers.append(sightings[outer])
+
+
+def _complement(around: Sighting, inside: Sighting) -> bool:
+    """One has the response id, the other the tokens."""
+    return (
+        around.read.response_id is not None
+        and around.content is None
+        and inside.read.response_id is None
+        and inside.content is not None
+    )
+
+
+def _set_apart_unattributed(
+    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined
+) -> None:
+    for index in others:
+        if sightings[index].is_anonymous and groups.is_present(index) and groups.is_alone(index):
+            groups.remove(index)
+            joined.unattributed.append(sightings[index])

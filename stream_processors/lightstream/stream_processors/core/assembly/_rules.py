@@ -1,0 +1,51 @@
+"""What may be chosen about assembly, and its limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lightstream.schemas.errors import SettingsError
+
+from ..credit import credit_rule
+from ..rewards import REWARD_MATCHES
+
+__all__ = ["AssemblyRules"]
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyRules:
+    """Named rules and limits; recorded on each trajectory where they shape it.
+
+    Attributes:
+        credit: name of the credit rule (see ``core.credit``).
+        reward_match: what a reward without a link is for: ``trajectory`` or ``log_order``.
+        agents: regular expression; calls of agents it does not match (``re.search``) are dropped as
+            ``agent_not_selected``. ``None`` keeps all.
+        exclude_calls_in_rewards: drop calls made while computing a reward (a judge's) as ``inside_reward``.
+        trajectory_bytes_max: estimated size of a trajectory, and so what an open attempt may hold of token data. Calls
+            beyond it, in log order, are dropped as ``too_large``. 28 MiB leaves room below a 32 MiB record.
+
+    Raises:
+        SettingsError: a rule does not exist, or a limit or expression is unusable.
+    """
+
+    credit: str = "identical"
+    reward_match: str = "trajectory"
+    agents: str | None = None
+    exclude_calls_in_rewards: bool = True
+    trajectory_bytes_max: int = 28 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        credit_rule(self.credit)
+        if self.reward_match not in REWARD_MATCHES:
+            raise SettingsError(
+                f"there is no reward match {self.reward_match!r}.", next_step=f"Use one of {list(REWARD_MATCHES)}."
+            )
+        if self.trajectory_bytes_max < 1:
+            raise SettingsError(f"trajectory_bytes_max is {self.trajectory_bytes_max}; it must be at least 1.")
+        if self.agents is not None:
+            try:
+                re.compile(self.agents)
+            except re.error as error:
+                raise SettingsError(f"agents {self.agents!r} is no regular expression: {error}.") from error

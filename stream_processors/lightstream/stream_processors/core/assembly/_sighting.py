@@ -1,0 +1,65 @@
+"""One span telling of one call, and one call as all its spans tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lightstream.schemas.records import DropReason
+
+from ..dialects import PROXY, RECORDED, ReadCall
+from ._tree import SpanKey
+
+__all__ = ["Call", "Sighting"]
+
+
+@dataclass(slots=True)
+class Sighting:
+    """A call as one span tells it.
+
+    ``offset`` orders sightings; those of one span are told apart by their choice. ``recorded`` means that the span
+    record itself carries the call (``llm_call``), so it counts as an LLM call wherever calls are counted.
+    """
+
+    key: SpanKey
+    offset: int
+    read: ReadCall
+    start_unix_nano: int = 0
+    end_unix_nano: int = 0
+
+    @property
+    def recorded(self) -> bool:
+        return self.read.dialect in _OF_RECORD
+
+    @property
+    def by_proxy(self) -> bool:
+        return self.read.dialect == PROXY
+
+    @property
+    def content(self) -> tuple[bytes | None, bytes | None] | None:
+        """Prompt and response ids, ``None`` where the span has no response ids."""
+        read = self.read
+        return None if read.response_token_ids is None else (read.prompt_token_ids, read.response_token_ids)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """It names no response and has no tokens: it may belong to no call at all."""
+        return not self.recorded and not self.read.names_a_call
+
+
+_OF_RECORD = frozenset({PROXY, RECORDED})
+
+
+@dataclass(slots=True)
+class Call:
+    """One LLM call: the sighting that is believed, and the others of the same call.
+
+    ``field_sources`` says which fields were filled from another sighting: field -> ``span id:place``.
+    """
+
+    sighting: Sighting
+    joined: list[Sighting] = field(default_factory=list[Sighting])
+    agent_name: str | None = None
+    in_reward: bool = False
+    field_sources: dict[str, str] = field(default_factory=dict[str, str])
+    reason: DropReason | None = None
+    detail: str = ""

@@ -1,0 +1,110 @@
+"""Credit assignment: what each call of a trajectory gets of its rewards.
+
+Hierarchical assignment as in Agent Lightning (arXiv 2508.03680, section 3.3) gives every call of a trajectory the
+trajectory's reward; token-level credit is then the algorithm's. The others are the usual alternatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lightstream.schemas.errors import SettingsError
+
+__all__ = ["CreditRule", "CreditStep", "credit_rule", "credit_rule_names", "register_credit_rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class CreditStep:
+    """One call of a trajectory, in log order.
+
+    Attributes:
+        kept: it became a triplet. What a rule gives to a call that was dropped is ignored.
+        reward: the call's own reward, by link or log order; ``None`` without one.
+        agent_name: who made the call, where that is known.
+    """
+
+    kept: bool
+    reward: float | None = None
+    agent_name: str | None = None
+
+
+CreditRule = Callable[[Sequence[CreditStep], float | None], Sequence[float | None]]
+"""(calls, reward of the whole trajectory or ``None``) -> one value per call; ``None`` is missing, never 0.0.
+Pure: the same arguments give the same values, for a trajectory is assembled again after a crash."""
+
+
+def _identical(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
+    """A call's own reward where it has one, else the trajectory's."""
+    return [trajectory if step.reward is None else step.reward for step in steps]
+
+
+def _last_call_only(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
+    """The trajectory's reward goes to the last call kept; the others have only rewards of their own."""
+    values = [step.reward for step in steps]
+    last = next((i for i in range(len(steps) - 1, -1, -1) if steps[i].kept), None)
+    if last is not None and values[last] is None:
+        values[last] = trajectory
+    return values
+
+
+def _discounted(discount: float) -> CreditRule:
+    def rule(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
+        """Return to go: own reward plus ``discount`` times the next call's return; the trajectory's comes at the end.
+
+        A dropped call passes its reward on undiscounted. Without any reward all values are missing.
+        """
+        values: list[float | None] = [None] * len(steps)
+        if trajectory is None and all(step.reward is None for step in steps):
+            return values
+        ahead, first = (0.0 if trajectory is None else trajectory), True
+        for index in range(len(steps) - 1, -1, -1):
+            step = steps[index]
+            if step.kept:
+                ahead, first = (ahead if first else discount * ahead), False
+            ahead += step.reward or 0.0
+            values[index] = ahead
+        return values
+
+    return rule
+
+
+_RULES: dict[str, CreditRule] = {"identical": _identical, "last_call_only": _last_call_only}
+
+
+def register_credit_rule(name: str, rule: CreditRule) -> None:
+    """Make a rule known by name, in this process.
+
+    Raises:
+        SettingsError: the name is taken, empty, or starts with ``discounted``. Nothing changed.
+    """
+    if not name or name in _RULES or name.startswith("discounted"):
+        raise SettingsError(
+            f"a credit rule cannot be named {name!r}.", next_step=f"Choose a name other than {credit_rule_names()}."
+        )
+    _RULES[name] = rule
+
+
+def credit_rule_names() -> list[str]:
+    """Names that :func:`credit_rule` takes."""
+    return [*sorted(_RULES), "discounted:<0..1>"]
+
+
+def credit_rule(name: str) -> CreditRule:
+    """The rule of that name: ``identical``, ``last_call_only``, ``discounted:0.95`` or a registered one.
+
+    Raises:
+        SettingsError: there is no such rule.
+    """
+    if name in _RULES:
+        return _RULES[name]
+    kind, _, argument = name.partition(":")
+    if kind == "discounted":
+        try:
+            discount = float(argument)
+        except ValueError:
+            discount = math.nan
+        if 0.0 <= discount <= 1.0:
+            return _discounted(discount)
+    raise SettingsError(f"there is no credit rule {name!r}.", next_step=f"Use one of {credit_rule_names()}.")

@@ -1,0 +1,22 @@
+"""Span dialects: where each tracer and server hides token ids, normalised to :class:`ReadCall`."""
+
+from ._attributes import agent_name
+from ._model import ReadCall
+from ._registry import DIALECTS, Dialect, read_calls
+from ._values import is_list, is_map, parse_json
+from .engine_response import read_response
+from .recorded import PROXY, RECORDED
+
+__all__ = [
+    "DIALECTS",
+    "PROXY",
+    "RECORDED",
+    "Dialect",
+    "ReadCall",
+    "agent_name",
+    "is_list",
+    "is_map",
+    "parse_json",
+    "read_calls",
+    "read_response",
+]

@@ -1,0 +1,72 @@
+"""What most dialects share: response id, model and finish reason by OpenTelemetry's GenAI names; the agent's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightstream.schemas.records import SpanRecord, SpanStatus
+
+from ._model import ReadCall
+from ._values import is_list, text_or_none, version_of_model
+
+__all__ = ["agent_name", "complete", "response_id"]
+
+_RESPONSE_IDS = (
+    "gen_ai.response.id",
+    "agentlightning.operation.output.id",
+    "lightstream.response_id",
+    "ai.response.id",
+    "llm.response.id",
+)
+_MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
+
+
+def response_id(attributes: Mapping[str, Any]) -> str | None:
+    """The id that the LLM server gave its answer, if the span quotes one."""
+    for name in _RESPONSE_IDS:
+        value = attributes.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
+    """Fill what ``call`` lacks from GenAI attributes: response id, model, policy version, finish reason, failure."""
+    attributes = span.attributes
+    if call.response_id is None:
+        call.response_id = response_id(attributes)
+    if not call.model:
+        call.model = next((m for n in _MODELS if (m := text_or_none(attributes.get(n)))), "")
+    if call.policy_version is None:
+        version = attributes.get("lightstream.policy_version")
+        call.policy_version = version if type(version) is int else version_of_model(call.model)
+    if call.finish_reason is None:
+        reasons = attributes.get("gen_ai.response.finish_reasons")
+        if is_list(reasons) and len(reasons) > call.choice_index:
+            call.finish_reason = text_or_none(reasons[call.choice_index])
+    if call.failure is None and span.status == SpanStatus.ERROR and call.response_token_ids is None:
+        call.failure = span.status_message or "the span's status is an error"
+    return call
+
+
+def agent_name(span: SpanRecord) -> str | None:
+    """The agent that a span names, by the first of the conventions that applies; ``None`` when it names none."""
+    attributes = span.attributes
+    if not attributes:
+        return None
+    for name in ("agent.name", "gen_ai.agent.name"):
+        if found := text_or_none(attributes.get(name)):
+            return found
+    if attributes.get("agentops.span.kind") == "agent" and (found := text_or_none(attributes.get("operation.name"))):
+        return found
+    for name in ("recipient_agent_type", "langchain.chain.type", "executor.id", "graph.node.id"):
+        if found := text_or_none(attributes.get(name)):
+            return found
+    if attributes.get("type") == "agent" and (
+        found := text_or_none(attributes.get("agentlightning.operation.input.name"))
+    ):
+        return found
+    if span.name.startswith("langchain.Chain."):
+        return text_or_none(attributes.get("lc_name"))
+    return None

@@ -1,0 +1,132 @@
+"""Values as spans carry them: lists, packed bytes, JSON text; turned into packed bytes or a stated problem."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
+
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import DropReason
+
+from ._model import ReadCall
+
+__all__ = [
+    "JSON_CHARS_MAX",
+    "is_list",
+    "is_map",
+    "parse_json",
+    "set_logprobs",
+    "set_token_ids",
+    "text_or_none",
+    "version_of_model",
+]
+
+JSON_CHARS_MAX = 64 * 1024 * 1024
+"""Longest text parsed as JSON: twice the largest Kafka record, so never reached by a record that arrived."""
+
+
+def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether ``value`` is a mapping (its keys are text, as JSON and OTLP have it)."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """Whether ``value`` is a list or tuple."""
+    return isinstance(value, (list, tuple))
+
+
+def parse_json(value: object) -> Any:
+    """Structured values as they are, text parsed as JSON; ``None`` for anything that is neither."""
+    if is_map(value) or is_list(value):
+        return value
+    if not isinstance(value, str) or not value or len(value) > JSON_CHARS_MAX:
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def text_or_none(value: object) -> str | None:
+    """Text that says something, else ``None``."""
+    return value if isinstance(value, str) and value else None
+
+
+def set_token_ids(call: ReadCall, field: str, value: object, place: str) -> bool:
+    """Take ``value`` as token ids int32 (n,) into ``field`` of ``call``; false when it is absent (``None``).
+
+    A value that is there but is no list of int32 becomes the call's problem ``bad_token_ids``; the field stays unset.
+    """
+    if value is None:
+        return False
+    if isinstance(value, str):
+        value = parse_json(value)
+    if isinstance(value, bytes):
+        packed: bytes | None = value
+    elif is_list(value) and all(type(item) is int for item in value):
+        try:
+            packed = pack_int32(value)
+        except RecordError:
+            packed = None
+    else:
+        packed = None
+    if packed is None:
+        _problem(call, DropReason.BAD_TOKEN_IDS, f"{place} is not a list of integers within int32")
+        return True
+    setattr(call, field, packed)
+    call.places[field] = place
+    return True
+
+
+def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
+    """Take ``value`` as log-probabilities float32 (n,) of the response tokens; false when absent (``None``).
+
+    Accepted: packed bytes, a list of numbers, a list of ``{"logprob": number}`` (OpenAI's ``content``), ``{"content":
+    list}``, or any of these as JSON text. Anything else becomes the call's problem ``bad_logprobs``.
+    """
+    if isinstance(value, str):
+        value = parse_json(value) if value else None
+    if is_map(value):
+        value = value.get("content", value.get("token_logprobs"))
+    if value is None:
+        return False
+    packed: bytes | None = None
+    if isinstance(value, bytes):
+        packed = value
+    elif is_list(value):
+        items = [item.get("logprob") if is_map(item) else item for item in value]
+        if all(type(item) in _NUMBERS for item in items):
+            try:
+                packed = pack_float32(cast("list[float]", items))
+            except RecordError:
+                packed = None
+    if packed is None:
+        _problem(call, DropReason.BAD_LOGPROBS, f"{place} is not a list of numbers within float32")
+        return True
+    call.response_logprobs = packed
+    call.places["response_logprobs"] = place
+    return True
+
+
+def version_of_model(model: str | None) -> int | None:
+    """``7`` of ``policy@7``: the version that a model name ends with, ``None`` without one."""
+    if not model:
+        return None
+    _, at, suffix = model.rpartition("@")
+    return int(suffix) if at and suffix.isascii() and suffix.isdigit() and len(suffix) < 19 else None
+
+
+_NUMBERS = frozenset({int, float})
+
+
+def _problem(call: ReadCall, reason: DropReason, detail: str) -> None:
+    if call.problem is None:
+        call.problem, call.detail = reason, detail
+
+
+def packed_or_list(value: object) -> bool:
+    """Whether ``value`` could be token ids."""
+    return isinstance(value, (bytes, array)) or is_list(value)

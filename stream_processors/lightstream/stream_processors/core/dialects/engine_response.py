@@ -1,0 +1,105 @@
+"""The JSON that LLM servers answer with, wherever a tracer kept it.
+
+vLLM (``prompt_token_ids`` beside ``choices[].token_ids``), SGLang (``choices[].prompt_token_ids``,
+``response_token_ids``, ``meta_info``, ``sglext``), the OpenAI SDK behind LiteLLM (``provider_specific_fields``) and
+NeMo Gym (``prompt_token_ids``, ``generation_token_ids``, ``generation_log_probs`` on the message or output item).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._model import ReadCall
+from ._values import is_list, is_map, set_logprobs, set_token_ids, text_or_none, version_of_model
+
+__all__ = ["CHOICES_MAX", "looks_like_response", "read_response"]
+
+CHOICES_MAX = 1024
+"""More choices than any server gives to one request (OpenAI: 128); later ones are ignored."""
+
+
+def looks_like_response(body: object) -> bool:
+    """Whether ``body`` is an LLM server's answer: it has choices, output items or an error."""
+    return is_map(body) and (is_list(body.get("choices")) or is_list(body.get("output")) or is_map(body.get("error")))
+
+
+def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
+    """A call for each choice of the answer ``body``; ``place`` names where in the span it was."""
+    if not is_map(body):
+        return []
+    if is_list(body.get("choices")):
+        choices = [c for c in body["choices"][:CHOICES_MAX] if is_map(c)]
+        return [_choice(body, choice, position, place, dialect) for position, choice in enumerate(choices)]
+    if is_list(body.get("output")):
+        items = [item for item in body["output"] if is_map(item) and "generation_token_ids" in item][:CHOICES_MAX]
+        calls = [_start(body, position, dialect) for position in range(len(items) or 1)]
+        for call, item in zip(calls, items, strict=False):
+            _generation(call, item, f"{place}:output[{call.choice_index}]")
+        return calls
+    if is_map(body.get("error")):
+        call = _start(body, 0, dialect)
+        call.failure = text_or_none(body["error"].get("message")) or "the server answered with an error"
+        return [call]
+    return []
+
+
+def _start(body: Mapping[str, Any], position: int, dialect: str) -> ReadCall:
+    model = text_or_none(body.get("model")) or ""
+    return ReadCall(dialect, text_or_none(body.get("id")), position, model, version_of_model(model))
+
+
+def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, place: str, dialect: str) -> ReadCall:
+    call = _start(body, position, dialect)
+    index = choice.get("index")
+    if type(index) is int and 0 <= index < CHOICES_MAX:
+        call.choice_index = index
+    call.finish_reason = text_or_none(choice.get("finish_reason"))
+    at = f"{place}:choices[{position}]"
+    message = choice.get("message")
+    meta, extension = choice.get("meta_info"), body.get("sglext")
+    if is_map(message):
+        _generation(call, message, f"{at}.message")
+    per_choice = body.get("response_token_ids")
+    prompts = [(choice.get("prompt_token_ids"), f"{at}.prompt_token_ids")]
+    prompts.append((body.get("prompt_token_ids"), f"{place}:prompt_token_ids"))
+    responses = [(choice.get(name), f"{at}.{name}") for name in ("token_ids", "response_token_ids")]
+    for holder, where in ((choice, at), (message, f"{at}.message")):
+        extra = holder.get("provider_specific_fields") if is_map(holder) else None
+        if is_map(extra):
+            responses.append((extra.get("token_ids"), f"{where}.provider_specific_fields.token_ids"))
+    if is_list(per_choice) and position < len(per_choice) and is_list(per_choice[position]):
+        responses.append((per_choice[position], f"{place}:response_token_ids[{position}]"))
+    if is_map(extension):
+        prompts.append((extension.get("input_ids"), f"{place}:sglext.input_ids"))
+        responses.append((extension.get("output_ids"), f"{place}:sglext.output_ids"))
+    if call.prompt_token_ids is None:
+        any(set_token_ids(call, "prompt_token_ids", value, where) for value, where in prompts)
+    if call.response_token_ids is None:
+        any(set_token_ids(call, "response_token_ids", value, where) for value, where in responses)
+    if call.response_logprobs is None:
+        set_logprobs(call, choice.get("logprobs"), f"{at}.logprobs")
+    if is_map(meta):
+        _meta_info(call, meta, f"{at}.meta_info")
+    return call
+
+
+def _generation(call: ReadCall, item: Mapping[str, Any], place: str) -> None:
+    """NeMo Gym's three fields, on a message or an output item."""
+    if "generation_token_ids" not in item:
+        return
+    set_token_ids(call, "prompt_token_ids", item.get("prompt_token_ids"), f"{place}.prompt_token_ids")
+    set_token_ids(call, "response_token_ids", item["generation_token_ids"], f"{place}.generation_token_ids")
+    set_logprobs(call, item.get("generation_log_probs"), f"{place}.generation_log_probs")
+
+
+def _meta_info(call: ReadCall, meta: Mapping[str, Any], place: str) -> None:
+    """SGLang's ``output_token_logprobs``: a list of [log-probability, token id, text]."""
+    pairs = meta.get("output_token_logprobs")
+    if not is_list(pairs) or not all(is_list(pair) and len(pair) >= 2 for pair in pairs):
+        return
+    if call.response_token_ids is None:
+        ids = [pair[1] for pair in pairs]
+        set_token_ids(call, "response_token_ids", ids, f"{place}.output_token_logprobs")
+    if call.response_logprobs is None:
+        set_logprobs(call, [pair[0] for pair in pairs], f"{place}.output_token_logprobs")

@@ -1,0 +1,41 @@
+"""The record's own ``llm_call``: what the LLM proxy, or a tracer that knows, saw in the raw upstream answer."""
+
+from __future__ import annotations
+
+from lightstream.schemas.records import LlmCall, SpanRecord
+
+from ._model import ReadCall
+from ._values import version_of_model
+
+__all__ = ["PROXY", "RECORDED", "read_recorded"]
+
+PROXY = "proxy"
+"""The call passed through the proxy: it certainly happened, and as recorded. Told by its HTTP status."""
+RECORDED = "recorded"
+"""A tracer filled in the call itself."""
+
+HTTP_ERROR_FROM = 400
+
+
+def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
+    """The call as recorded. ``span`` is unchanged; nothing is copied."""
+    failure = None
+    status = call.http_status
+    if status is not None and status >= HTTP_ERROR_FROM:
+        failure = f"HTTP {status}: {call.error_message or 'no message'}"
+    elif call.error_message:
+        failure = call.error_message
+    model = call.response_model or call.requested_model
+    version = call.policy_version
+    return ReadCall(
+        PROXY if status is not None else RECORDED,
+        call.response_id or None,
+        call.choice_index,
+        model,
+        version if version is not None else version_of_model(model),
+        call.prompt_token_ids,
+        call.response_token_ids,
+        call.response_logprobs,
+        call.finish_reason,
+        failure,
+    )

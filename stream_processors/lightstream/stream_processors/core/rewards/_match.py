@@ -1,0 +1,132 @@
+"""Which call a reward is for: by its link, else by the named rule; never by the clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lightstream.schemas.records import RewardMatch, RewardRecord
+
+from ._read import RewardReading
+
+__all__ = ["LINK_TARGETS_MAX", "REWARD_MATCHES", "CallIndex", "MatchedRewards", "match_rewards"]
+
+LINK_TARGETS_MAX = 64
+"""Calls that one link may name. A link that matches more (a trace id alone, say) does not tell calls apart."""
+
+REWARD_MATCHES = ("trajectory", "log_order")
+"""Rules for a reward without a link: it is for the whole trajectory, or for the last call before it in the log."""
+
+_KEYS = {"gen_ai.response.id": "response_id", "agentlightning.operation.output.id": "response_id"}
+
+
+@dataclass(slots=True)
+class CallIndex:
+    """The calls of an attempt, by what a link may name. Calls are numbered in log order.
+
+    Attributes:
+        offsets: offset of each call, ascending.
+        by_value: (``span_id`` | ``trace_id`` | ``response_id`` | attribute name, value) -> calls, ascending.
+    """
+
+    offsets: list[int] = field(default_factory=list[int])
+    by_value: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
+
+    def add(self, key: str, value: str, call_index: int) -> None:
+        """Let links with this key and value name the call. Calls are added in ascending order."""
+        calls = self.by_value.setdefault((key, value), [])
+        if not calls or calls[-1] != call_index:
+            calls.append(call_index)
+
+    def add_attributes(self, attributes: Mapping[str, str], call_index: int) -> None:
+        """Let links name the call by an attribute of one of its spans."""
+        for key, value in attributes.items():
+            self.add(key, value, call_index)
+
+    def matching(self, links: Iterable[tuple[str, str]]) -> list[int] | None:
+        """Calls that match every link, ascending; ``None`` where they are more than a link may name."""
+        lists = sorted((self.by_value.get((_KEYS.get(k, k), v), []) for k, v in links), key=len)
+        if not lists or not lists[0]:
+            return []
+        if len(lists[0]) > LINK_TARGETS_MAX:
+            return None
+        return [call for call in lists[0] if all(_contains(others, call) for others in lists[1:])]
+
+
+@dataclass(slots=True)
+class MatchedRewards:
+    """The rewards of an attempt, matched.
+
+    Attributes:
+        records: every well-formed dimension of every reward, in log order.
+        trajectory: the reward of the whole trajectory: the last unlinked one in log order; ``None`` is missing.
+        by_call: call -> its own reward, the last one in log order.
+        shared: what of ``trajectory`` credit assignment still has to hand out (``None`` where calls got it already).
+        unmatched: rewards whose link names no call here: (span id, what it named).
+        problems: (reading, what is malformed) for the drops.
+    """
+
+    records: list[RewardRecord] = field(default_factory=list[RewardRecord])
+    trajectory: float | None = None
+    by_call: dict[int, float] = field(default_factory=dict[int, float])
+    shared: float | None = None
+    unmatched: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    problems: list[tuple[RewardReading, str]] = field(default_factory=list[tuple[RewardReading, str]])
+
+
+def match_rewards(readings: Sequence[RewardReading], calls: CallIndex, rule: str) -> MatchedRewards:
+    """Match ``readings`` (in log order) to calls. Linear in readings times :data:`LINK_TARGETS_MAX`."""
+    matched = MatchedRewards()
+    for reading in readings:
+        matched.problems.extend((reading, problem) for problem in reading.problems)
+        if reading.dimensions:
+            _match_one(reading, calls, rule, matched)
+    return matched
+
+
+def _match_one(reading: RewardReading, calls: CallIndex, rule: str, matched: MatchedRewards) -> None:
+    primary = next((value for dimension, _, value in reading.dimensions if dimension == 0), None)
+    targets: Sequence[int | None]
+    if reading.links:
+        found = calls.matching(reading.links)
+        if found is None:
+            problem = f"its link matches more than {LINK_TARGETS_MAX} calls: {_shown(reading.links)}"
+            matched.problems.append((reading, problem))
+            return
+        how = RewardMatch.LINK if found else RewardMatch.NONE
+        targets = found or [None]
+        if not found:
+            matched.unmatched.append((reading.span_id, _shown(reading.links)))
+    else:
+        before = bisect_left(calls.offsets, reading.offset) - 1 if rule == "log_order" else -1
+        how = RewardMatch.LOG_ORDER if before >= 0 else RewardMatch.TRAJECTORY
+        targets = [before if before >= 0 else None]
+        if primary is not None:
+            matched.trajectory = primary
+            matched.shared = primary if before < 0 else None
+    for target in targets:
+        if target is not None and primary is not None:
+            matched.by_call[target] = primary
+        for dimension, name, value in reading.dimensions:
+            matched.records.append(
+                RewardRecord(
+                    name=name,
+                    value=value,
+                    span_id=reading.span_id,
+                    call_index=target,
+                    match=how,
+                    trace_id=reading.trace_id,
+                    dimension=dimension,
+                    source_offset=reading.offset,
+                )
+            )
+
+
+def _contains(ascending: Sequence[int], call: int) -> bool:
+    at = bisect_left(ascending, call)
+    return at < len(ascending) and ascending[at] == call
+
+
+def _shown(links: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{key}={value[:80]}" for key, value in links)

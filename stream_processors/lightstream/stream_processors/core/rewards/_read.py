@@ -1,0 +1,153 @@
+"""Rewards as spans carry them.
+
+Agent Lightning 0.3: ``agentlightning.reward.N.name`` / ``.value``, the first dimension being the reward, and links
+``agentlightning.link.N.key_match`` / ``.value_match`` that must all match. Before 0.3: an ``agentlightning.reward``
+span with ``reward``, or AgentOps output ``{"type": "reward", "value": …}``. OpenTelemetry: events
+``gen_ai.evaluation.result``, which judge the response they name or the span they sit on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightstream.schemas.records import SpanRecord
+
+from ..dialects import is_list, is_map, parse_json
+
+__all__ = ["DIMENSIONS_MAX", "RewardReading", "encloses_reward", "read_rewards"]
+
+DIMENSIONS_MAX = 64
+"""Dimensions of one reward, and links of one reward: far more than any reward function names, and a bound."""
+
+REWARD = "agentlightning.reward"
+LINK = "agentlightning.link"
+_INDEXED = re.compile(r"agentlightning\.(reward|link)\.(\d{1,9})\.(name|value|key_match|value_match)")
+_AGENTOPS = ("agentops.task.output", "agentops.entity.output")
+_EVALUATION = "gen_ai.evaluation.result"
+
+
+@dataclass(slots=True)
+class RewardReading:
+    """One emitted reward.
+
+    Attributes:
+        span_id, trace_id, offset: where it was emitted; the offset is its place in the log.
+        dimensions: (dimension, name, value); dimension 0 is the reward, and may be missing when it was malformed.
+        problems: what was malformed, one sentence each.
+        links: what the rewarded call must match, all of it: (key, value); empty for a reward without a link.
+    """
+
+    span_id: str
+    trace_id: str
+    offset: int
+    dimensions: list[tuple[int, str, float]] = field(default_factory=list[tuple[int, str, float]])
+    problems: list[str] = field(default_factory=list[str])
+    links: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def add(self, dimension: int, name: str, value: object) -> None:
+        """Take one dimension, or note what is wrong with it."""
+        if type(value) in _NUMBERS:
+            try:
+                number = float(value)  # type: ignore[arg-type]  # a bool, int or float by the line above
+            except OverflowError:
+                number = math.inf
+            if math.isfinite(number):
+                self.dimensions.append((dimension, name, number))
+                return
+        self.problems.append(f"dimension {dimension} ({name or 'unnamed'}) is {_shown(value)}, not a finite number")
+
+
+_NUMBERS = frozenset({bool, int, float})
+
+
+def encloses_reward(span: SpanRecord) -> bool:
+    """Whether LLM calls below ``span`` belong to computing a reward (a judge), not to the agent."""
+    return span.name == REWARD or span.attributes.get("agentlightning.operation.name") == REWARD
+
+
+def read_rewards(span: SpanRecord, offset: int) -> list[RewardReading]:
+    """The rewards of a span, in their order; most spans have none. Never raises."""
+    readings: list[RewardReading] = []
+    attributes = span.attributes
+    if attributes and (reading := _of_attributes(span, attributes, offset)):
+        readings.append(reading)
+    for event in span.events:
+        if event.name == _EVALUATION:
+            judged = RewardReading(span.span_id, span.trace_id, offset)
+            name = event.attributes.get("gen_ai.evaluation.name")
+            judged.add(0, name if isinstance(name, str) else "", event.attributes.get("gen_ai.evaluation.score.value"))
+            response = event.attributes.get("gen_ai.response.id")
+            by_response = isinstance(response, str) and response
+            judged.links.append(("gen_ai.response.id", str(response)) if by_response else ("span_id", span.span_id))
+            readings.append(judged)
+    return readings
+
+
+def _of_attributes(span: SpanRecord, attributes: Mapping[str, Any], offset: int) -> RewardReading | None:
+    found: dict[int, dict[str, Any]] = {}
+    links: dict[int, dict[str, Any]] = {}
+    for name, value in attributes.items():
+        if name.startswith("agentlightning.") and (match := _INDEXED.fullmatch(name)):
+            kind, index, part = match.groups()
+            (found if kind == "reward" else links).setdefault(int(index), {})[part] = value
+    for name, into in ((REWARD, found), (LINK, links)):
+        structured = attributes.get(name)
+        if is_list(structured):
+            into.update({i: dict(item) for i, item in enumerate(structured) if is_map(item)})
+    reading = RewardReading(span.span_id, span.trace_id, offset)
+    if found:
+        _take_dimensions(reading, found)
+    elif span.name == REWARD and "reward" in attributes:
+        if attributes["reward"] is not None:
+            reading.add(0, "", attributes["reward"])
+    elif not _take_agentops(reading, attributes):
+        return None
+    _take_links(reading, links, span)
+    return reading if reading.dimensions or reading.problems else None
+
+
+def _take_dimensions(reading: RewardReading, found: dict[int, dict[str, Any]]) -> None:
+    if 0 not in found:
+        reading.problems.append("dimension 0, the reward itself, is missing")
+    for index in sorted(found):
+        if index >= DIMENSIONS_MAX:
+            reading.problems.append(f"dimension {index} is beyond the limit of {DIMENSIONS_MAX} dimensions")
+            return
+        name = found[index].get("name")
+        reading.add(index, name if isinstance(name, str) else "", found[index].get("value"))
+
+
+def _take_agentops(reading: RewardReading, attributes: Mapping[str, Any]) -> bool:
+    for name in _AGENTOPS:
+        if name in attributes:
+            output = parse_json(attributes[name])
+            if is_map(output) and output.get("type") == "reward":
+                if output.get("value") is not None:
+                    reading.add(0, "", output["value"])
+                return True
+    return False
+
+
+def _take_links(reading: RewardReading, links: dict[int, dict[str, Any]], span: SpanRecord) -> None:
+    if len(links) + len(span.links) > DIMENSIONS_MAX:
+        reading.problems.append(f"{len(links) + len(span.links)} links are beyond the limit of {DIMENSIONS_MAX}")
+        reading.dimensions.clear()
+        return
+    for index in sorted(links):
+        key, value = links[index].get("key_match"), links[index].get("value_match")
+        if isinstance(key, str) and key and value is not None:
+            reading.links.append((key, value if isinstance(value, str) else str(value)))
+        else:
+            reading.problems.append(f"link {index} has no key or no value to match")
+            reading.dimensions.clear()
+    if not reading.links:
+        reading.links.extend(("span_id", link.span_id) for link in span.links[:1])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

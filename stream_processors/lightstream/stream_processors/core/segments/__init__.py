@@ -1,0 +1,1 @@
+"""Trajectory-level sequences: turns merged where one prompt continues the previous sequence exactly."""
