@@ -1,4 +1,4 @@
-"""Write the Avro file of each record whose schema changed: ``python -m lightstream.schemas.codec.write_files``.
+"""Write the Avro file and the example of each record that changed: ``make schemas``.
 
 Before the first release version 1 is rewritten; with ``--next`` a changed record gets a new version instead.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
+from ..examples import EXAMPLES
 from ..topics import TOPICS
 from .avro_schema import schema_of
-from .files import AVRO_DIR, canonical_form
+from .codec import Codec
+from .files import AVRO_DIR, canonical_form, schema_versions
 
 __all__ = ["main"]
 
@@ -27,10 +30,23 @@ def main(arguments: list[str]) -> None:
             changed = path.exists() and canonical_form(json.loads(path.read_text("utf-8"))) != canonical_form(schema)
             if changed and "--next" in arguments:
                 path = folder / f"{record.__name__}.v{version + 1}.avsc"
-            text = json.dumps(schema, indent=2) + "\n"
-            if not path.exists() or path.read_text("utf-8") != text:
-                path.write_text(text, "utf-8")
-                print(path.relative_to(AVRO_DIR))
+            _write(path, (json.dumps(schema, indent=2) + "\n").encode())
+    _write_examples()
+
+
+def _write_examples() -> None:
+    codec = Codec()
+    latest = {version.record: version for version in schema_versions()}
+    for example in EXAMPLES:
+        version = latest[type(example)]
+        stem = AVRO_DIR / version.topic.name / f"{version.record.__name__}.v{version.version}"
+        _write(stem.with_name(f"{stem.name}.example.bin"), codec.encode(example))
+
+
+def _write(path: Path, content: bytes) -> None:
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
+        print(path.relative_to(AVRO_DIR))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Publisher, topics and partitions, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]  # no type information
+from confluent_kafka import Consumer, TopicPartition
+
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import PublishError, RecordTooLargeError, TopicMismatchError
+from lightstream.schemas.examples import EXAMPLES
+from lightstream.schemas.kafka import KafkaPublisher, Position, bootstrap_servers, consumer_config, create_topics
+from lightstream.schemas.records import LlmCall, Record, SpanRecord
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import SPANS, TOPICS, topic_named
+
+SPAN = SpanRecord(trace_id="0" * 32, span_id="1" * 16, name="n")
+
+
+def read(settings: Settings, position: Position) -> Record:
+    """The record at a position."""
+    consumer = Consumer(consumer_config(settings, group_id=f"test-{uuid.uuid4().hex}"))
+    topic = topic_named(position.topic).full_name(settings.topic_prefix)
+    consumer.assign([TopicPartition(topic, position.partition, position.offset)])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        assert message.offset() == position.offset
+        return Codec().decode(message.value())
+    finally:
+        consumer.close()
+
+
+def test_an_acknowledged_record_is_in_the_log(settings: Settings) -> None:
+    publisher = KafkaPublisher(settings)
+    for topic in TOPICS:
+        for record in (example for example in EXAMPLES if type(example) in topic.records):
+            position = publisher.publish(topic, "key", record).result(30)
+            assert read(settings, position) == record
+    assert publisher.close() == 0
+
+
+def test_a_20_mb_record_passes(settings: Settings) -> None:
+    prompt = os.urandom(10_000_000).hex()
+    big = SPAN.model_copy(update={"llm_call": LlmCall(request_json=prompt)})
+    publisher = KafkaPublisher(settings)
+    assert read(settings, publisher.publish(SPANS, "key", big).result(60)) == big
+    publisher.close()
+
+
+def test_a_record_over_the_limit_is_refused_and_the_next_passes(settings: Settings) -> None:
+    small = Settings.load(**{**settings.model_dump(), "record_bytes_max": 2**20})
+    publisher = KafkaPublisher(small)
+    with pytest.raises(RecordTooLargeError) as caught:
+        publisher.publish(SPANS, "key", SPAN.model_copy(update={"name": "x" * 2**20}))
+    assert caught.value.size_bytes > caught.value.limit_bytes
+    assert publisher.publish(SPANS, "key", SPAN).result(30).offset >= 0
+    publisher.close()
+
+
+def test_a_record_that_cannot_become_durable_fails_its_future(tmp_path: Path) -> None:
+    nowhere = Settings.load(kafka_bootstrap_servers="127.0.0.1:9", data_dir=tmp_path, publish_timeout_s=1.0)
+    publisher = KafkaPublisher(nowhere)
+    with pytest.raises(PublishError, match="'spans' did not become durable"):
+        publisher.publish(SPANS, "key", SPAN).result(30)
+    publisher.close(0)
+
+
+def test_a_fork_leaves_both_processes_with_a_working_publisher(settings: Settings) -> None:
+    publisher = KafkaPublisher(settings)
+    publisher.publish(SPANS, "parent", SPAN).result(30)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            publisher.publish(SPANS, "child", SPAN).result(30)
+            status = publisher.close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert publisher.publish(SPANS, "parent", SPAN).result(30).offset >= 1
+    publisher.close()
+
+
+def test_creating_topics_twice_changes_nothing(settings: Settings) -> None:
+    assert create_topics(settings) == []
+
+
+def test_a_topic_with_other_settings_is_reported_not_changed(settings: Settings) -> None:
+    other = Settings.load(**{**settings.model_dump(), "topic_partitions": 3, "record_bytes_max": 2**24})
+    with pytest.raises(TopicMismatchError) as caught:
+        create_topics(other)
+    assert caught.value.differences["partitions"] == ("3", "2")
+    assert caught.value.differences["max.message.bytes"] == (str(2**24), str(2**25))
+    assert create_topics(settings) == []
+
+
+def test_all_clients_put_a_key_into_the_same_partition(settings: Settings) -> None:
+    """librdkafka (as we set it) and aiokafka, which Faust uses, agree on 200 keys."""
+    topic = SPANS.full_name(settings.topic_prefix)
+    keys = [f"ro-{uuid.uuid4().hex}" for _ in range(200)]
+    publisher = KafkaPublisher(settings)
+    ours = [future.result(30).partition for future in [publisher.publish(SPANS, key, SPAN) for key in keys]]
+    publisher.close()
+
+    async def theirs() -> list[int]:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers(settings)) as producer:
+            sent = [await producer.send(topic, b"x", key=key.encode()) for key in keys]
+            return [(await future).partition for future in sent]
+
+    assert ours == asyncio.run(theirs())
+    assert set(ours) == {0, 1}

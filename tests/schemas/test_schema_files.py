@@ -1,0 +1,81 @@
+"""The committed Avro files are what the models say, and every version can be read by and can read every other."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+
+import pytest
+from fastavro import schemaless_reader, schemaless_writer
+
+from lightstream.schemas.codec import Codec, SchemaVersion, schema_versions
+from lightstream.schemas.codec.avro_schema import schema_of
+from lightstream.schemas.codec.convert import to_avro
+from lightstream.schemas.codec.files import AVRO_DIR, canonical_form
+from lightstream.schemas.examples import EXAMPLES, example_of
+from lightstream.schemas.records import Record
+from lightstream.schemas.topics import TOPICS
+
+VERSIONS = schema_versions()
+RECORDS = [record for topic in TOPICS for record in topic.records]
+
+
+def _id(value: object) -> str:
+    return f"{value.record.__name__}.v{value.version}" if isinstance(value, SchemaVersion) else str(value)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
+def test_latest_file_is_what_the_model_says(record: type[Record]) -> None:
+    latest = [version for version in VERSIONS if version.record is record][-1]
+    assert latest.schema == schema_of(record), "run `make schemas`"
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
+def test_every_record_type_has_an_example_that_sets_what_matters(record: type[Record]) -> None:
+    assert type(example_of(record)) is record
+    assert len([e for e in EXAMPLES if type(e) is record]) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=_id)
+def test_the_committed_example_of_every_version_decodes(version: SchemaVersion) -> None:
+    path = AVRO_DIR / version.topic.name / f"{version.record.__name__}.v{version.version}.example.bin"
+    decoded = Codec().decode(path.read_bytes())
+    assert type(decoded) is version.record
+    latest = [other for other in VERSIONS if other.record is version.record][-1]
+    if version is latest:
+        assert decoded == example_of(version.record), "run `make schemas`"
+
+
+PAIRS = [(a, b) for a in VERSIONS for b in VERSIONS if a.record is b.record]
+
+
+@pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=_id)
+def test_every_version_reads_every_other(writer: SchemaVersion, reader: SchemaVersion) -> None:
+    buffer = BytesIO()
+    schemaless_writer(buffer, writer.parsed, to_avro(example_of(writer.record)))
+    values = schemaless_reader(BytesIO(buffer.getvalue()), writer.parsed, reader.parsed)
+    assert isinstance(values, dict)
+    assert values.keys() == {field["name"] for field in reader.schema["fields"]}
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=_id)
+def test_enums_have_a_default_symbol_and_nothing_uses_a_logical_type(version: SchemaVersion) -> None:
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            assert "logicalType" not in node
+            if node.get("type") == "enum":
+                assert node["default"] in node["symbols"]
+            for child in node.values():
+                walk(child)
+        elif isinstance(node, list):
+            for child in node:
+                walk(child)
+
+    walk(version.schema)
+
+
+def test_fingerprints_tell_all_versions_apart_and_ignore_documentation() -> None:
+    assert len({version.fingerprint for version in VERSIONS}) == len(VERSIONS)
+    schema = json.loads(json.dumps(VERSIONS[0].schema))
+    schema["doc"] = "another text"
+    assert canonical_form(schema) == canonical_form(VERSIONS[0].schema)

@@ -1,0 +1,60 @@
+"""Wrong settings name the variable, what it has and what it accepts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.kafka import bootstrap_servers
+from lightstream.schemas.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("LIGHTSTREAM_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "accepted"),
+    [
+        ("LIGHTSTREAM_TOPIC_PARTITIONS", "none", "integer"),
+        ("LIGHTSTREAM_TOPIC_PARTITIONS", "0", "greater than or equal to 1"),
+        ("LIGHTSTREAM_PROXY_PORT", "70000", "less than or equal to 65535"),
+        ("LIGHTSTREAM_KAFKA_SECURITY_PROTOCOL", "TLS", "'SASL_SSL'"),
+        ("LIGHTSTREAM_TOPIC_PREFIX", "no spaces", "pattern"),
+    ],
+)
+def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, accepted: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as caught:
+        Settings.load()
+    for part in (variable, value, accepted):
+        assert part in str(caught.value)
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(SettingsError, match="LIGHTSTREAM_TOPIC_PREFX is not a setting"):
+        Settings.load(topic_prefx="x")
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = Settings.load(kafka_sasl_password="hunter2")
+    assert "hunter2" not in repr(settings)
+
+
+def test_a_child_process_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings.load(
+        data_dir=tmp_path, topic_prefix="p.", kafka_sasl_password="hunter2", topic_partitions=7, publish_timeout_s=2.5
+    )
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings.load() == settings
+
+
+def test_no_kafka_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailableError, match="lightstream broker start"):
+        bootstrap_servers(Settings.load(data_dir=tmp_path))
