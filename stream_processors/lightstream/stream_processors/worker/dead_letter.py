@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from typing import TypeVar
 
-from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, RecordError, UnknownSchemaError
-from lightstream.schemas.kafka import Position, Publisher
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import DEAD_LETTERS, Topic
+from lightstream.schemas.topics import Topic
 
 from .inbox import LogRecord
 
-__all__ = ["DeadLetters", "Unusable", "decode"]
+__all__ = ["Unusable", "dead_letter", "dead_letter_key", "decode"]
+
+R = TypeVar("R", bound=Record)
+
+KEY_BYTES_MAX = 64 * 1024
 
 
 class Unusable(Exception):  # noqa: N818  # not an error of ours: a bad record is data
@@ -29,11 +31,12 @@ class Unusable(Exception):  # noqa: N818  # not an error of ours: a bad record i
         self.reason = reason
 
 
-def decode(codec: Codec, topic: Topic, record: LogRecord) -> Record:
-    """The record, if it is one that ``topic`` carries.
+def decode(codec: Codec, topic: Topic, record: LogRecord, *wanted: type[R]) -> R:
+    """The record, if it is one of those ``topic`` carries.
 
     Raises:
         Unusable: it is not.
+        ServiceUnavailableError: a Schema Registry is set and does not answer; the record may be good.
     """
     try:
         decoded = codec.decode(record.value)
@@ -43,36 +46,32 @@ def decode(codec: Codec, topic: Topic, record: LogRecord) -> Record:
         raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
     except DecodeError as error:
         raise Unusable(DeadLetterReason.NOT_AVRO, str(error)) from error
-    if not isinstance(decoded, topic.records):
-        names = ", ".join(known.__name__ for known in topic.records)
+    if not isinstance(decoded, wanted):
+        names = ", ".join(known.__name__ for known in wanted)
         detail = f"a {type(decoded).__name__} does not belong in {topic.name!r}, which carries {names}"
         raise Unusable(DeadLetterReason.WRONG_TOPIC, detail)
     return decoded
 
 
-class DeadLetters:
-    """Writes dead letters of one processor."""
+def dead_letter_key(topic: Topic, record: LogRecord) -> str:
+    """The same record has the same key, however often it is set aside."""
+    return f"{topic.name}-{record.partition}-{record.offset}"
 
-    def __init__(self, publisher: Publisher, clock: Clock, settings: Settings, reported_by: str) -> None:
-        self._publisher = publisher
-        self._clock = clock
-        self._value_bytes_max = settings.record_bytes_max // 2
-        self._reported_by = reported_by
 
-    def send(self, topic: Topic, record: LogRecord, unusable: Unusable) -> Future[Position]:
-        """Set ``record`` of ``topic`` aside. The same record gives the same key, however often it is seen."""
-        value = record.value or b""
-        letter = DeadLetter(
-            reason=unusable.reason,
-            detail=str(unusable),
-            origin_topic=topic.name,
-            origin_partition=record.partition,
-            origin_offset=record.offset,
-            key=record.key,
-            value=value[: self._value_bytes_max],
-            value_size=len(value),
-            reported_by=self._reported_by,
-            observed_unix_nano=self._clock.now_unix_nano(),
-        )
-        key = f"{topic.name}-{record.partition}-{record.offset}"
-        return self._publisher.publish(DEAD_LETTERS, key, letter)
+def dead_letter(
+    topic: Topic, record: LogRecord, unusable: Unusable, *, reported_by: str, now_unix_nano: int, settings: Settings
+) -> DeadLetter:
+    """The dead letter of ``record``, which lies in ``topic``."""
+    value = record.value or b""
+    return DeadLetter(
+        reason=unusable.reason,
+        detail=str(unusable),
+        origin_topic=topic.name,
+        origin_partition=record.partition,
+        origin_offset=record.offset,
+        key=None if record.key is None else record.key[:KEY_BYTES_MAX],
+        value=value[: settings.record_bytes_max // 2],
+        value_size=len(value),
+        reported_by=reported_by,
+        observed_unix_nano=now_unix_nano,
+    )

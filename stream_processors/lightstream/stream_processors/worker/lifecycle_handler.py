@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 
-from lightstream.schemas.clock import Clock
-from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, RecordError
-from lightstream.schemas.kafka import Position, Publisher
 from lightstream.schemas.records import DeadLetterReason, RolloutEvent, RolloutState
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
 
 from ..core.lifecycle import LifecyclePartition, Limits, Transition
-from .dead_letter import DeadLetters, Unusable, decode
-from .durable import all_durable
+from .context import WorkerContext
+from .dead_letter import Unusable, decode
 from .inbox import LogRecord
-from .log_reader import LogReader
 
 __all__ = ["LifecycleHandler"]
 
@@ -29,23 +23,19 @@ class LifecycleHandler:
     between any two repeats facts whose states are not yet written, and so at most their effects.
     """
 
-    def __init__(
-        self, partition: int, settings: Settings, publisher: Publisher, codec: Codec, clock: Clock, group_id: str
-    ) -> None:
+    def __init__(self, context: WorkerContext, partition: int) -> None:
         self.topic: Topic = ROLLOUT_EVENTS
         self.partition = partition
-        self._publisher = publisher
-        self._codec = codec
-        self._lifecycle = LifecyclePartition(Limits.of(settings), clock, codec)
-        self._facts = LogReader(settings, group_id, ROLLOUT_EVENTS, partition)
-        self._states = LogReader(settings, group_id, ROLLOUTS, partition)
-        self._dead_letters = DeadLetters(publisher, clock, settings, "life cycle")
+        self._context = context
+        self._lifecycle = LifecyclePartition(Limits.of(context.settings), context.clock, context.codec)
+        self._facts = context.reader(ROLLOUT_EVENTS, partition)
+        self._states = context.reader(ROLLOUTS, partition)
 
     def recover(self) -> int:
         """Fold this partition's states back into memory."""
         for value in self._states.values():
             try:
-                state = self._codec.decode(value)
+                state = self._context.codec.decode(value)
             except DecodeError:
                 continue  # not written by a life cycle; the view reports it
             if isinstance(state, RolloutState):
@@ -56,30 +46,35 @@ class LifecycleHandler:
         return self._facts.missing_between(first, end)
 
     async def handle(self, batch: Sequence[LogRecord]) -> int:
-        transitions: list[Transition] = []
-        sent: list[Future[Position]] = []
+        outbox = self._context.outbox()
+        states: list[RolloutState] = []
         for record in batch:
             try:
                 transition = self._fold(record)
             except Unusable as unusable:
-                sent.append(self._dead_letters.send(self.topic, record, unusable))
+                await self._context.set_aside(outbox, self.topic, record, unusable, "life cycle")
                 continue
-            if transition is not None:
-                transitions.append(transition)
-                sent.extend(self._publisher.publish(e.topic, e.key, e.record) for e in transition.effects)
-        await all_durable(sent)
-        states = [transition.record for transition in transitions if transition.record is not None]
-        await all_durable([self._publisher.publish(ROLLOUTS, state.rollout.rollout_id, state) for state in states])
+            if transition is None:
+                continue
+            for effect in transition.effects:
+                await outbox.send(effect.topic, effect.key, effect.record)
+            if transition.record is not None:
+                states.append(transition.record)
+        await outbox.durable()
+        for state in states:
+            await outbox.send(ROLLOUTS, state.rollout.rollout_id, state)
+        await outbox.durable()
         return batch[-1].offset + 1
 
     async def tick(self) -> None:
         """Write the facts that are due; they take effect when they come back from the log."""
-        facts = self._lifecycle.due()
-        await all_durable([self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts])
+        outbox = self._context.outbox()
+        for fact in self._lifecycle.due():
+            await outbox.send(ROLLOUT_EVENTS, fact.rollout_id, fact)
+        await outbox.durable()
 
     def _fold(self, record: LogRecord) -> Transition | None:
-        event = decode(self._codec, self.topic, record)
-        assert isinstance(event, RolloutEvent)  # noqa: S101  # decode() checked it against the topic
+        event = decode(self._context.codec, self.topic, record, RolloutEvent)
         if record.key != event.rollout_id.encode():
             # Under another key it lies in another partition, where nobody knows the rollout.
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"

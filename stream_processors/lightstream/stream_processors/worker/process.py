@@ -8,19 +8,22 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import faust
 
 from lightstream.schemas.clock import SystemClock
-from lightstream.schemas.codec import Codec
+from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.services import Service, announce, withdraw
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import ROLLOUT_EVENTS
+from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .app import group_id, make_app
+from .assembler_handler import AssemblerHandler
+from .context import WorkerContext
 from .lifecycle_handler import LifecycleHandler
 from .processors import Processors
 
@@ -55,12 +58,13 @@ def run(settings: Settings) -> None:
 
 async def _run(settings: Settings) -> None:
     app = make_app(settings)
-    codec, clock, group = Codec(), SystemClock(), group_id(settings)
+    codec = codec_for(settings)
     publisher = KafkaPublisher(settings, codec=codec, linger_ms=LINGER_MS)
+    context = WorkerContext(settings, publisher, codec, SystemClock(), group_id(settings))
     processors = Processors(
         app,
         settings,
-        {ROLLOUT_EVENTS: lambda partition: LifecycleHandler(partition, settings, publisher, codec, clock, group)},
+        {ROLLOUT_EVENTS: partial(LifecycleHandler, context), SPANS: partial(AssemblerHandler, context)},
     )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,0 +1,113 @@
+"""The assembler on Kafka: spans and attempt marks from ``spans``; trajectories, and signs of life, out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from lightstream.schemas.errors import RecordTooLargeError
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    DeadLetterReason,
+    Drop,
+    DropReason,
+    SpanRecord,
+    Trajectory,
+)
+from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
+
+from ..core.assembly import Assembler, AssemblyRules
+from ..core.lifecycle import Limits
+from .context import WorkerContext
+from .dead_letter import Unusable, decode
+from .inbox import LogRecord
+from .outbox import Outbox
+from .span_heartbeats import SpanHeartbeats
+
+__all__ = ["AssemblerHandler", "without_triplets"]
+
+log = logging.getLogger(__name__)
+
+TRAJECTORY_SHARE = 7 / 8
+"""Of the largest record, for what the assembler estimates a trajectory to take; the rest is for what it does not."""
+
+
+class AssemblerHandler:
+    """One partition of the assembler (a :class:`PartitionHandler`).
+
+    It keeps nothing outside memory: the committed offset stays below the opening of the oldest open attempt, so after
+    a crash the log itself gives the state back, and what was emitted since comes out again with the same identity.
+    """
+
+    def __init__(self, context: WorkerContext, partition: int) -> None:
+        self.topic: Topic = SPANS
+        self.partition = partition
+        self._context = context
+        rules = AssemblyRules(trajectory_bytes_max=int(context.settings.record_bytes_max * TRAJECTORY_SHARE))
+        self._assembler = Assembler(partition, rules)
+        self._heartbeats = SpanHeartbeats(Limits.of(context.settings))
+        self._spans = context.reader(SPANS, partition)
+
+    def recover(self) -> int:
+        """Nothing to read: the state comes with the records from the committed offset on."""
+        return self._spans.committed()
+
+    def missing_between(self, first: int, end: int) -> bool:
+        return self._spans.missing_between(first, end)
+
+    async def handle(self, batch: Sequence[LogRecord]) -> int:
+        outbox = self._context.outbox()
+        now = self._context.clock.now_unix_nano()
+        for record in batch:
+            try:
+                decoded: SpanRecord | AttemptOpened | AttemptClosed = decode(
+                    self._context.codec, self.topic, record, SpanRecord, AttemptOpened, AttemptClosed
+                )
+                for trajectory in self._assemble(decoded, record):
+                    await self._send(outbox, trajectory)
+            except Unusable as unusable:
+                await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
+                continue
+            sign = self._heartbeats.on_record(decoded, record.offset, now)
+            if sign is not None:
+                await outbox.send(ROLLOUT_EVENTS, sign.rollout_id, sign)
+        await outbox.durable()
+        return self._assembler.low_water(batch[-1].offset + 1)
+
+    async def tick(self) -> None:
+        """Nothing: time passes in the life cycle."""
+
+    def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
+        try:
+            return self._assembler.on_record(decoded, record.offset)
+        except Exception as error:  # recorded as a dead letter: one span must not stop all others for ever
+            log.exception("the assembler failed on offset %d of partition %d", record.offset, record.partition)
+            raise Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}") from error
+
+    async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
+        key = trajectory.group_id or trajectory.rollout_id
+        try:
+            await outbox.send(TRAJECTORIES, key, trajectory)
+        except RecordTooLargeError as error:
+            try:
+                await outbox.send(TRAJECTORIES, key, without_triplets(trajectory, error.message))
+            except RecordTooLargeError as still:
+                raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
+
+
+def without_triplets(trajectory: Trajectory, detail: str) -> Trajectory:
+    """The trajectory of an attempt whose data fits in no record: every call is dropped as ``too_large``."""
+    drops = [
+        Drop(
+            span_id=triplet.span_id,
+            trace_id=triplet.trace_id,
+            response_id=triplet.response_id,
+            reason=DropReason.TOO_LARGE,
+            detail=detail,
+        )
+        for triplet in trajectory.triplets
+    ]
+    return trajectory.model_copy(
+        update={"triplets": [], "drops": [*trajectory.drops, *drops], "input_json": "null", "rewards": []}
+    )
