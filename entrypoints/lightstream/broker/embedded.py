@@ -117,7 +117,19 @@ class EmbeddedBroker:
             if not self._gone(service.pid, STOP_TIMEOUT_S):
                 self.kill()
             withdraw(self._settings, SERVICE, service.pid)
-        self._process = None
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()  # it is still starting and has nothing to lose
+            process.wait()
+
+    def wait(self) -> int | None:
+        """Block until the broker that this object started has ended.
+
+        Returns:
+            Its exit status (negative: the signal that ended it), or ``None`` if this object started none.
+        """
+        process = self._process
+        return None if process is None else process.wait()
 
     def kill(self) -> None:
         """``kill -9``: no good-byes. What was acknowledged is there at the next start.

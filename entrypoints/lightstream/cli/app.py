@@ -1,0 +1,116 @@
+"""All commands."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.settings import Settings
+
+from . import broker, topics
+from .load import load, log_to_stderr
+
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+app = typer.Typer(
+    name="lightstream",
+    help="Reinforcement learning for any agent, from the event stream it leaves behind. "
+    "Settings are environment variables (LIGHTSTREAM_*).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(broker.app, name="broker")
+app.add_typer(topics.app, name="topics")
+
+
+@app.command()
+def up(
+    worker: Annotated[bool, typer.Option(help="Run the stream processors.")] = True,
+    view: Annotated[bool, typer.Option(help="Run the DuckDB view and its SQL server.")] = True,
+    proxy: Annotated[bool, typer.Option(help="Run the LLM proxy.")] = True,
+    policy: Annotated[bool, typer.Option(help="Run the policy server.")] = False,
+    checkpoint: Annotated[Path | None, typer.Option(help="Model folder of the policy server.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="Run whose resources the policy server follows.")] = None,
+) -> None:
+    """Run everything on this machine, until Ctrl-C."""
+    from .up import run_up
+
+    chosen = {"worker": worker, "view": view, "proxy": proxy, "policy": policy}
+    log_to_stderr(logging.WARNING)
+    run_up(Settings.load(), [name for name, wanted in chosen.items() if wanted], checkpoint, run_id)
+
+
+@app.command()
+def worker() -> None:
+    """Run the stream processors (life cycle and assembler)."""
+    log_to_stderr()
+    load("lightstream.stream_processors.worker", "run")(Settings.load())
+
+
+@app.command()
+def view() -> None:
+    """Run the DuckDB view: follows all topics, answers SQL."""
+    log_to_stderr()
+    load("lightstream.store_views.server", "run")(Settings.load())
+
+
+@app.command()
+def proxy() -> None:
+    """Run the LLM proxy: OpenAI chat completions, recorded."""
+    log_to_stderr()
+    load("lightstream.producers.llm_proxy", "run")(Settings.load())
+
+
+@app.command()
+def policy(
+    checkpoint: Annotated[Path | None, typer.Option(help="Model folder to serve until one is published.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="Run whose resources to follow; unset means all.")] = None,
+) -> None:
+    """Run the policy server: serves the model under training, version by version."""
+    log_to_stderr()
+    load("lightstream.trainers.policy_server", "run")(Settings.load(), checkpoint=checkpoint, run_id=run_id)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],
+    output: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+) -> None:
+    """Ask the view, also while everything runs."""
+    from .sql import run_sql
+
+    run_sql(Settings.load(), sys.stdin.read() if query == "-" else query, output)
+
+
+@app.command()
+def status(
+    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Show what runs, on which ports, how far consumers lag, and how full the topics are."""
+    from .status import run_status
+
+    run_status(Settings.load(), output)
+
+
+def main() -> None:
+    """Entry point: an error a person can act on is one message and exit status 1, never a traceback."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lightstream sql … | head` ends quietly
+    try:
+        app()
+    except LightstreamError as error:
+        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

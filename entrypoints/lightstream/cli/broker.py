@@ -1,0 +1,68 @@
+"""``lightstream broker …``: the embedded Kafka on its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lightstream.broker import EmbeddedBroker, fetch_jars
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.settings import Settings
+
+__all__ = ["app"]
+
+NOT_RUNNING = 3
+"""Exit status of `broker status` when none runs, as init scripts have it."""
+
+app = typer.Typer(help="The embedded Kafka broker.", no_args_is_help=True)
+console = Console(highlight=False, soft_wrap=True)
+
+
+def _broker() -> EmbeddedBroker:
+    return EmbeddedBroker(Settings.load(), dies_with_us=False)
+
+
+@app.command()
+def start() -> None:
+    """Start the broker of this data folder; it runs on after this command."""
+    console.print(f"The broker runs at {_broker().start()}.")
+
+
+@app.command()
+def stop() -> None:
+    """Stop it; its records stay."""
+    broker = _broker()
+    was_running = broker.is_running
+    broker.stop()
+    console.print("The broker is stopped." if was_running else "No broker runs with this data folder.")
+
+
+@app.command()
+def status() -> None:
+    """Say whether it runs, and where."""
+    service = _broker().service
+    if service is None:
+        console.print("No broker runs with this data folder. Start one with `lightstream broker start`.")
+        raise typer.Exit(NOT_RUNNING)
+    console.print(f"The broker runs at {service.address} (process {service.pid}).")
+
+
+@app.command()
+def wipe(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Stop it and delete all its records."""
+    settings = Settings.load()
+    if not yes and not typer.confirm(f"Delete all records in {settings.data_dir}/broker?"):
+        raise SettingsError("nothing was deleted.", next_step="Say --yes to delete without being asked.")
+    _broker().wipe()
+    console.print("All records of the broker are deleted.")
+
+
+@app.command()
+def fetch() -> None:
+    """Download Kafka now, so that later starts need no network."""
+    jars = fetch_jars(Settings.load())
+    console.print(f"{len(jars)} files of Kafka are in {jars[0].parent}.")

@@ -1,0 +1,42 @@
+"""Loads a command's implementation when it is asked for, so that none pays for the others' imports."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+from lightstream.schemas.errors import LightstreamError
+
+__all__ = ["load", "log_to_stderr"]
+
+EXTRAS = {
+    "lightstream.stream_processors.worker": "processors",
+    "lightstream.store_views.server": "view",
+    "lightstream.store_views.client": "view",
+    "lightstream.producers.llm_proxy": "proxy",
+    "lightstream.trainers.policy_server": "train",
+}
+"""Module -> the extra of the package that brings what it imports."""
+
+
+def load(module: str, name: str) -> Any:
+    """``name`` from ``module``.
+
+    Raises:
+        LightstreamError: a package that the module needs is not installed; says how to install it.
+    """
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "lightstream":
+            raise
+        raise LightstreamError(
+            f"the package {error.name!r} is not installed.",
+            next_step=f'Install it with `pip install "lightstream[{EXTRAS[module]}]"`.',
+        ) from error
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """One line per event, on standard error; a supervisor keeps it in the process's log file."""
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

@@ -1,0 +1,141 @@
+"""All of Lightstream on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.kafka import create_topics
+from lightstream.schemas.settings import Settings
+
+from .supervisor import Supervisor
+from .unit import BrokerUnit, CommandUnit
+
+__all__ = ["DEFAULT_SERVICES", "SERVICES", "PolicyOptions", "Stack"]
+
+SERVICES = ("worker", "view", "policy", "proxy")
+"""What a stack can run besides the broker, in starting order."""
+
+DEFAULT_SERVICES = ("worker", "view", "proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """How to start the policy server.
+
+    Attributes:
+        checkpoint: folder of the model to serve until a trainer publishes one.
+        run_id: whose resources it follows.
+    """
+
+    checkpoint: Path | None = None
+    run_id: str | None = None
+
+    def arguments(self) -> list[str]:
+        """Command line after ``lightstream policy``."""
+        arguments: list[str] = []
+        if self.checkpoint is not None:
+            arguments += ["--checkpoint", str(self.checkpoint)]
+        if self.run_id is not None:
+            arguments += ["--run-id", self.run_id]
+        return arguments
+
+
+class Stack:
+    """The broker (unless a cluster is named), the topics, and our services, kept running until :meth:`stop`.
+
+        with Stack(settings, policy=PolicyOptions()) as stack:
+            Trainer(settings=stack.settings, …).fit(…)
+
+    Args:
+        settings: for all processes. An embedded broker that runs already is used and left running.
+        services: which of ``SERVICES`` to run.
+        policy: run the policy server too, with these options.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        services: Sequence[str] = DEFAULT_SERVICES,
+        policy: PolicyOptions | None = None,
+    ) -> None:
+        unknown = sorted(set(services) - set(SERVICES))
+        if unknown:
+            raise SettingsError(f"there is no service {', '.join(unknown)}; there are {', '.join(SERVICES)}.")
+        wanted = set(services) | ({"policy"} if policy is not None else set())
+        self._services = [name for name in SERVICES if name in wanted]
+        self._policy = policy or PolicyOptions()
+        self._given = settings
+        self._settings: Settings | None = None
+        self._supervisor = Supervisor()
+
+    def __enter__(self) -> Stack:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings with the cluster's address filled in; known once started."""
+        if self._settings is None:
+            raise ServiceUnavailableError("this stack was not started.", next_step="Call start() first.")
+        return self._settings
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """Who keeps the processes running: their ids, how often each was restarted."""
+        return self._supervisor
+
+    @property
+    def names(self) -> list[str]:
+        """What is kept running, in starting order."""
+        return self._supervisor.names
+
+    def start(self) -> None:
+        """Start everything and return once all is ready. A stack is started once.
+
+        Raises:
+            LightstreamError: something could not be started; what was started is stopped again.
+        """
+        try:
+            settings = self._with_kafka()
+            create_topics(settings)
+            self._settings = settings
+            self._supervisor.start([self._unit(name, settings) for name in self._services])
+        except BaseException:
+            self.stop()
+            raise
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` one of ``names``; it is gone when this returns, and will be started again."""
+        self._supervisor.kill(name)
+
+    def wait_ready(self, name: str, timeout_s: float = 120.0) -> None:
+        """Wait until one of ``names`` is ready (again); raises ServiceUnavailableError when it is not in time."""
+        self._supervisor.wait_ready(name, timeout_s)
+
+    def stop(self) -> None:
+        """Stop all, the broker last; returns when no process is left. May be called twice."""
+        self._supervisor.stop()
+
+    def _with_kafka(self) -> Settings:
+        if self._given.kafka_bootstrap_servers:
+            return self._given
+        broker = EmbeddedBroker(self._given)
+        if not broker.is_running:
+            self._supervisor.start([BrokerUnit(broker)])
+        # The port stays the same over restarts, so the children need not look for it.
+        return self._given.model_copy(update={"kafka_bootstrap_servers": broker.start()})
+
+    def _unit(self, name: str, settings: Settings) -> CommandUnit:
+        arguments = self._policy.arguments() if name == "policy" else []
+        return CommandUnit(name, [name, *arguments], settings)

@@ -1,0 +1,213 @@
+"""What a supervisor keeps running: the embedded broker, or one of our own commands as a child process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.processes import spawn
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.services import find, withdraw
+from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
+
+__all__ = ["BrokerUnit", "CommandUnit", "Unit", "child_environment"]
+
+POLL_INTERVAL_S = 0.05
+LOG_BYTES_MAX = 10 * 1024 * 1024
+"""At its start a process moves a longer log aside to ``<name>.log.1``."""
+
+LOG_TAIL_LINES = 15
+
+
+class Unit(Protocol):
+    """Something with a process that is started (again), waited for, killed, and at last stopped for good."""
+
+    @property
+    def name(self) -> str:
+        """Under which it announces itself."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Its process while that is ready, else ``None``."""
+        ...
+
+    def start(self) -> None:
+        """Start it and return once it is ready; raises a LightstreamError (and leaves nothing behind) otherwise."""
+        ...
+
+    def wait(self) -> int | None:
+        """Block until its process has ended; the exit status where it is known."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone; nothing happens when it does not run."""
+        ...
+
+    def stop(self) -> None:
+        """End it in good order, also while it starts; nothing happens when it does not run."""
+        ...
+
+
+class BrokerUnit:
+    """The embedded broker as a unit."""
+
+    name = "broker"
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+        self._stopping = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        return self._broker.pid
+
+    def start(self) -> None:
+        self._broker.start()
+        if self._stopping.is_set():
+            self._broker.stop()
+            raise _stopped_while_starting(self.name)
+
+    def wait(self) -> int | None:
+        return self._broker.wait()
+
+    def kill(self) -> None:
+        self._broker.kill()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._broker.stop()
+
+
+class CommandUnit:
+    """A ``lightstream <command>`` as a child process that dies with us.
+
+    Args:
+        name: under which the command announces itself; also the name of its log.
+        arguments: command line after ``lightstream``.
+        settings: handed to the child through its environment.
+        ready_timeout_s: how long it may take to announce itself.
+        stop_timeout_s: how long it may take to end after SIGTERM before it is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        settings: Settings,
+        *,
+        ready_timeout_s: float = 120.0,
+        stop_timeout_s: float = 15.0,
+    ) -> None:
+        self._name = name
+        self._arguments = tuple(arguments)
+        self._settings = settings
+        self._ready_timeout_s = ready_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def log_file(self) -> Path:
+        """Where its output goes."""
+        return self._settings.data_dir / "logs" / f"{self._name}.log"
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        service = find(self._settings, self._name)
+        return process.pid if process is not None and service is not None and service.pid == process.pid else None
+
+    def start(self) -> None:
+        self._refuse_a_second_one()
+        log_start = self._turn_log_over()
+        process = spawn(
+            [sys.executable, "-m", "lightstream.cli", *self._arguments],
+            log_file=self.log_file,
+            environment=child_environment(self._settings),
+        )
+        self._process = process
+        deadline = time.monotonic() + self._ready_timeout_s
+        while not self._stopping.wait(POLL_INTERVAL_S):
+            if process.poll() is not None:
+                raise self._error(f"ended while starting (exit status {process.returncode})", log_start)
+            if self.pid is not None:
+                return
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self._error(f"was not ready within {self._ready_timeout_s:g} s", log_start)
+        self.stop()
+        raise _stopped_while_starting(self._name)
+
+    def wait(self) -> int | None:
+        return None if self._process is None else self._process.wait()
+
+    def kill(self) -> None:
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            withdraw(self._settings, self._name, process.pid)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(self._stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        withdraw(self._settings, self._name, process.pid)
+
+    def _refuse_a_second_one(self) -> None:
+        service = find(self._settings, self._name)
+        if service is not None:
+            raise ServiceUnavailableError(
+                f"a {self._name} (process {service.pid}) already runs with the data folder {self._settings.data_dir}.",
+                next_step="Stop it first, or name another folder with LIGHTSTREAM_DATA_DIR.",
+            )
+
+    def _turn_log_over(self) -> int:
+        """Size of the log before this start."""
+        try:
+            size = self.log_file.stat().st_size
+        except FileNotFoundError:
+            return 0
+        if size <= LOG_BYTES_MAX:
+            return size
+        os.replace(self.log_file, self.log_file.with_suffix(".log.1"))
+        return 0
+
+    def _error(self, happened: str, log_start: int) -> ServiceUnavailableError:
+        with self.log_file.open("rb") as file:
+            file.seek(log_start)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        said = "\n  ".join(lines[-LOG_TAIL_LINES:]) or "(nothing)"
+        return ServiceUnavailableError(
+            f"{self._name} {happened}. It said:\n  {said}\n", next_step=f"The whole log: {self.log_file}"
+        )
+
+
+def _stopped_while_starting(name: str) -> ServiceUnavailableError:
+    return ServiceUnavailableError(f"{name} was stopped while it started.")
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """Our environment with exactly these settings in it."""
+    ours = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in type(settings).model_fields}
+    inherited = {name: value for name, value in os.environ.items() if name.upper() not in ours}
+    return inherited | settings.to_environment() | {"PYTHONUNBUFFERED": "1"}
