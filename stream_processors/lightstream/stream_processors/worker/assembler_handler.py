@@ -61,9 +61,8 @@ class AssemblerHandler:
         now = self._context.clock.now_unix_nano()
         for record in batch:
             try:
-                decoded: SpanRecord | AttemptOpened | AttemptClosed = decode(
-                    self._context.codec, self.topic, record, SpanRecord, AttemptOpened, AttemptClosed
-                )
+                decoded = decode(self._context.codec, self.topic, record)
+                assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # so decode() said
                 for trajectory in self._assemble(decoded, record):
                     await self._send(outbox, trajectory)
             except Unusable as unusable:

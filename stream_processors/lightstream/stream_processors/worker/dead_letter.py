@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, RecordError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
@@ -13,8 +11,6 @@ from lightstream.schemas.topics import Topic
 from .inbox import LogRecord
 
 __all__ = ["Unusable", "dead_letter", "dead_letter_key", "decode"]
-
-R = TypeVar("R", bound=Record)
 
 KEY_BYTES_MAX = 64 * 1024
 
@@ -31,8 +27,8 @@ class Unusable(Exception):  # noqa: N818  # not an error of ours: a bad record i
         self.reason = reason
 
 
-def decode(codec: Codec, topic: Topic, record: LogRecord, *wanted: type[R]) -> R:
-    """The record, if it is one of those ``topic`` carries.
+def decode(codec: Codec, topic: Topic, record: LogRecord) -> Record:
+    """The record, if it is of a type that ``topic`` carries.
 
     Raises:
         Unusable: it is not.
@@ -46,8 +42,8 @@ def decode(codec: Codec, topic: Topic, record: LogRecord, *wanted: type[R]) -> R
         raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
     except DecodeError as error:
         raise Unusable(DeadLetterReason.NOT_AVRO, str(error)) from error
-    if not isinstance(decoded, wanted):
-        names = ", ".join(known.__name__ for known in wanted)
+    if not isinstance(decoded, topic.records):
+        names = ", ".join(known.__name__ for known in topic.records)
         detail = f"a {type(decoded).__name__} does not belong in {topic.name!r}, which carries {names}"
         raise Unusable(DeadLetterReason.WRONG_TOPIC, detail)
     return decoded

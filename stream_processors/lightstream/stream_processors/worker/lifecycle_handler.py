@@ -74,7 +74,8 @@ class LifecycleHandler:
         await outbox.durable()
 
     def _fold(self, record: LogRecord) -> Transition | None:
-        event = decode(self._context.codec, self.topic, record, RolloutEvent)
+        event = decode(self._context.codec, self.topic, record)
+        assert isinstance(event, RolloutEvent)  # noqa: S101  # so decode() said
         if record.key != event.rollout_id.encode():
             # Under another key it lies in another partition, where nobody knows the rollout.
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
