@@ -164,3 +164,12 @@ def test_a_registry_that_is_away_is_a_clear_error() -> None:
     codec = codec_for(Settings.load(schema_registry_url="http://127.0.0.1:9"))
     with pytest.raises(ServiceUnavailableError, match="LIGHTSTREAM_SCHEMA_REGISTRY_URL"):
         codec.encode(EXAMPLES[0])
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda r: type(r).__name__)
+def test_a_decoded_record_is_as_good_as_a_new_one(record: Record) -> None:
+    decoded = CODEC.decode(CODEC.encode(record))
+    name = next(iter(type(record).model_fields))
+    assert decoded.model_copy(update={name: getattr(record, name)}) == record
+    assert decoded.model_dump() == record.model_dump()
+    assert decoded.model_fields_set == set(type(record).model_fields)

@@ -55,7 +55,7 @@ def _encoder(record: type[Record]) -> Callable[[Record], dict[str, Any]]:
 def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
     special = [(n, c) for n, f in record.model_fields.items() if (c := _field_decoder(f.annotation)) is not None]
     set_attribute = object.__setattr__
-    fields_set = frozenset(record.model_fields)
+    fields_set = set(record.model_fields)  # shared: records are frozen, and a copy copies it
 
     def decode(values: dict[str, Any]) -> Record:
         for name, convert in special:
