@@ -1,0 +1,91 @@
+"""Where a run's checkpoints lie, and how one appears there: at once, durable, for good."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+__all__ = ["CheckpointFolder", "link_or_copy"]
+
+UNFINISHED_PREFIX = ".unfinished-"
+DELETED_PREFIX = ".deleted-"
+
+
+class CheckpointFolder:
+    """The checkpoints of one run: ``<root>/step-000007-1a2b3c4d``.
+
+    The random part makes each name unique: a step that is made again after a crash, or by a process that has been
+    fenced, never touches a folder that the ledger names.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, step: int, fill: Callable[[Path], None]) -> Path:
+        """Make the checkpoint of a step.
+
+        Args:
+            step: the step, 0 for the initial model.
+            fill: writes the files into the (empty) folder it is given.
+
+        Returns:
+            The folder; all of it is on the disk.
+
+        Raises:
+            OSError: the disk is full or away; no checkpoint has appeared.
+        """
+        name = f"step-{step:06d}-{uuid.uuid4().hex[:8]}"
+        unfinished = self.root / f"{UNFINISHED_PREFIX}{name}"
+        unfinished.mkdir(parents=True)
+        try:
+            fill(unfinished)
+            for path in unfinished.iterdir():
+                _sync(path)
+            _sync(unfinished)
+            finished = self.root / name
+            os.replace(unfinished, finished)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        _sync(self.root)
+        return finished
+
+    def keep_only(self, kept: Iterable[Path]) -> list[Path]:
+        """Delete everything here but ``kept``: older checkpoints, and those of steps that were never committed.
+
+        Returns:
+            What was deleted.
+        """
+        if not self.root.is_dir():
+            return []
+        keep = {path.resolve() for path in kept}
+        deleted: list[Path] = []
+        for path in sorted(self.root.iterdir()):
+            if path.resolve() in keep or not path.is_dir():
+                continue
+            doomed = path
+            if not path.name.startswith("."):
+                doomed = path.with_name(f"{DELETED_PREFIX}{path.name}")
+                os.replace(path, doomed)  # gone at once: nobody finds half a checkpoint
+            shutil.rmtree(doomed, ignore_errors=True)
+            deleted.append(path)
+        return deleted
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name for a file that never changes; a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,137 @@
+"""From single trajectories, as they come, to complete groups, each once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lightstream.schemas.records import RolloutMode, Trajectory
+
+from .group import Group, group_id_of
+from .order import natural_order
+
+__all__ = ["Arrival", "GroupCollector"]
+
+
+class Arrival(StrEnum):
+    """What became of a trajectory that arrived."""
+
+    COUNTED = "counted"
+    """It is a new member of its group."""
+    REPLACED = "replaced"
+    """A later revision of a member that is not consumed yet; the group holds the revision now."""
+    DUPLICATE = "duplicate"
+    """The same trajectory, or an older revision, again."""
+    REVISED_TOO_LATE = "revised_too_late"
+    """A later revision of a consumed trajectory: it stays in the log, and is not trained again."""
+    SECOND_FINAL = "second_final"
+    """Another attempt of a rollout that already has its final one. Kept out; something upstream is wrong."""
+    NOT_FINAL = "not_final"
+    NOT_OURS = "not_ours"
+    """Of another run, or of a mode that nobody collects here."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    group_size: int
+    members: dict[str, Trajectory] = field(default_factory=dict[str, Trajectory])
+    first_offsets: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class GroupCollector:
+    """Collects the groups of one run. Not thread-safe.
+
+    Args:
+        run_id: only trajectories of this run count.
+        consumed: (rollout_id, attempt_id, revision) of every trajectory that an earlier step consumed.
+        modes: which trajectories to collect.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        consumed: Iterable[tuple[str, str, int]] = (),
+        modes: Collection[RolloutMode] = (RolloutMode.TRAIN,),
+    ) -> None:
+        self._run_id = run_id
+        self._modes = frozenset(modes)
+        self._consumed: dict[str, tuple[str, int]] = {r: (attempt, revision) for r, attempt, revision in consumed}
+        self._pending: dict[str, _Pending] = {}
+        self._complete: dict[str, None] = {}
+        self.arrivals: Counter[Arrival] = Counter()
+
+    def add(self, trajectory: Trajectory, partition: int, offset: int) -> Arrival:
+        """Take in the trajectory that lies at ``offset`` of ``partition``. Offsets of a partition must not go back."""
+        arrival = self._add(trajectory, partition, offset)
+        self.arrivals[arrival] += 1
+        return arrival
+
+    def complete(self, of: Collection[str] | None = None) -> list[str]:
+        """Ids of the complete groups, in the order in which they became so, at most those named in ``of``."""
+        return [group_id for group_id in self._complete if of is None or group_id in of]
+
+    def missing(self, group_ids: Iterable[str]) -> dict[str, int]:
+        """Group id -> how many of its trajectories are here, for those that are not complete."""
+        return {
+            group_id: len(self._pending[group_id].members) if group_id in self._pending else 0
+            for group_id in group_ids
+            if group_id not in self._complete
+        }
+
+    def take(self, group_ids: Iterable[str]) -> list[Group]:
+        """Remove complete groups; they count as consumed from now on. In the natural order of their ids.
+
+        Raises:
+            KeyError: one of them is not complete; nothing was removed.
+        """
+        wanted = sorted(group_ids, key=natural_order)
+        for group_id in wanted:
+            if group_id not in self._complete:
+                raise KeyError(f"group {group_id!r} is not complete")
+        return [self._take(group_id) for group_id in wanted]
+
+    def low_water(self, next_offsets: Mapping[int, int]) -> dict[int, int]:
+        """Partition -> the offset below which nothing is needed any more.
+
+        Args:
+            next_offsets: partition -> next offset to read; the answer where no collected group holds it back.
+        """
+        low = dict(next_offsets)
+        for pending in self._pending.values():
+            for partition, offset in pending.first_offsets.items():
+                low[partition] = min(low.get(partition, offset), offset)
+        return low
+
+    def _add(self, trajectory: Trajectory, partition: int, offset: int) -> Arrival:
+        if trajectory.run_id != self._run_id or trajectory.mode not in self._modes:
+            return Arrival.NOT_OURS
+        if not trajectory.final:
+            return Arrival.NOT_FINAL
+        consumed = self._consumed.get(trajectory.rollout_id)
+        if consumed is not None:
+            if consumed[0] != trajectory.attempt_id:
+                return Arrival.SECOND_FINAL
+            return Arrival.DUPLICATE if trajectory.revision <= consumed[1] else Arrival.REVISED_TOO_LATE
+        group_id = group_id_of(trajectory)
+        pending = self._pending.get(group_id)
+        if pending is None:
+            pending = self._pending[group_id] = _Pending(max(1, trajectory.group_size))
+        known = pending.members.get(trajectory.rollout_id)
+        if known is not None and known.attempt_id != trajectory.attempt_id:
+            return Arrival.SECOND_FINAL
+        if known is not None and trajectory.revision <= known.revision:
+            return Arrival.DUPLICATE
+        pending.members[trajectory.rollout_id] = trajectory
+        pending.first_offsets.setdefault(partition, offset)
+        if len(pending.members) >= pending.group_size:
+            self._complete.setdefault(group_id)
+        return Arrival.COUNTED if known is None else Arrival.REPLACED
+
+    def _take(self, group_id: str) -> Group:
+        del self._complete[group_id]
+        members = self._pending.pop(group_id).members
+        trajectories = tuple(members[rollout_id] for rollout_id in sorted(members, key=natural_order))
+        self._consumed.update({t.rollout_id: (t.attempt_id, t.revision) for t in trajectories})
+        return Group(group_id, trajectories)

@@ -1,0 +1,213 @@
+"""One Kafka transaction a step: the training step, the resources it made and the offsets it is done with.
+
+Crash-safety in three sentences. The checkpoint is on disk before the transaction begins, under a name used once. The
+transaction makes the step, the resources and the offsets visible together or not at all. Whoever starts with the same
+``trainer_id`` first fences its former self (one ``transactional.id``), which ends any transaction left open, and only
+then reads how far that self came.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from lightstream.schemas.codec import Codec, codec_for
+from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
+from lightstream.schemas.kafka import producer_config
+from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
+
+from .history import History, replay
+from .reading import read_whole_topic
+
+__all__ = ["StepCommit", "TrainingLedger"]
+
+_LOG = logging.getLogger(__name__)
+
+TRANSACTION_TIMEOUT_S = 30.0
+"""How long readers of committed records wait for a trainer that died in a transaction and does not come back."""
+
+OPEN_TIMEOUT_S = 120.0
+"""The first transaction of a broker's life may wait for its coordinator to load."""
+
+ATTEMPT_TIMEOUT_S = 10.0
+RETRY_PAUSE_S = 0.1
+RECORD_OVERHEAD_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommit:
+    """What one step writes. ``consumer_group`` is the consumer's group metadata that the offsets are committed for."""
+
+    step: TrainingStep
+    resources: ResourcesRecord | None
+    consumer_group: object
+
+
+class TrainingLedger:
+    """The only writer of a trainer's steps. Not thread-safe.
+
+    Args:
+        settings: the cluster and its topics.
+        trainer_id: names the trainer across restarts: its ``transactional.id`` and consumer group.
+        run_id: the run whose resources and rollouts it makes.
+    """
+
+    def __init__(self, settings: Settings, *, trainer_id: str, run_id: str, codec: Codec | None = None) -> None:
+        self._settings = settings
+        self._trainer_id = trainer_id
+        self._run_id = run_id
+        self._codec = codec or codec_for(settings)
+        self._producer: Producer | None = None
+
+    @property
+    def group_id(self) -> str:
+        """Consumer group and ``transactional.id``; with the topic prefix, so that experiments keep apart."""
+        return f"{self._settings.topic_prefix}{self._trainer_id}"
+
+    def open(self) -> History:
+        """Fence a former self, and read how far it came.
+
+        Raises:
+            ServiceUnavailableError: Kafka does not answer.
+            TrainingError: the ledger contradicts itself, or belongs to another run.
+        """
+        config = producer_config(self._settings, linger_ms=0) | {
+            "transactional.id": self.group_id,
+            "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
+            "delivery.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
+        }
+        producer = Producer(config)
+        self._until_done(lambda: producer.init_transactions(ATTEMPT_TIMEOUT_S), OPEN_TIMEOUT_S, "began no transactions")
+        self._producer = producer
+
+        def whole(topic: Topic) -> list[Record]:
+            return read_whole_topic(
+                self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger", timeout_s=OPEN_TIMEOUT_S
+            )
+
+        return replay(
+            whole(TRAINING_STEPS),
+            whole(RESOURCES),
+            trainer_id=self._trainer_id,
+            run_id=self._run_id,
+            trajectories_topic=TRAJECTORIES.name,
+        )
+
+    def publish_resources(self, record: ResourcesRecord) -> None:
+        """Make resources visible that belong to no step (version 0).
+
+        Raises:
+            TrainingError: another process took over, or Kafka stayed away; nothing is visible.
+        """
+
+        def write(producer: Producer) -> None:
+            self._produce(producer, RESOURCES, record.resources_id, record)
+
+        self._transaction(write)
+
+    def commit(self, commit: StepCommit) -> None:
+        """Make a step, its resources and its offsets visible together.
+
+        Raises:
+            TrainingError: another process took over, or Kafka stayed away. Whether the step is in the log, its next
+                :meth:`open` tells; log and checkpoint agree either way.
+        """
+        trajectories = TRAJECTORIES.full_name(self._settings.topic_prefix)
+        offsets = [
+            TopicPartition(trajectories, position.partition, position.offset)
+            for position in commit.step.low_water
+            if position.topic == TRAJECTORIES.name
+        ]
+
+        def write(producer: Producer) -> None:
+            self._produce(producer, TRAINING_STEPS, commit.step.trainer_id, commit.step)
+            if commit.resources is not None:
+                self._produce(producer, RESOURCES, commit.resources.resources_id, commit.resources)
+            if offsets:
+                producer.send_offsets_to_transaction(offsets, commit.consumer_group, ATTEMPT_TIMEOUT_S)
+
+        self._transaction(write)
+
+    def close(self) -> None:
+        """Give the producer back. Everything committed is durable already."""
+        self._producer = None
+
+    def _produce(self, producer: Producer, topic: Topic, key: str, record: Record) -> None:
+        value = self._codec.encode(record)
+        limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
+        if len(value) > limit_bytes:
+            raise RecordTooLargeError(topic.name, len(value), limit_bytes)
+        producer.produce(topic.full_name(self._settings.topic_prefix), value, key=key)
+
+    def _transaction(self, write: Callable[[Producer], None]) -> None:
+        """Run ``write`` and commit; repeat while Kafka says that it may yet work."""
+        producer = self._producer
+        if producer is None:
+            raise TrainingError("the ledger is not open.")
+        deadline = time.monotonic() + self._settings.publish_timeout_s + TRANSACTION_TIMEOUT_S
+        while True:
+            try:
+                producer.begin_transaction()
+                write(producer)
+                self._until_done(lambda: producer.commit_transaction(ATTEMPT_TIMEOUT_S), None, "committed nothing")
+                return
+            except RecordTooLargeError:
+                self._abort(producer)
+                raise
+            except KafkaException as error:
+                reason = _reason(error)
+                if _is_fenced(reason):
+                    raise _fenced(self._trainer_id, reason) from error
+                if reason.fatal() or time.monotonic() > deadline:
+                    raise TrainingError(f"Kafka did not commit the step: {reason}.") from error
+                _LOG.warning("a transaction of %s is repeated: %s", self._trainer_id, reason)
+                self._abort(producer)
+                time.sleep(RETRY_PAUSE_S)
+
+    def _abort(self, producer: Producer) -> None:
+        producer.flush(ATTEMPT_TIMEOUT_S)  # aborting with records under way can lose track of their sequence
+        try:
+            self._until_done(lambda: producer.abort_transaction(ATTEMPT_TIMEOUT_S), None, "aborted nothing")
+        except KafkaException as error:
+            reason = _reason(error)
+            if _is_fenced(reason):
+                raise _fenced(self._trainer_id, reason) from error
+            raise TrainingError(f"a transaction could not be aborted: {reason}.") from error
+
+    def _until_done(self, call: Callable[[], None], timeout_s: float | None, failure: str) -> None:
+        """Repeat a call that Kafka says may be repeated, for at most ``timeout_s`` (default: the setting)."""
+        limit_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                reason = _reason(error)
+                if not reason.retriable():
+                    raise
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailableError(f"Kafka {failure} within {limit_s:g} s: {reason}.") from error
+                time.sleep(RETRY_PAUSE_S)
+
+
+def _reason(error: KafkaException) -> KafkaError:
+    reason: KafkaError = error.args[0]
+    return reason
+
+
+def _is_fenced(reason: KafkaError) -> bool:
+    return reason.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def _fenced(trainer_id: str, reason: KafkaError) -> TrainingError:
+    return TrainingError(
+        f"another process works as trainer {trainer_id!r} now ({reason}); this one has written nothing since.",
+        next_step="Run one process per trainer_id.",
+    )

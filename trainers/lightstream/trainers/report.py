@@ -1,0 +1,68 @@
+"""What a step reports: to the ledger, and to whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .groups import Group
+
+__all__ = ["StepObserver", "StepReport", "group_metrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One committed step.
+
+    Attributes:
+        step: 1, 2, …
+        steps: how many steps the algorithm means to make, 0 if it does not say.
+        mean_reward: over the trajectories that have a reward; NaN if none has.
+        logprob_diff_max: largest |actor - sampled| log-probability over all tokens that the current policy sampled;
+            NaN where nothing was compared.
+        rollouts: trajectories consumed.
+        rows: LLM calls trained on.
+        tokens: prompt and response tokens of those calls.
+        seconds: from the beginning of the step to its commit.
+        resources_id: what the next rollouts use.
+        metrics: everything that went into the ledger.
+    """
+
+    step: int
+    steps: int
+    mean_reward: float
+    logprob_diff_max: float
+    rollouts: int
+    rows: int
+    tokens: int
+    seconds: float
+    resources_id: str | None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+
+StepObserver: TypeAlias = Callable[[StepReport], None]
+"""Called after each commit, in the trainer's thread: keep it short."""
+
+
+def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Reward statistics of a step's groups. ``reward/mean`` is absent where no trajectory has a reward."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    rewards = [t.reward for t in trajectories if t.reward is not None]
+    uniform = sum(
+        1 for group in groups if len({t.reward for t in group.trajectories}) == 1 and len(group.trajectories) > 1
+    )
+    metrics = {
+        "groups": float(len(groups)),
+        "groups/uniform_reward": float(uniform),
+        "rollouts": float(len(trajectories)),
+        "rollouts/without_reward": float(len(trajectories) - len(rewards)),
+        "rollouts/failed": float(sum(t.rollout_status.value != "succeeded" for t in trajectories)),
+    }
+    if rewards:
+        metrics |= {
+            "reward/mean": sum(rewards) / len(rewards),
+            "reward/min": min(rewards),
+            "reward/max": max(rewards),
+        }
+    return metrics

@@ -1,0 +1,80 @@
+"""Which tasks a step takes, and what their rollouts are called. Pure and repeatable: a restart asks for the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Protocol
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.interfaces import EnqueueRolloutRequest
+from lightstream.schemas.records import RolloutConfig
+from lightstream.schemas.types import RolloutModeName
+
+__all__ = ["Dataset", "sample_indices", "step_group_id", "step_requests", "validation_group_id"]
+
+
+class Dataset(Protocol):
+    """Tasks by position: a list will do. Items must be JSON values."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def sample_indices(step: int, count: int, dataset_size: int, seed: int) -> list[int]:
+    """Positions in the data set of the tasks of a step (1, 2, …).
+
+    The data set is passed through again and again, in a new order each time. A step may span two passes.
+
+    Raises:
+        TrainingError: the data set is empty.
+    """
+    if dataset_size < 1:
+        raise TrainingError("the data set is empty.", next_step="Pass at least one task to Trainer.fit.")
+    first = (step - 1) * count
+    orders: dict[int, list[int]] = {}
+    indices: list[int] = []
+    for position in range(first, first + count):
+        epoch, place = divmod(position, dataset_size)
+        if epoch not in orders:
+            order = list(range(dataset_size))
+            random.Random(f"{seed}-{epoch}").shuffle(order)  # noqa: S311  # an order, not a secret
+            orders[epoch] = order
+        indices.append(orders[epoch][place])
+    return indices
+
+
+def step_group_id(run_id: str, step: int, index: int) -> str:
+    """The group of the ``index``-th task of a step."""
+    return f"{run_id}-s{step}-g{index}"
+
+
+def validation_group_id(run_id: str, step: int, index: int) -> str:
+    """The group of the ``index``-th validation task after a step."""
+    return f"{run_id}-v{step}-g{index}"
+
+
+def step_requests(
+    group_id: str,
+    task: Any,
+    *,
+    count: int,
+    run_id: str,
+    mode: RolloutModeName,
+    resources_id: str | None,
+    config: RolloutConfig,
+) -> list[EnqueueRolloutRequest]:
+    """The ``count`` rollouts of one task. Their ids follow from the group's, so a retry asks for the same rollouts."""
+    return [
+        EnqueueRolloutRequest(
+            input=task,
+            mode=mode,
+            resources_id=resources_id,
+            config=config,
+            rollout_id=f"{group_id}-{sample}",
+            group_id=group_id,
+            group_size=count,
+            run_id=run_id,
+        )
+        for sample in range(count)
+    ]
