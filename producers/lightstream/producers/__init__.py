@@ -1,1 +1,71 @@
-"""See ARCHITECTURE.md."""
+"""The agents' side of Lightstream: spans, rewards, agents, Runners. Imports nothing until it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .agent import LitAgent, rollout
+    from .context import AttemptRef, current_attempt
+    from .emitter import (
+        emit_annotation,
+        emit_exception,
+        emit_message,
+        emit_object,
+        emit_reward,
+        make_link_attributes,
+        make_tag_attributes,
+    )
+    from .exporter import KafkaSpanExporter
+    from .runner import Hook, Runner
+    from .tracer import OtelTracer
+
+__all__ = [
+    "AttemptRef",
+    "Hook",
+    "KafkaSpanExporter",
+    "LitAgent",
+    "OtelTracer",
+    "Runner",
+    "current_attempt",
+    "emit_annotation",
+    "emit_exception",
+    "emit_message",
+    "emit_object",
+    "emit_reward",
+    "make_link_attributes",
+    "make_tag_attributes",
+    "rollout",
+]
+
+_MODULES = {
+    "AttemptRef": "context",
+    "Hook": "runner",
+    "KafkaSpanExporter": "exporter",
+    "LitAgent": "agent",
+    "OtelTracer": "tracer",
+    "Runner": "runner",
+    "current_attempt": "context",
+    "emit_annotation": "emitter",
+    "emit_exception": "emitter",
+    "emit_message": "emitter",
+    "emit_object": "emitter",
+    "emit_reward": "emitter",
+    "make_link_attributes": "emitter",
+    "make_tag_attributes": "emitter",
+    "rollout": "agent",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,62 @@
+"""The base class of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from lightstream.schemas.types import NamedResources, Rollout
+
+__all__ = ["LitAgent", "RolloutResult", "TaskT"]
+
+TaskT = TypeVar("TaskT")
+
+RolloutResult: TypeAlias = float | Mapping[str, float] | None
+"""The final reward (see ``emit_reward``), or ``None`` where the agent emits rewards itself, or has none."""
+
+
+class LitAgent(Generic[TaskT]):
+    """An agent. Override one of the six methods, or several.
+
+    ``rollout`` and ``rollout_async`` serve every mode; the ``training_…`` and ``validation_…`` forms, where
+    overridden, serve theirs. Synchronous methods run in threads of their own, asynchronous ones in the Runner's loop.
+    """
+
+    def is_async(self) -> bool:
+        """Whether the Runner calls the asynchronous methods: true when any of them is overridden."""
+        names = ("rollout_async", "training_rollout_async", "validation_rollout_async")
+        return any(getattr(type(self), name) is not getattr(LitAgent, name) for name in names)
+
+    def rollout(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """Work on ``task`` with ``resources``.
+
+        Args:
+            task: the rollout's input.
+            resources: name -> model endpoint, prompt, …, as they were when the attempt started.
+            rollout: which rollout and attempt this is.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a rollout or rollout_async method")
+
+    async def rollout_async(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """As :meth:`rollout`, asynchronously."""
+        raise NotImplementedError(f"{type(self).__name__} must have a rollout or rollout_async method")
+
+    def training_rollout(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """:meth:`rollout`, unless overridden; for rollouts of mode ``train``."""
+        return self.rollout(task, resources, rollout)
+
+    def validation_rollout(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """:meth:`rollout`, unless overridden; for rollouts of the other modes."""
+        return self.rollout(task, resources, rollout)
+
+    async def training_rollout_async(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """:meth:`rollout_async`, unless overridden; for rollouts of mode ``train``."""
+        return await self.rollout_async(task, resources, rollout)
+
+    async def validation_rollout_async(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
+        """:meth:`rollout_async`, unless overridden; for rollouts of the other modes."""
+        return await self.rollout_async(task, resources, rollout)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call :meth:`rollout` directly."""
+        return self.rollout(*args, **kwargs)

@@ -1,0 +1,20 @@
+"""Which attempt the running code belongs to. Follows tasks and copied contexts, so concurrent attempts stay apart."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+__all__ = ["AttemptRef", "current_attempt"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRef:
+    """An attempt, by name."""
+
+    rollout_id: str
+    attempt_id: str
+
+
+current_attempt: ContextVar[AttemptRef | None] = ContextVar("lightstream_current_attempt", default=None)
+"""The attempt that spans started here belong to, or ``None``."""

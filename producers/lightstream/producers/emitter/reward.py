@@ -1,0 +1,65 @@
+"""Rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
+
+from .. import semconv
+from .annotation import SpanCoreFields, emit_annotation
+from .attributes import make_link_attributes
+
+__all__ = ["PRIMARY", "emit_reward"]
+
+PRIMARY = "primary"
+"""Name of the only dimension of a plain reward."""
+
+
+def emit_reward(
+    reward: SupportsFloat | Mapping[str, SupportsFloat],
+    *,
+    primary_key: str | None = None,
+    link: Mapping[str, str] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    propagate: bool = True,
+) -> SpanCoreFields:
+    """Reward the running attempt, or one call of it.
+
+    NaN and infinities are sent as they are; the assembler keeps them out of training and says so.
+
+    Args:
+        reward: a number, or dimension -> number; the first dimension is what training uses.
+        primary_key: which dimension comes first; needed when there are several.
+        link: the call this is for: attribute -> value of its span, such as
+            ``{"gen_ai.response.id": completion.id}``. Without it the reward is for the whole trajectory.
+        attributes: further attributes.
+        propagate: ``False`` makes the fields but sends nothing.
+
+    Raises:
+        TypeError: a reward is not a number.
+        ValueError: there are several dimensions and ``primary_key`` is none of them, or there is none at all.
+        SettingsError: no tracer is active, so the reward would be lost.
+    """
+    dimensions = [{"name": name, "value": value} for name, value in _dimensions(reward, primary_key)]
+    extra = dict(attributes or {}) | (make_link_attributes(link) if link else {})
+    return emit_annotation({semconv.AGL_REWARD: dimensions, **extra}, propagate=propagate)
+
+
+def _dimensions(
+    reward: SupportsFloat | Mapping[str, SupportsFloat], primary_key: str | None
+) -> list[tuple[str, float]]:
+    if not isinstance(reward, Mapping):
+        return [(primary_key or PRIMARY, _number(reward))]
+    numbers = {name: _number(value) for name, value in reward.items()}
+    if primary_key is None and len(numbers) == 1:
+        return list(numbers.items())
+    if primary_key is None or primary_key not in numbers:
+        raise ValueError(f"primary_key is {primary_key!r}; it must name one of the dimensions {sorted(numbers)}")
+    return [(primary_key, numbers.pop(primary_key)), *numbers.items()]
+
+
+def _number(value: object) -> float:
+    """As a float. Texts are refused: ``float("1")`` would hide a mistake."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
+        raise TypeError(f"a reward must be a number, not {type(value).__name__}: {value!r:.200}")
+    return float(value)

@@ -1,0 +1,166 @@
+"""The background half of the exporter: converts, encodes, sends, and settles."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from lightstream.schemas.errors import BackpressureError, PublishError, RecordError, RecordTooLargeError
+from lightstream.schemas.kafka import Position, Publisher
+from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.topics import SPANS
+
+from ..context import AttemptRef
+from ._ledger import Group, Ledger
+from .convert import record_of, with_valid_text
+from .truncate import shortened
+
+__all__ = ["Sender", "weight_bytes"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_INTERVAL_S = 0.01
+"""How often a full client buffer is tried again."""
+
+SPAN_WEIGHT_BYTES, VALUE_WEIGHT_BYTES, ITEM_WEIGHT_BYTES = 2048, 128, 36
+"""Memory of a span, of an attribute, and of a number in a list (CPython 3.11, 64 bit)."""
+
+_SHORTEN_ATTEMPTS_MAX = 4
+
+_Entry: TypeAlias = "tuple[ReadableSpan, AttemptRef | None, Group, int]"
+
+
+def weight_bytes(span: ReadableSpan) -> int:
+    """About how much memory ``span`` holds, in a few microseconds: lengths only, nothing is walked."""
+    total = SPAN_WEIGHT_BYTES
+    for value in (span.attributes or {}).values():
+        total += VALUE_WEIGHT_BYTES
+        if isinstance(value, (str, bytes)):
+            total += len(value)
+        elif isinstance(value, Sequence) and value:
+            first = value[0]
+            total += len(value) * (ITEM_WEIGHT_BYTES + (len(first) if isinstance(first, (str, bytes)) else 0))
+    return total
+
+
+class Sender:
+    """One daemon thread that sends what is put, in order.
+
+    Attributes:
+        taken_bytes: weight of all entries that left the queue; only the thread writes it.
+        durable, failed, truncated: spans, for the statistics.
+    """
+
+    def __init__(self, publisher: Publisher, ledger: Ledger, *, retry_timeout_s: float) -> None:
+        self._publisher = publisher
+        self._ledger = ledger
+        self._retry_timeout_s = retry_timeout_s
+        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._counting = threading.Lock()
+        self.taken_bytes = 0
+        self.durable = 0
+        self.failed = 0
+        self.truncated = 0
+
+    def put(self, span: ReadableSpan, attempt: AttemptRef | None, group: Group, size_bytes: int) -> None:
+        """Queue one span; does not block."""
+        self._queue.put((span, attempt, group, size_bytes))
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="lightstream-span-sender", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread once the queue is empty."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (entry := self._queue.get()) is not None:
+            span, attempt, group, size_bytes = entry
+            try:
+                future = self._send(span, attempt)
+            except (PublishError, RecordError) as error:
+                self._settle(group, str(error))
+            except Exception as error:  # noqa: BLE001  # recorded: the span counts as lost, and flush raises
+                self._settle(group, f"{type(error).__name__}: {error}")
+            else:
+                future.add_done_callback(partial(self._delivered, group))
+            self.taken_bytes += size_bytes
+            del entry, span
+
+    def _send(self, span: ReadableSpan, attempt: AttemptRef | None) -> Future[Position]:
+        record = record_of(span, attempt)
+        try:
+            return self._publish(record)
+        except RecordTooLargeError as error:
+            return self._send_shortened(record, error)
+        except RecordError:
+            record = with_valid_text(record)
+        try:
+            return self._publish(record)
+        except RecordTooLargeError as error:
+            return self._send_shortened(record, error)
+
+    def _send_shortened(self, record: SpanRecord, error: RecordTooLargeError) -> Future[Position]:
+        """Cut until the record fits; estimates may be short, so more than one try is allowed.
+
+        Raises:
+            RecordTooLargeError: it does not fit however much is cut.
+        """
+        excess_bytes = 0
+        for _ in range(_SHORTEN_ATTEMPTS_MAX):
+            excess_bytes += error.size_bytes - error.limit_bytes
+            smaller = shortened(record, excess_bytes)
+            try:
+                future = self._publish(smaller)
+            except RecordTooLargeError as again:
+                error = again
+                continue
+            self.truncated += 1
+            logger.warning("the span %r is over the record limit and was truncated.", record.name[:200])
+            return future
+        raise error
+
+    def _publish(self, record: SpanRecord) -> Future[Position]:
+        key = record.rollout_id or record.trace_id
+        return self._patiently(lambda: self._publisher.publish(SPANS, key, record))
+
+    def _patiently(self, publish: Callable[[], Future[Position]]) -> Future[Position]:
+        try:
+            return publish()
+        except BackpressureError:
+            deadline = time.monotonic() + self._retry_timeout_s
+        while True:
+            time.sleep(RETRY_INTERVAL_S)
+            try:
+                return publish()
+            except BackpressureError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def _delivered(self, group: Group, future: Future[Any]) -> None:
+        error = future.exception()
+        self._settle(group, None if error is None else str(error))
+
+    def _settle(self, group: Group, error: str | None) -> None:
+        with self._counting:
+            if error is None:
+                self.durable += 1
+            else:
+                self.failed += 1
+            failed = self.failed
+        self._ledger.settle(group, error)
+        if error is not None and failed & (failed - 1) == 0:  # the 1st, 2nd, 4th, …: told, but not a flood
+            logger.error("%d spans lost so far: %s", failed, error)

@@ -1,0 +1,194 @@
+"""From an ended OpenTelemetry span to a :class:`SpanRecord`. Pure; uses the SDK's public properties only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, StatusCode
+from opentelemetry.trace import SpanKind as OtelSpanKind
+from pydantic import ValidationError
+
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.records import RecordEnum, SpanEventRecord, SpanKind, SpanLinkRecord, SpanRecord, SpanStatus
+
+from .. import semconv
+from ..context import AttemptRef
+from ._llm_call import take_llm_call
+
+__all__ = ["record_of", "with_valid_text"]
+
+_KINDS = {
+    OtelSpanKind.INTERNAL: SpanKind.INTERNAL,
+    OtelSpanKind.SERVER: SpanKind.SERVER,
+    OtelSpanKind.CLIENT: SpanKind.CLIENT,
+    OtelSpanKind.PRODUCER: SpanKind.PRODUCER,
+    OtelSpanKind.CONSUMER: SpanKind.CONSUMER,
+}
+_STATUSES = {StatusCode.UNSET: SpanStatus.UNSET, StatusCode.OK: SpanStatus.OK, StatusCode.ERROR: SpanStatus.ERROR}
+_AS_THEY_ARE = frozenset({str, int, float, bool, bytes, type(None)})
+
+# OTLP trace.proto, SpanFlags: bits 0-7 are the W3C trace flags; bit 8: bit 9 is known; bit 9: the parent is remote.
+_HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
+
+
+def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanRecord:
+    """The record of an ended span. The span is unchanged.
+
+    Which attempt it belongs to: the span's own ``lightstream.*`` attributes, else ``attempt``, else the resource's
+    ``agentlightning.*`` attributes. Token ids and log-probabilities of the ``lightstream.*`` attributes move, packed,
+    into ``llm_call``; those that cannot be packed stay attributes, for the assembler to report.
+
+    Raises:
+        RecordError: the span has no context, or a name that is not text.
+    """
+    context = span.get_span_context()
+    if context is None:
+        raise RecordError(f"the span {span.name!r} has no span context.")
+    raw = dict(span.attributes or {})
+    llm_call = take_llm_call(raw)
+    attributes = _attributes(raw)
+    resource = span.resource
+    resource_attributes = _attributes(resource.attributes)
+    rollout_id, attempt_id = _attempt_of(attributes, attempt, resource_attributes)
+    scope = span.instrumentation_scope
+    parent = span.parent
+    values: dict[str, Any] = {
+        "rollout_id": rollout_id,
+        "attempt_id": attempt_id,
+        "sequence_id": _sequence_id(resource_attributes),
+        "trace_id": f"{context.trace_id:032x}",
+        "span_id": f"{context.span_id:016x}",
+        "parent_id": None if parent is None else f"{parent.span_id:016x}",
+        "name": span.name,
+        "kind": _KINDS.get(span.kind, SpanKind.UNKNOWN),
+        "status": _STATUSES.get(span.status.status_code, SpanStatus.UNKNOWN),
+        "status_message": span.status.description or "",
+        "start_unix_nano": span.start_time or 0,
+        "end_unix_nano": span.end_time or 0,
+        "attributes": attributes,
+        "events": [_event(event) for event in span.events],
+        "links": [_link(link) for link in span.links],
+        "resource_attributes": resource_attributes,
+        "resource_schema_url": _schema_url(resource),
+        "scope_name": "" if scope is None else scope.name,
+        "scope_version": "" if scope is None else scope.version or "",
+        "scope_schema_url": "" if scope is None else scope.schema_url or "",
+        "trace_state": context.trace_state.to_header(),
+        "flags": _flags(context, parent),
+        "dropped_attributes_count": span.dropped_attributes,
+        "dropped_events_count": span.dropped_events,
+        "dropped_links_count": span.dropped_links,
+        "llm_call": llm_call,
+    }
+    try:
+        return SpanRecord(**values)
+    except ValidationError:
+        return _checked(values)
+
+
+def with_valid_text(record: SpanRecord) -> SpanRecord:
+    """The record with replacement characters where its text is not Unicode (lone surrogates)."""
+    return _checked(dict(record.__dict__))
+
+
+def _checked(values: dict[str, Any]) -> SpanRecord:
+    try:
+        return SpanRecord(**_text_made_valid(values))
+    except ValidationError as error:
+        raise RecordError(f"the span {values['name']!r} is no record: {error}") from error
+
+
+def _attempt_of(
+    attributes: dict[str, Any], attempt: AttemptRef | None, resource: dict[str, Any]
+) -> tuple[str | None, str | None]:
+    named = attributes.pop(semconv.ROLLOUT_ID, None), attributes.pop(semconv.ATTEMPT_ID, None)
+    if named[0]:
+        return str(named[0]), str(named[1]) if named[1] else None
+    if attempt is not None:
+        return attempt.rollout_id, attempt.attempt_id
+    rollout_id, attempt_id = resource.get(semconv.AGL_ROLLOUT_ID), resource.get(semconv.AGL_ATTEMPT_ID)
+    return str(rollout_id) if rollout_id else None, str(attempt_id) if rollout_id and attempt_id else None
+
+
+def _sequence_id(resource: dict[str, Any]) -> int:
+    value = resource.get(semconv.AGL_SPAN_SEQUENCE_ID, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _flags(context: SpanContext, parent: SpanContext | None) -> int:
+    remote = _IS_REMOTE if parent is not None and parent.is_remote else 0
+    return int(context.trace_flags) | _HAS_IS_REMOTE | remote
+
+
+def _schema_url(resource: Resource) -> str:
+    return resource.schema_url or ""
+
+
+def _event(event: Any) -> SpanEventRecord:
+    return SpanEventRecord(
+        name=_valid(str(event.name)),
+        time_unix_nano=event.timestamp or 0,
+        attributes=_attributes(event.attributes),
+        dropped_attributes_count=event.dropped_attributes,
+    )
+
+
+def _link(link: Any) -> SpanLinkRecord:
+    context: SpanContext = link.context
+    return SpanLinkRecord(
+        trace_id=f"{context.trace_id:032x}",
+        span_id=f"{context.span_id:016x}",
+        trace_state=context.trace_state.to_header(),
+        attributes=_attributes(link.attributes),
+        dropped_attributes_count=link.dropped_attributes,
+        flags=int(context.trace_flags) | _HAS_IS_REMOTE | (_IS_REMOTE if context.is_remote else 0),
+    )
+
+
+def _attributes(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not attributes:
+        return {}
+    return {key: value if type(value) in _AS_THEY_ARE else _plain(value) for key, value in attributes.items()}
+
+
+def _plain(value: Any) -> Any:
+    """An AnyValue made of plain Python types; what is none becomes text."""
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
+        items: list[Any] = list(value)
+        return items if _AS_THEY_ARE.issuperset(map(type, items)) else [_plain(item) for item in items]
+    if isinstance(value, (bool, int, float, str, bytes)):  # subclasses: enums, numpy.float64
+        return _base_value(value)
+    return str(value)
+
+
+def _base_value(value: float | str | bytes) -> float | str | bytes:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _text_made_valid(value: Any) -> Any:
+    if isinstance(value, RecordEnum):
+        return value
+    if isinstance(value, str):
+        return _valid(value)
+    if isinstance(value, dict):
+        return {_text_made_valid(key): _text_made_valid(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_text_made_valid(item) for item in value]
+    if isinstance(value, (SpanEventRecord, SpanLinkRecord)):
+        return type(value)(**_text_made_valid(value.__dict__))
+    return value

@@ -1,0 +1,162 @@
+"""One attempt from dequeued to reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.types import AttemptedRollout, NamedResources, resource_adapter
+
+from ..agent import LitAgent
+from ..context import AttemptRef
+from ..emitter import emit_reward
+from ..tracer import OtelTracer
+from .call import call_agent
+from .hooks import Hook
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .runner import Runner
+
+__all__ = ["AttemptRunner"]
+
+logger = logging.getLogger(__name__)
+
+LATEST_RESOURCES_WAIT_S = 1.0
+"""A rollout that names no resources runs without any if none were ever published."""
+
+PRIMARY_KEYS = ("primary", "reward")
+"""Which dimension of a returned mapping is the reward; without one of these it is the first."""
+
+REPORT_ATTEMPTS_MAX = 6
+REPORT_BACKOFF_S = 0.5
+"""0.5 + 1 + 2 + 4 + 8 s between tries, each of which waits for Kafka by itself: a broker's restart passes."""
+
+
+class AttemptRunner:
+    """Runs attempts of one agent. Stateless between attempts."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        store: LightningStore,
+        agent: LitAgent[Any],
+        tracer: OtelTracer,
+        hooks: Sequence[Hook],
+        *,
+        default_timeout_s: float,
+        timeout_report_delay_s: float,
+    ) -> None:
+        self._runner = runner
+        self._store = store
+        self._agent = agent
+        self._tracer = tracer
+        self._hooks = hooks
+        self._default_timeout_s = default_timeout_s
+        self._timeout_report_delay_s = timeout_report_delay_s
+
+    async def run(self, rollout: AttemptedRollout) -> Outcome:
+        """Run one attempt and report its end. Whatever the agent does, this returns; only a cancel gets through."""
+        try:
+            outcome = await self._traced(rollout)
+        except asyncio.CancelledError as error:
+            await asyncio.shield(self._finish(rollout, Outcome.of_error(error)))
+            raise
+        except Exception as error:  # noqa: BLE001  # recorded as the attempt's failure (hooks, resources)
+            outcome = Outcome.of_error(error)
+        return await self._finish(rollout, outcome)
+
+    async def _traced(self, rollout: AttemptedRollout) -> Outcome:
+        agent, runner, tracer = self._agent, self._runner, self._tracer
+        for hook in self._hooks:
+            await hook.on_rollout_start(agent=agent, runner=runner, rollout=rollout)
+        resources = await self._resources(rollout)
+        ids = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
+        with tracer.trace_context(**ids, flush=False):
+            for hook in self._hooks:
+                await hook.on_trace_start(agent=agent, runner=runner, tracer=tracer, rollout=rollout)
+            timeout_s = rollout.config.timeout_seconds or self._default_timeout_s
+            outcome = await call_agent(agent, rollout, resources, timeout_s)
+            if outcome.succeeded:
+                _emit_result(outcome.result)
+            for hook in self._hooks:
+                await hook.on_trace_end(agent=agent, runner=runner, tracer=tracer, rollout=rollout, outcome=outcome)
+        return outcome
+
+    async def _finish(self, rollout: AttemptedRollout, outcome: Outcome) -> Outcome:
+        """Make the spans durable, then report the end: a success whose spans are lost is none."""
+        attempt = AttemptRef(rollout.rollout_id, rollout.attempt.attempt_id)
+        try:
+            await asyncio.to_thread(self._tracer.exporter.flush, attempt)
+        except PublishError as error:
+            logger.error("%s", error)
+            outcome = Outcome.of_error(error) if outcome.succeeded else outcome
+        if outcome.timed_out:
+            # The life cycle measures the same deadline and is the authority on it: it speaks first.
+            await asyncio.sleep(self._timeout_report_delay_s)
+        await self._report(rollout, outcome)
+        for hook in self._hooks:
+            try:
+                await hook.on_rollout_end(agent=self._agent, runner=self._runner, rollout=rollout, outcome=outcome)
+            except Exception:
+                logger.exception("on_rollout_end of %s failed.", type(hook).__name__)
+        return outcome
+
+    async def _resources(self, rollout: AttemptedRollout) -> NamedResources:
+        """The resources the rollout names, or the latest.
+
+        Raises:
+            NotFoundError: those it names do not appear.
+        """
+        try:
+            if rollout.resources_id is None:
+                record = await self._store.get_resources(None, timeout_s=LATEST_RESOURCES_WAIT_S)
+            else:
+                record = await self._store.get_resources(rollout.resources_id)
+        except NotFoundError:
+            if rollout.resources_id is not None:
+                raise
+            return {}
+        return {name: resource_adapter.validate_json(text) for name, text in record.resources.items()}
+
+    async def _report(self, rollout: AttemptedRollout, outcome: Outcome) -> None:
+        """Tell the store. If that cannot be done, the life cycle ends the attempt by its own timers."""
+        for attempt in range(REPORT_ATTEMPTS_MAX):
+            try:
+                await self._store.end_attempt(
+                    rollout.rollout_id,
+                    rollout.attempt.attempt_id,
+                    succeeded=outcome.succeeded,
+                    error_type=outcome.error_type,
+                    error_message=outcome.error_message,
+                )
+                return
+            except (PublishError, ServiceUnavailableError) as error:
+                logger.warning("the end of attempt %s was not accepted yet: %s", rollout.attempt.attempt_id, error)
+                await asyncio.sleep(REPORT_BACKOFF_S * 2**attempt)
+            except LightstreamError:
+                logger.exception("the end of attempt %s was refused.", rollout.attempt.attempt_id)
+                return
+        logger.error("the end of attempt %s could not be reported; its timers will end it.", rollout.attempt.attempt_id)
+
+
+def _emit_result(result: Any) -> None:
+    """What an agent returned, as a reward.
+
+    Raises:
+        TypeError: it is no reward.
+    """
+    if result is None:
+        return
+    if isinstance(result, Mapping):
+        keys = [key for key in PRIMARY_KEYS if key in result]
+        emit_reward(result, primary_key=keys[0] if keys else next(iter(result), None))
+        return
+    try:
+        emit_reward(result)
+    except TypeError as error:
+        raise TypeError(f"an agent returns its reward or None; this one returned {result!r:.200}") from error

@@ -1,0 +1,38 @@
+"""Places where one's own code joins in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightstream.schemas.types import AttemptedRollout
+
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from ..agent import LitAgent
+    from ..tracer import OtelTracer
+    from .runner import Runner
+
+__all__ = ["Hook"]
+
+
+class Hook:
+    """Override what is needed. An exception in a hook fails the attempt, like one of the agent."""
+
+    async def on_rollout_start(self, *, agent: LitAgent[Any], runner: Runner, rollout: AttemptedRollout) -> None:
+        """Before resources are fetched and anything is traced."""
+
+    async def on_trace_start(
+        self, *, agent: LitAgent[Any], runner: Runner, tracer: OtelTracer, rollout: AttemptedRollout
+    ) -> None:
+        """Just before the agent runs; spans made here belong to the attempt."""
+
+    async def on_trace_end(
+        self, *, agent: LitAgent[Any], runner: Runner, tracer: OtelTracer, rollout: AttemptedRollout, outcome: Outcome
+    ) -> None:
+        """After the agent ran, before its spans are flushed; spans made here belong to the attempt."""
+
+    async def on_rollout_end(
+        self, *, agent: LitAgent[Any], runner: Runner, rollout: AttemptedRollout, outcome: Outcome
+    ) -> None:
+        """After the end was reported. An exception here is logged, as nothing can be changed any more."""

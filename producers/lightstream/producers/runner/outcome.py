@@ -1,0 +1,53 @@
+"""How an attempt went."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Outcome"]
+
+MESSAGE_CHARACTERS_MAX = 16 * 1024
+"""Of an error's text and trace: it travels in records that everyone reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an agent returned, or why it failed.
+
+    Attributes:
+        result: what it returned.
+        error_type: name of the exception; ``None`` means that it succeeded.
+        error_message: its text, and where it was raised.
+        timed_out: whether the Runner stopped waiting at the rollout's deadline.
+    """
+
+    result: Any = None
+    error_type: str | None = None
+    error_message: str | None = None
+    timed_out: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        return self.error_type is None
+
+    @classmethod
+    def of_error(cls, error: BaseException) -> Outcome:
+        """The failure that ``error`` is."""
+        trace = "".join(traceback.format_exception(error))
+        message = (
+            f"{error}\n{trace}"
+            if len(trace) <= MESSAGE_CHARACTERS_MAX
+            else f"{error!s:.1000}\n…{trace[-MESSAGE_CHARACTERS_MAX:]}"
+        )
+        return cls(error_type=type(error).__name__, error_message=message.encode("utf-8", "replace").decode("utf-8"))
+
+    @classmethod
+    def of_timeout(cls, timeout_s: float) -> Outcome:
+        """The agent did not return in time."""
+        return cls(
+            error_type="TimeoutError",
+            error_message=f"the agent did not return within {timeout_s:g} s",
+            timed_out=True,
+        )

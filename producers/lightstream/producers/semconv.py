@@ -1,0 +1,57 @@
+"""Attribute and span names. The ``agentlightning.*`` names are the field's own: existing agents write and read them."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AGL_ANNOTATION",
+    "AGL_ATTEMPT_ID",
+    "AGL_EXCEPTION",
+    "AGL_LINK",
+    "AGL_MESSAGE",
+    "AGL_MESSAGE_BODY",
+    "AGL_OBJECT",
+    "AGL_OBJECT_JSON",
+    "AGL_OBJECT_LITERAL",
+    "AGL_OBJECT_TYPE",
+    "AGL_REWARD",
+    "AGL_ROLLOUT_ID",
+    "AGL_SPAN_SEQUENCE_ID",
+    "AGL_TAG",
+    "ATTEMPT_ID",
+    "POLICY_VERSION",
+    "PROMPT_TOKEN_IDS",
+    "RESOURCES_ID",
+    "RESPONSE_LOGPROBS",
+    "RESPONSE_TOKEN_IDS",
+    "ROLLOUT_ID",
+    "TRUNCATED",
+]
+
+# --- ours
+ROLLOUT_ID = "lightstream.rollout_id"
+ATTEMPT_ID = "lightstream.attempt_id"
+RESOURCES_ID = "lightstream.resources_id"
+POLICY_VERSION = "lightstream.policy_version"
+PROMPT_TOKEN_IDS = "lightstream.prompt_token_ids"
+RESPONSE_TOKEN_IDS = "lightstream.response_token_ids"
+RESPONSE_LOGPROBS = "lightstream.response_logprobs"
+TRUNCATED = "lightstream.truncated"
+"""List of what was cut out of a span that was over the record limit, each with its size."""
+
+# --- Agent Lightning's span names
+AGL_ANNOTATION = "agentlightning.annotation"
+AGL_EXCEPTION = "agentlightning.exception"
+AGL_MESSAGE = "agentlightning.message"
+AGL_OBJECT = "agentlightning.object"
+
+# --- Agent Lightning's attributes
+AGL_ROLLOUT_ID = "agentlightning.rollout_id"
+AGL_ATTEMPT_ID = "agentlightning.attempt_id"
+AGL_SPAN_SEQUENCE_ID = "agentlightning.span_sequence_id"
+AGL_REWARD = "agentlightning.reward"
+AGL_LINK = "agentlightning.link"
+AGL_TAG = "agentlightning.tag"
+AGL_MESSAGE_BODY = "agentlightning.message.body"
+AGL_OBJECT_TYPE = "agentlightning.object.type"
+AGL_OBJECT_LITERAL = "agentlightning.object.literal"
+AGL_OBJECT_JSON = "agentlightning.object.json"

@@ -1,0 +1,34 @@
+"""What the producers' tests share: reading the log back, and a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lightstream.producers.exporter import KafkaSpanExporter
+from lightstream.producers.tracer import OtelTracer
+from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.settings import Settings
+from tests.producers.support import read_spans
+
+
+@pytest.fixture
+def tracer(settings: Settings) -> Iterator[OtelTracer]:
+    """A tracer that writes to this test's topics."""
+    tracer = OtelTracer(settings)
+    yield tracer
+    tracer.close()
+
+
+@pytest.fixture
+def exporter(settings: Settings) -> Iterator[KafkaSpanExporter]:
+    exporter = KafkaSpanExporter(settings)
+    yield exporter
+    exporter.shutdown()
+
+
+@pytest.fixture
+def spans_in_log(settings: Settings) -> Callable[[], list[SpanRecord]]:
+    """Everything that this test's topic ``spans`` holds now, in log order per partition."""
+    return lambda: read_spans(settings)

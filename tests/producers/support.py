@@ -1,0 +1,152 @@
+"""Helpers of the producers' tests."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import NotFoundError
+from lightstream.schemas.interfaces import EnqueueRolloutRequest, LightningStore
+from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.records import (
+    EventKind,
+    ResourcesRecord,
+    RolloutConfig,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    SpanRecord,
+    Verdict,
+    VerdictOutcome,
+    WorkerHeartbeat,
+)
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import SPANS
+from lightstream.schemas.types import Attempt, AttemptedRollout, Rollout
+
+
+def read_spans(settings: Settings) -> list[SpanRecord]:
+    """All span records of the topic, from its beginning to where it ends now."""
+    consumer = Consumer(consumer_config(settings, group_id=f"test-{uuid.uuid4().hex}"))
+    name = SPANS.full_name(settings.topic_prefix)
+    codec = Codec()
+    found: list[SpanRecord] = []
+    try:
+        for partition in range(settings.topic_partitions):
+            _, end = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=30)
+            consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING)])
+            for _ in range(end):
+                message = consumer.poll(30)
+                assert message is not None, f"{name}[{partition}] ends at {end}, and a record does not come"
+                assert message.error() is None, message.error()
+                record = codec.decode(message.value())
+                assert isinstance(record, SpanRecord)
+                key = message.key()
+                assert key is not None
+                assert key.decode() == (record.rollout_id or record.trace_id)
+                found.append(record)
+    finally:
+        consumer.close()
+    return found
+
+
+@dataclass
+class Spans:
+    """Ended spans of the real SDK, kept in memory."""
+
+    limits: SpanLimits | None = None
+    memory: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
+
+    def __post_init__(self) -> None:
+        self.provider = TracerProvider(span_limits=self.limits, shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.memory))
+        self.tracer = self.provider.get_tracer("test-scope", "1.2.3", schema_url="https://example.org/schema")
+
+    def ended(self) -> Sequence[ReadableSpan]:
+        return self.memory.get_finished_spans()
+
+
+@dataclass
+class ListStore(LightningStore):
+    """The control plane as a list: rollouts are handed out once, ends are written down."""
+
+    waiting: list[AttemptedRollout] = field(default_factory=list[AttemptedRollout])
+    resources: dict[str, ResourcesRecord] = field(default_factory=dict[str, ResourcesRecord])
+    ended: dict[str, tuple[bool, str | None, str | None]] = field(
+        default_factory=dict[str, tuple[bool, str | None, str | None]]
+    )
+    heartbeats: list[tuple[WorkerHeartbeat, list[tuple[str, str]]]] = field(
+        default_factory=list[tuple[WorkerHeartbeat, list[tuple[str, str]]]]
+    )
+
+    async def enqueue_many_rollouts(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        made: list[Rollout] = []
+        for request in requests:
+            rollout_id = request.rollout_id or uuid.uuid4().hex
+            rollout = AttemptedRollout(
+                rollout_id=rollout_id,
+                input=request.input,
+                start_time=1.0,
+                mode=request.mode,
+                resources_id=request.resources_id,
+                config=request.config,
+                attempt=Attempt(rollout_id=rollout_id, attempt_id=f"{rollout_id}-a1", sequence_id=1, start_time=1.0),
+            )
+            self.waiting.append(rollout)
+            made.append(rollout)
+        return made
+
+    async def dequeue_rollout(self, worker_id: str, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        if not self.waiting:
+            await asyncio.sleep(min(timeout_s, 0.01))
+        return self.waiting.pop(0) if self.waiting else None
+
+    async def end_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        *,
+        succeeded: bool,
+        error_type: str | None = None,
+        error_message: str | None = None,
+    ) -> RolloutState:
+        assert rollout_id not in self.ended, f"{rollout_id} ended twice"
+        self.ended[rollout_id] = (succeeded, error_type, error_message)
+        return RolloutState(
+            rollout=RolloutSpec(rollout_id=rollout_id, config=RolloutConfig()),
+            status=RolloutStatus.SUCCEEDED if succeeded else RolloutStatus.FAILED,
+            updated_unix_nano=1,
+            source_offset=0,
+            verdict=Verdict(event_id="e", kind=EventKind.ATTEMPT_ENDED, outcome=VerdictOutcome.APPLIED),
+        )
+
+    async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
+        self.heartbeats.append((worker, list(attempts)))
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> RolloutState:
+        raise NotFoundError(f"Rollout {rollout_id} not found")
+
+    async def wait_for_rollouts(self, rollout_ids: Sequence[str], timeout_s: float | None = None) -> list[RolloutState]:
+        return []
+
+    async def add_resources(self, record: ResourcesRecord) -> ResourcesRecord:
+        self.resources[record.resources_id] = record
+        return record
+
+    async def get_resources(self, resources_id: str | None = None, *, timeout_s: float = 10.0) -> ResourcesRecord:
+        if resources_id is None and self.resources:
+            return list(self.resources.values())[-1]
+        if resources_id in self.resources:
+            return self.resources[resources_id]
+        raise NotFoundError(f"Resources {resources_id!r} not found")
+
+    async def close(self) -> None:
+        return None
