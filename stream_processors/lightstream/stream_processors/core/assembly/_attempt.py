@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, DropReason, SpanRecord, Trajectory
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, DropReason, LlmCall, SpanRecord, Trajectory
 
 from ..dialects import ReadCall, agent_name, read_calls
 from ..rewards import encloses_reward, read_rewards
 from ._fingerprint import fingerprint
+from ._checks import check
 from ._finish import finish
 from ._held import Held
 from ._rules import AssemblyRules
 from ._sighting import Sighting
-from ._tree import Node, SpanKey
+from ._tree import Node, SpanKey, TokenData
 
 __all__ = ["OpenAttempt"]
 
@@ -49,6 +50,9 @@ class OpenAttempt:
         parent = span.parent_id
         attributes = span.attributes
         node = Node((span.trace_id, parent) if parent else None, content, offset)
+        call = span.llm_call
+        if call is not None:
+            node.tokens = (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
         node.has_times = span.start_unix_nano > 0 and span.end_unix_nano > 0
         held.nodes[key] = node
         calls = read_calls(span)
@@ -61,16 +65,19 @@ class OpenAttempt:
             held.rewards.extend(read_rewards(span, offset))
         if calls:
             node.tells_of_call = True
-            for call in calls:
-                self._charge(call)
-                held.sightings.append(Sighting(key, offset, call, span.start_unix_nano, span.end_unix_nano))
+            for read in calls:
+                if not self._has_room(read) and node.tokens is not None:
+                    node.tokens = hash(node.tokens)
+                held.sightings.append(
+                    Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
+                )
 
     def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
         """The attempt's trajectory, from what was added. Deterministic: nothing but the records shapes it."""
         return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
 
     def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> None:
-        if content == known.content:
+        if content == known.content and _same_tokens(span.llm_call, known.tokens):
             self._held.repeated.append(key)
             return
         self._held.conflicts.append(
@@ -85,22 +92,30 @@ class OpenAttempt:
             )
         )
 
-    def _charge(self, call: ReadCall) -> None:
-        """Count a call's data; where the attempt is over its limit, let go of it."""
+    def _has_room(self, call: ReadCall) -> bool:
+        """Count a call's data; where the attempt would be over its limit, let go of it."""
         response = call.response_token_ids
         if response is None and call.prompt_token_ids is None:
             self._free_bytes -= CALL_OVERHEAD_BYTES
-            return
+            return True
         size = CALL_OVERHEAD_BYTES + len(call.prompt_token_ids or b"") + len(call.response_logprobs or b"")
         size += 0 if response is None else len(response) + len(response) // 4
         if size <= self._free_bytes:
             self._free_bytes -= size
-            return
+            return True
         self._free_bytes -= CALL_OVERHEAD_BYTES
         call.prompt_token_ids = call.response_token_ids = call.response_logprobs = None
         call.problem = DropReason.TOO_LARGE
         limit = self._rules.trajectory_bytes_max
         call.detail = f"{size} bytes more would take the trajectory over {limit} bytes"
+        return False
+
+
+def _same_tokens(call: LlmCall | None, known: TokenData | int | None) -> bool:
+    if call is None or known is None:
+        return call is None and known is None
+    tokens = (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
+    return hash(tokens) == known if isinstance(known, int) else tokens == known
 
 
 def _linkable(attributes: Mapping[str, Any]) -> dict[str, str] | None:

@@ -9,15 +9,20 @@ from lightstream.schemas.records import DropReason
 
 from ..dialects import ReadCall
 
-__all__ = ["LOGPROB_MAX", "check"]
+__all__ = ["LOGPROB_MAX", "Fault", "check"]
 
 LOGPROB_MAX = 1e-3
 """A log-probability is at most 0; servers that sum in 16 bits overshoot by less than this."""
 
+Fault = tuple[DropReason, str]
+"""Why a call cannot be trained on, and in which way."""
+
 _BYTES_PER_ITEM = 4
+_NEGATIVE_FINITE = bytes(range(0x80, 0xFF))
+"""Highest bytes of float32 numbers that are below 0 and above -1.7e38: sign bit set, exponent not all ones."""
 
 
-def check(read: ReadCall) -> tuple[DropReason, str] | None:
+def check(read: ReadCall) -> Fault | None:
     """The first thing wrong with a call, and in which way; ``None`` where all is well."""
     if read.problem == DropReason.TOO_LARGE:
         return read.problem, read.detail
@@ -41,12 +46,14 @@ def check(read: ReadCall) -> tuple[DropReason, str] | None:
     return _check_logprobs(read.response_logprobs, len(response))
 
 
-def _check_logprobs(packed: bytes | None, response_bytes: int) -> tuple[DropReason, str] | None:
+def _check_logprobs(packed: bytes | None, response_bytes: int) -> Fault | None:
     if packed is None:
         return None
     if len(packed) != response_bytes:
         count, expected = len(packed) / _BYTES_PER_ITEM, response_bytes // _BYTES_PER_ITEM
         return DropReason.LOGPROBS_LENGTH_MISMATCH, f"{count:g} log-probabilities for {expected} response tokens"
+    if not packed[3::_BYTES_PER_ITEM].translate(None, _NEGATIVE_FINITE):
+        return None
     values = unpack_float32(packed)
     if not math.isfinite(sum(values)):  # any NaN or infinity makes the sum one
         return DropReason.BAD_LOGPROBS, "a log-probability is not finite"

@@ -8,9 +8,10 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(span: SpanRecord) -> int:
-    """64-bit hash of everything that a span says; differs between processes, so it is never stored.
+    """64-bit hash of what a span says but for its recorded token data; differs between processes, so never stored.
 
-    ``sequence_id`` and the counts of dropped attributes are left out: a second delivery may number them anew.
+    ``sequence_id`` and the counts of dropped attributes are left out: a second delivery may number them anew. Of the
+    recorded messages only the length counts: their tokens say the rest, and are compared themselves.
     """
     call = span.llm_call
     return hash(
@@ -24,6 +25,7 @@ def fingerprint(span: SpanRecord) -> int:
             span.end_unix_nano,
             span.scope_name,
             None if call is None else _call(call),
+            span.scope_version,
             repr(sorted(span.attributes.items(), key=_first)) if span.attributes else None,
             tuple((e.name, e.time_unix_nano, repr(e.attributes)) for e in span.events),
             tuple((k.trace_id, k.span_id, repr(k.attributes)) for k in span.links),
@@ -35,17 +37,14 @@ def _call(call: LlmCall) -> tuple[object, ...]:
     return (
         call.response_id,
         call.choice_index,
-        call.prompt_token_ids,
-        call.response_token_ids,
-        call.response_logprobs,
         call.requested_model,
         call.response_model,
         call.policy_version,
         call.finish_reason,
         call.http_status,
         call.error_message,
-        call.request_json,
-        call.response_json,
+        len(call.request_json or ""),
+        len(call.response_json or ""),
     )
 
 

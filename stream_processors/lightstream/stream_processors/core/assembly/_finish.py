@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from lightstream.schemas.codec.convert import from_avro
 from lightstream.schemas.records import (
     AttemptClosed,
     Drop,
@@ -82,7 +83,7 @@ def _set_surroundings(calls: Sequence[Call], tree: Tree) -> None:
             if call.agent_name is None and around.agent_name is not None:
                 call.agent_name = around.agent_name
                 if sighting is not call.sighting:
-                    call.field_sources["agent_name"] = f"{sighting.key[1]}:span"
+                    call.filled("agent_name", f"{sighting.key[1]}:span")
         response = call.sighting.read.response_id
         if response is not None and call.agent_name is not None:
             agents.setdefault(response, call.agent_name)
@@ -102,8 +103,11 @@ def _judge(calls: Sequence[Call], rules: AssemblyRules, *, final: bool) -> None:
         elif selected is not None and not selected.search(call.agent_name or ""):
             call.reason = DropReason.AGENT_NOT_SELECTED
             call.detail = f"agent {call.agent_name!r} does not match {rules.agents!r}"
-        elif (fault := check(call.sighting.read)) is not None:
-            call.reason, call.detail = fault
+        else:
+            filled = call.field_sources is not None
+            fault = check(call.sighting.read) if filled else call.sighting.fault
+            if fault is not None:
+                call.reason, call.detail = fault
 
 
 def _index(calls: Sequence[Call], held: Held) -> CallIndex:
@@ -131,28 +135,29 @@ def _triplet(call_index: int, call: Call, reward: float | None) -> TripletRecord
     read = sighting.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
     assert read.response_token_ids is not None  # noqa: S101
-    return TripletRecord(
-        call_index=call_index,
-        span_id=sighting.key[1],
-        trace_id=sighting.key[0],
-        response_id=read.response_id,
-        agent_name=call.agent_name,
-        model=read.model,
-        policy_version=read.policy_version,
-        prompt_token_ids=read.prompt_token_ids,
-        response_token_ids=read.response_token_ids,
-        response_logprobs=read.response_logprobs,
-        response_mask=b"\x01" * (len(read.response_token_ids) // 4),
-        reward=reward,
-        finish_reason=read.finish_reason,
-        start_unix_nano=sighting.start_unix_nano,
-        end_unix_nano=sighting.end_unix_nano,
-        source_offset=sighting.offset,
-        choice_index=read.choice_index,
-        dialect=read.dialect,
-        joined_span_ids=[other.key[1] for other in call.joined],
-        field_sources=call.field_sources,
-    )
+    values = {  # every field, each of its type: built as the codec builds decoded records, without a second validation
+        "call_index": call_index,
+        "span_id": sighting.key[1],
+        "trace_id": sighting.key[0],
+        "response_id": read.response_id,
+        "agent_name": call.agent_name,
+        "model": read.model,
+        "policy_version": read.policy_version,
+        "prompt_token_ids": read.prompt_token_ids,
+        "response_token_ids": read.response_token_ids,
+        "response_logprobs": read.response_logprobs,
+        "response_mask": b"\x01" * (len(read.response_token_ids) // 4),
+        "reward": reward,
+        "finish_reason": read.finish_reason,
+        "start_unix_nano": sighting.start_unix_nano,
+        "end_unix_nano": sighting.end_unix_nano,
+        "source_offset": sighting.offset,
+        "choice_index": read.choice_index,
+        "dialect": read.dialect,
+        "joined_span_ids": [other.key[1] for other in call.joined],
+        "field_sources": call.field_sources or {},
+    }
+    return from_avro(TripletRecord, values)
 
 
 def _drops(calls: Sequence[Call], rewards: MatchedRewards, held: Held) -> list[Drop]:

@@ -112,4 +112,4 @@ def _fill(call: Call, read: ReadCall, other: Sighting) -> None:
         value = getattr(other.read, name)
         if value is not None and value != "":
             setattr(read, name, value)
-            call.field_sources[name] = f"{other.key[1]}:{other.read.places.get(name, other.read.dialect)}"
+            call.filled(name, f"{other.key[1]}:{other.read.place_of(name)}")

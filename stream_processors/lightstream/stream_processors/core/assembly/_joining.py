@@ -41,11 +41,11 @@ class Joined:
 def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
     """Join ``sightings`` (in log order) into calls. Linear but for a binary search."""
     groups = Groups(sightings)
-    proxy = _ProxyCalls()
+    proxy = _ProxyCalls(sightings)
     others: list[int] = []
     for index, sighting in enumerate(sightings):
         if sighting.by_proxy:
-            proxy.take(index, sighting, groups)
+            proxy.take(index, groups)
         else:
             others.append(index)
     if not others:
@@ -56,7 +56,7 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
     for index in others:
         sighting = sightings[index]
         at_span.setdefault(sighting.key, []).append(index)
-        if proxy.claim(index, sighting, groups):
+        if proxy.claim(index, groups):
             continue
         if sighting.read.response_id is not None:
             response = (sighting.read.response_id, sighting.read.choice_index)
@@ -69,44 +69,64 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
 
 
 class _ProxyCalls:
-    """The proxy's records, by what another span may quote of them."""
+    """The proxy's records, by what another span may quote of them. Token data is hashed only where it decides."""
 
-    def __init__(self) -> None:
-        self.any = False
-        self._same: dict[tuple[str, int, _Content | None], int] = {}
+    def __init__(self, sightings: Sequence[Sighting]) -> None:
+        self._sightings = sightings
+        self._taken: list[int] = []
         self._by_response: dict[_ResponseKey, list[int]] = {}
-        self._by_content: dict[_Content, list[int]] = {}
+        self._same: dict[tuple[_ResponseKey, _Content | None], int] = {}
+        self._by_content: dict[_Content, list[int]] | None = None
         self._claimed: dict[_Content, int] = {}
 
-    def take(self, index: int, sighting: Sighting, groups: Groups) -> None:
-        """A record with the response id *and* the tokens of an earlier one is the same call seen by two proxies."""
-        self.any = True
-        read, content = sighting.read, sighting.content
-        if read.response_id is not None:
-            first = self._same.setdefault((read.response_id, read.choice_index, content), index)
-            if first != index:
-                groups.union(first, index, both_recorded=True)
-                return
-            self._by_response.setdefault((read.response_id, read.choice_index), []).append(index)
-        if content is not None:
-            self._by_content.setdefault(content, []).append(index)
+    @property
+    def any(self) -> bool:
+        """Whether the proxy recorded any call."""
+        return bool(self._taken)
 
-    def claim(self, index: int, sighting: Sighting, groups: Groups) -> bool:
+    def take(self, index: int, groups: Groups) -> None:
+        """A record with the response id *and* the tokens of an earlier one is the same call seen by two proxies."""
+        sighting = self._sightings[index]
+        read = sighting.read
+        if read.response_id is not None:
+            response = (read.response_id, read.choice_index)
+            known = self._by_response.setdefault(response, [])
+            if known:
+                if len(known) == 1:
+                    self._same[response, self._sightings[known[0]].content] = known[0]
+                first = self._same.setdefault((response, sighting.content), index)
+                if first != index:
+                    groups.union(first, index, both_recorded=True)
+                    return
+            known.append(index)
+        self._taken.append(index)
+
+    def claim(self, index: int, groups: Groups) -> bool:
         """Join another span to the record whose response id it quotes, else to one with the same tokens.
 
         Servers may repeat a response id: then the last record before the span is meant. Each record with the same
         tokens is claimed once, in log order, before the last one is claimed again.
         """
+        sighting = self._sightings[index]
         read, content = sighting.read, sighting.content
         if read.response_id is not None and (found := self._by_response.get((read.response_id, read.choice_index))):
             groups.union(found[max(bisect_right(found, index) - 1, 0)], index)
             return True
-        if content is None or (found := self._by_content.get(content)) is None:
+        if content is None or (found := self._with_content().get(content)) is None:
             return False
         turn = self._claimed.get(content, 0)
         self._claimed[content] = turn + 1
         groups.union(found[min(turn, len(found) - 1)], index)
         return True
+
+    def _with_content(self) -> dict[_Content, list[int]]:
+        if self._by_content is None:
+            self._by_content = {}
+            for index in self._taken:
+                content = self._sightings[index].content
+                if content is not None:
+                    self._by_content.setdefault(content, []).append(index)
+        return self._by_content
 
 
 def _join_nested(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lightstream.schemas.records import DropReason
 
 from ..dialects import PROXY, RECORDED, ReadCall
+from ._checks import Fault
 from ._tree import SpanKey
 
 __all__ = ["Call", "Sighting"]
@@ -18,11 +20,13 @@ class Sighting:
 
     ``offset`` orders sightings; those of one span are told apart by their choice. ``recorded`` means that the span
     record itself carries the call (``llm_call``), so it counts as an LLM call wherever calls are counted.
+    ``fault`` says why it cannot be trained on as it is.
     """
 
     key: SpanKey
     offset: int
     read: ReadCall
+    fault: Fault | None = None
     start_unix_nano: int = 0
     end_unix_nano: int = 0
 
@@ -57,9 +61,15 @@ class Call:
     """
 
     sighting: Sighting
-    joined: list[Sighting] = field(default_factory=list[Sighting])
+    joined: Sequence[Sighting] = ()
     agent_name: str | None = None
     in_reward: bool = False
-    field_sources: dict[str, str] = field(default_factory=dict[str, str])
+    field_sources: dict[str, str] | None = None
     reason: DropReason | None = None
     detail: str = ""
+
+    def filled(self, field: str, source: str) -> None:
+        """Note that ``field`` was filled from elsewhere."""
+        if self.field_sources is None:
+            self.field_sources = {}
+        self.field_sources[field] = source

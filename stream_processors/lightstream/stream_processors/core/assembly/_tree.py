@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Inherited", "Node", "SpanKey", "Tree", "resolve"]
+__all__ = ["Inherited", "Node", "SpanKey", "TokenData", "Tree", "resolve"]
+
+TokenData = tuple[bytes | None, bytes | None, bytes | None]
+"""Prompt ids, response ids, log-probabilities, packed."""
 
 SpanKey = tuple[str, str]
 """(trace id, span id)."""
@@ -17,7 +20,8 @@ class Node:
 
     Attributes:
         parent: its parent's key, ``None`` for a root.
-        content: fingerprint of the whole span, to tell a repeated span from one with other content.
+        content: fingerprint of the span, to tell a repeated span from one with other content.
+        tokens: the span's recorded token data, or a hash of it where the attempt had no room; ``None`` without any.
         offset: where it lies in the log.
         agent_name: the agent this span itself names.
         encloses_reward: spans below compute a reward.
@@ -29,6 +33,7 @@ class Node:
     parent: SpanKey | None
     content: int
     offset: int
+    tokens: TokenData | int | None = None
     agent_name: str | None = None
     encloses_reward: bool = False
     tells_of_call: bool = False

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lightstream.schemas.errors import SettingsError
 
 __all__ = ["CreditRule", "CreditStep", "credit_rule", "credit_rule_names", "register_credit_rule"]
 
 
-@dataclass(frozen=True, slots=True)
-class CreditStep:
+class CreditStep(NamedTuple):
     """One call of a trajectory, in log order.
 
     Attributes:

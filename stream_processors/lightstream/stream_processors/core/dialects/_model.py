@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lightstream.schemas.records import DropReason
 
@@ -19,7 +19,7 @@ class ReadCall:
     Attributes:
         dialect: name of the reader.
         problem: a value was there but unusable (say, text among the token ids); ``detail`` says which and how.
-        places: field -> where in the span it was found (an attribute's name, or a path in its JSON).
+        places: field -> where in the span it was found (an attribute's name, or a path in its JSON); ``None`` for none.
     """
 
     dialect: str
@@ -34,7 +34,17 @@ class ReadCall:
     failure: str | None = None
     problem: DropReason | None = None
     detail: str = ""
-    places: dict[str, str] = field(default_factory=dict[str, str])
+    places: dict[str, str] | None = None
+
+    def found(self, field: str, place: str) -> None:
+        """Note where in the span ``field`` was found."""
+        if self.places is None:
+            self.places = {}
+        self.places[field] = place
+
+    def place_of(self, field: str) -> str:
+        """Where in the span ``field`` was found; the dialect's name where that says it all."""
+        return (self.places or {}).get(field, self.dialect)
 
     @property
     def has_tokens(self) -> bool:

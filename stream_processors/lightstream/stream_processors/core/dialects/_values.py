@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeGuard, cast
 
 from lightstream.schemas.errors import RecordError
@@ -77,7 +78,7 @@ def set_token_ids(call: ReadCall, field: str, value: object, place: str) -> bool
         _problem(call, DropReason.BAD_TOKEN_IDS, f"{place} is not a list of integers within int32")
         return True
     setattr(call, field, packed)
-    call.places[field] = place
+    call.found(field, place)
     return True
 
 
@@ -107,10 +108,11 @@ def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
         _problem(call, DropReason.BAD_LOGPROBS, f"{place} is not a list of numbers within float32")
         return True
     call.response_logprobs = packed
-    call.places["response_logprobs"] = place
+    call.found("response_logprobs", place)
     return True
 
 
+@lru_cache(maxsize=1024)
 def version_of_model(model: str | None) -> int | None:
     """``7`` of ``policy@7``: the version that a model name ends with, ``None`` without one."""
     if not model:

@@ -10,7 +10,7 @@ from ._values import version_of_model
 __all__ = ["PROXY", "RECORDED", "read_recorded"]
 
 PROXY = "proxy"
-"""The call passed through the proxy: it certainly happened, and as recorded. Told by its HTTP status."""
+"""The call passed through the proxy: it certainly happened, as recorded. Told by its HTTP status or error."""
 RECORDED = "recorded"
 """A tracer filled in the call itself."""
 
@@ -28,7 +28,7 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     model = call.response_model or call.requested_model
     version = call.policy_version
     return ReadCall(
-        PROXY if status is not None else RECORDED,
+        PROXY if status is not None or failure is not None else RECORDED,
         call.response_id or None,
         call.choice_index,
         model,
