@@ -1,6 +1,7 @@
 """Run an ASGI application the way all our HTTP servers run: any free or a named port, announced, stopped cleanly.
 
-Needs uvicorn, which the extras ``proxy``, ``view`` and ``train`` bring; nothing here is imported by the plain install.
+Needs uvicorn and starlette, which the extras ``proxy``, ``view`` and ``train`` bring; nothing that the plain install
+uses imports this module.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import uvicorn
+from starlette.requests import Request
 
 from .clock import SystemClock
-from .errors import ServiceUnavailableError
+from .errors import LightstreamError, ServiceUnavailableError
 from .services import Service, announce, withdraw
 from .settings import Settings
 
-__all__ = ["HttpServer"]
+__all__ = ["BodyTooLargeError", "HttpServer", "read_body"]
 
 BACKLOG_CONNECTIONS = 2048
 """Connections the kernel keeps for us while the loop is busy: more than any burst of agents on one machine."""
@@ -30,6 +32,29 @@ DRAIN_TIMEOUT_S = 10
 """How long a stopping server waits for answers under way before it closes their connections."""
 
 START_TIMEOUT_S = 60.0
+
+
+class BodyTooLargeError(LightstreamError):
+    """A request's body is over the limit; the rest of it was not read."""
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        BodyTooLargeError: it is, or says that it is, longer than ``limit_bytes``.
+    """
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > limit_bytes:
+        raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {limit_bytes:,} are taken.")
+    pieces: list[bytes] = []
+    size_bytes = 0
+    async for piece in request.stream():
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are taken.")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 class HttpServer:

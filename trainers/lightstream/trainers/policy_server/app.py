@@ -1,0 +1,137 @@
+"""The policy server's HTTP interface, in OpenAI's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from lightstream.schemas.http_server import BodyTooLargeError, read_body
+from lightstream.schemas.settings import Settings
+
+from .answers import AnswerHead, completion, error_body
+from .chat_request import ChatRequest, RequestError, parse_chat_request
+from .generation import Job
+from .policy_version import Versions
+from .service import PolicyService
+from .streaming import stream_answer
+
+__all__ = ["create_app"]
+
+POLICY_VERSION_HEADER = "x-lightstream-policy-version"
+RESOURCES_ID_HEADER = "x-lightstream-resources-id"
+
+DISCONNECT_CHECK_S = 0.25
+"""How often a request that takes longer is checked for a client that has gone."""
+
+
+def create_app(
+    settings: Settings,
+    versions: Versions,
+    *,
+    start: Callable[[], None] = lambda: None,
+    stop: Callable[[], None] = lambda: None,
+) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        settings: limits.
+        versions: what to serve; may be empty at first.
+        start, stop: called (in a thread) before the first and after the last request.
+    """
+    service = PolicyService(settings, versions)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        await service.start()
+        await asyncio.to_thread(start)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(stop)
+            await service.stop()
+
+    async def chat(request: Request) -> Response:
+        try:
+            body = await read_body(request, settings.llm_request_bytes_max)
+            chat_request = parse_chat_request(_json(body))
+            job = await service.submit(chat_request)
+        except BodyTooLargeError as error:
+            return _error(RequestError(str(error), status=413, code="request_too_large"))
+        except RequestError as error:
+            return _error(error)
+        head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), job.version.name)
+        headers = {POLICY_VERSION_HEADER: str(job.version.number)}
+        if job.version.resources_id:
+            headers[RESOURCES_ID_HEADER] = job.version.resources_id
+        if chat_request.streams:
+            events = stream_answer(head, chat_request, job, service.decode, service.token_text)
+            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return await _whole_answer(service, request, head, chat_request, job, headers)
+
+    async def models(_request: Request) -> Response:
+        entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in versions.names()]
+        return _json_response({"object": "list", "data": entries})
+
+    async def health(_request: Request) -> Response:
+        alive = service.engine.is_alive
+        names = versions.names()
+        body = {"status": "ok" if alive else "failed", "versions": names, "waiting": service.engine.waiting}
+        return _json_response(body, 200 if alive else 503)
+
+    routes = [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/healthz", health, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _whole_answer(
+    service: PolicyService,
+    http_request: Request,
+    head: AnswerHead,
+    request: ChatRequest,
+    job: Job,
+    headers: dict[str, str],
+) -> Response:
+    try:
+        while not job.reported:
+            try:
+                await asyncio.wait_for(job.news.wait(), DISCONNECT_CHECK_S)
+            except TimeoutError:
+                if await http_request.is_disconnected():
+                    return Response(status_code=499)
+    finally:
+        job.cancelled = True  # nothing to cancel where it is over
+    failure = next((generation.error for generation in job.generations if generation.error), None)
+    if failure is not None:
+        return _error(RequestError(failure, status=500, code="generation_failed"))
+    answer = completion(head, request, job, service.decode, service.token_text)
+    return _json_response(answer, headers=headers)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise RequestError(f"the body is not JSON: {error}") from error
+
+
+def _error(error: RequestError) -> Response:
+    body = error_body(error.message, status=error.status, parameter=error.parameter, code=error.code)
+    headers = {"retry-after": "1"} if error.status in (429, 503) else {}
+    return _json_response(body, error.status, headers)
+
+
+def _json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(to_json(content), status, headers, media_type="application/json")

@@ -1,0 +1,106 @@
+"""Weights from a checkpoint folder (Hugging Face layout: config, safetensors, tokenizer) into memory."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightstream.schemas.errors import TrainingError
+
+__all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer", "overwrite_weights"]
+
+INDEX_FILE = "model.safetensors.index.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+def checkpoint_folder(url: str) -> Path:
+    """The local folder that ``url`` (a path or ``file://…``) names.
+
+    Raises:
+        TrainingError: it is no local folder, or has no ``config.json``.
+    """
+    path = Path(url.removeprefix("file://"))
+    if not (path / "config.json").is_file():
+        raise TrainingError(
+            f"{url!r} is no checkpoint: there is no {path / 'config.json'}.",
+            next_step="A checkpoint is a local folder with config.json, *.safetensors and a tokenizer.",
+        )
+    return path
+
+
+def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """A causal language model in evaluation mode, without gradients.
+
+    Raises:
+        TrainingError: the folder's files are missing, damaged, or of no known architecture.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise TrainingError(f"the checkpoint {folder} cannot be loaded: {error}") from error
+    return model.to(device).eval().requires_grad_(False)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The checkpoint's tokenizer, with a chat template.
+
+    Raises:
+        TrainingError: there is none, or it has no chat template.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(f"the tokenizer of {folder} cannot be loaded: {error}") from error
+    if not tokenizer.chat_template:
+        raise TrainingError(f"the tokenizer of {folder} has no chat template; chat completions need one.")
+    return tokenizer
+
+
+def end_of_turn_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens after which nothing more is generated: the model's own and the tokenizer's."""
+    ids: int | list[int] | None = model.generation_config.eos_token_id
+    own = ids if isinstance(ids, list) else [ids]
+    return frozenset(token for token in [*own, tokenizer.eos_token_id] if token is not None)
+
+
+def overwrite_weights(model: Any, folder: Path) -> None:
+    """Replace the weights of ``model`` by those in ``folder``, of the same architecture; far quicker than loading anew.
+
+    Raises:
+        TrainingError: files are missing or damaged, or a tensor is missing, left over or of another shape. The model
+            must not be used then: some of its weights may be the new ones.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    parameters: dict[str, torch.Tensor] = model.state_dict()
+    written: set[int] = set()
+    try:
+        with torch.no_grad():
+            for file in _weight_files(folder):
+                for name, tensor in load_file(file).items():
+                    parameters[name].copy_(tensor.reshape(parameters[name].shape))
+                    written.add(parameters[name].data_ptr())
+    except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+        raise TrainingError(f"the weights of {folder} do not fit: {type(error).__name__}: {error}") from error
+    missing = [name for name, tensor in parameters.items() if tensor.data_ptr() not in written]
+    if missing:
+        raise TrainingError(f"the weights of {folder} lack {len(missing)} tensors, {missing[0]!r} among them.")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        return [folder / WEIGHTS_FILE]
+    names: dict[str, str] = json.loads(index.read_text("utf-8"))["weight_map"]
+    return [folder / name for name in sorted(set(names.values()))]

@@ -1,0 +1,166 @@
+"""The thread that generates: takes what waits, batches it per version, answers whoever is done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from .generation import Generation, Job
+from .running_batch import RunningBatch
+
+__all__ = ["Engine"]
+
+logger = logging.getLogger(__name__)
+
+PROMPT_TOKENS_MAX = 16_384
+"""Most tokens, padding included, that one pass over new prompts takes: bounds its memory and its duration."""
+
+CACHE_WASTE_MAX = 4
+"""A batch may hold this many times its tokens in padded columns; beyond, newcomers run as a batch of their own."""
+
+
+class Engine:
+    """Generates in one thread of its own.
+
+    Every pass gives one token to every sequence under way; newcomers join between two passes, so that a long answer
+    does not hold up a short one. Batches never mix versions.
+
+    Args:
+        rows_max: most sequences under way at once.
+        window_s: how long an idle engine waits for more requests to share the first pass.
+        threads: CPU threads for arithmetic.
+        on_news: told, in the engine's thread, which jobs are over (each once) and which streaming ones have new tokens.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows_max: int,
+        window_s: float,
+        threads: int,
+        on_news: Callable[[list[Job]], None],
+    ) -> None:
+        self._rows_max = rows_max
+        self._window_s = window_s
+        self._threads = threads
+        self._on_news = on_news
+        self._waiting: deque[Generation] = deque()
+        self._running: list[RunningBatch] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="lightstream-engine", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that are not under way yet."""
+        return len(self._waiting)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it takes work."""
+        return self._thread.is_alive() and not self._stopping
+
+    def start(self) -> None:
+        """Begin to take work."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End after the pass under way; sequences that are not done fail."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    def submit(self, job: Job) -> None:
+        """Queue every choice of ``job``."""
+        with self._wake:
+            self._waiting.extend(job.generations)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)
+        try:
+            while not self._stopping:
+                newcomers = self._take()
+                for batch in self._new_batches(newcomers):
+                    self._advance(batch, batch.start)
+                    if batch.rows:
+                        self._admit(batch)
+                for batch in self._running:
+                    self._advance(batch, batch.step)
+                self._running = [batch for batch in self._running if batch.rows]
+        finally:
+            self._stopping = True
+            left = [row for batch in self._running for row in batch.rows] + list(self._waiting)
+            self._fail(left, "the policy server is stopping")
+
+    def _take(self) -> list[Generation]:
+        """What waits, up to the free rows; blocks while there is nothing to do at all."""
+        with self._wake:
+            if not self._running:
+                self._wake.wait_for(lambda: self._waiting or self._stopping)
+                deadline = time.monotonic() + self._window_s
+                while len(self._waiting) < self._rows_max and not self._stopping:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        break
+                    self._wake.wait(left_s)
+            free = self._rows_max - sum(len(batch.rows) for batch in self._running)
+            return [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+
+    def _new_batches(self, newcomers: list[Generation]) -> list[RunningBatch]:
+        """Batches of one version each, rows of like length together, within the limit on padded tokens."""
+        batches: list[RunningBatch] = []
+        self._report([row for row in newcomers if row.is_over])  # the client has gone already
+        ordered = sorted((r for r in newcomers if not r.is_over), key=lambda r: len(r.prompt_ids))
+        for row in ordered:
+            fitting = [b for b in batches if b.version is row.job.version and _fits(b, row)]
+            if fitting:
+                fitting[-1].rows.append(row)
+            else:
+                batches.append(RunningBatch(row.job.version, [row]))
+        return batches
+
+    def _admit(self, batch: RunningBatch) -> None:
+        for other in self._running:
+            if other.rows and other.version is batch.version:
+                rows, length = len(other.rows) + len(batch.rows), max(other.length, batch.length)
+                if rows * length <= CACHE_WASTE_MAX * (other.tokens + batch.tokens):
+                    other.join(batch)
+                    return
+        self._running.append(batch)
+
+    def _advance(self, batch: RunningBatch, advance: Callable[[], None]) -> None:
+        try:
+            advance()
+        except (RuntimeError, ValueError, IndexError) as error:  # torch's own, out of memory among them
+            logger.exception("a batch of %d sequences failed", len(batch.rows))
+            rows, batch.rows = batch.rows, []
+            self._fail(rows, f"generation failed: {type(error).__name__}: {error}")
+            return
+        rows = list(batch.rows)
+        batch.drop_finished()
+        self._report(rows)
+
+    def _fail(self, rows: list[Generation], message: str) -> None:
+        for row in rows:
+            row.error = row.error or message
+        self._report(rows)
+
+    def _report(self, rows: list[Generation]) -> None:
+        """Pass on which of their jobs are over or have something to stream."""
+        jobs = {id(row.job): row.job for row in rows}.values()
+        news = [job for job in jobs if not job.reported and (job.streams or job.is_over)]
+        for job in news:
+            job.reported = job.is_over
+        if news:
+            self._on_news(news)
+
+
+def _fits(batch: RunningBatch, row: Generation) -> bool:
+    return (len(batch.rows) + 1) * len(row.prompt_ids) <= PROMPT_TOKENS_MAX

@@ -1,0 +1,207 @@
+"""The versions of the policy: which are known, which are in memory, which is the newest.
+
+A version is *announced* (its record is on ``resources``), then *loaded*. Requests hold the version they use, so its
+weights stay as they are until the last of them is done; only then is their memory given to a newer version.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lightstream.schemas.errors import TrainingError
+
+from .checkpoint import checkpoint_folder, end_of_turn_ids, load_model, load_tokenizer, overwrite_weights
+
+__all__ = ["NEWEST", "PolicyVersion", "Versions"]
+
+logger = logging.getLogger(__name__)
+
+NEWEST = "policy"
+"""The name that always means the newest version that is loaded."""
+
+
+@dataclass(slots=True, eq=False)
+class PolicyVersion:
+    """One version of the weights.
+
+    Attributes:
+        name: what it is served as, ``policy@<number>``.
+        number: the version, as in ``resources``.
+        checkpoint_url: the folder of its weights.
+        resources_id: of the record that announced it, or empty.
+        model: the loaded model.
+        architecture: text of its ``config.json``; equal texts mean that weights fit in place.
+        end_ids: tokens that end a turn.
+        positions_max: most tokens of prompt and answer together.
+        users: jobs that hold it now.
+    """
+
+    name: str
+    number: int
+    checkpoint_url: str
+    resources_id: str = ""
+    model: Any = None
+    architecture: str = ""
+    end_ids: frozenset[int] = frozenset()
+    positions_max: int = 0
+    users: int = 0
+
+
+@dataclass(slots=True)
+class _Announced:
+    number: int
+    checkpoint_url: str
+    resources_id: str
+    order: int
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class Versions:
+    """Registry of versions. Thread-safe; loading happens in the caller's thread, one at a time.
+
+    Attributes:
+        device, dtype: where and how weights are kept.
+        kept: how many versions stay in memory, the newest ones and those in use.
+        tokenizer: of the first version loaded; all versions share it.
+        on_change: called (from any thread) after a version was announced, loaded or failed.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    kept: int
+    on_change: Callable[[], None] = lambda: None
+    tokenizer: Any = None
+    _announced: dict[str, _Announced] = field(default_factory=dict[str, _Announced])
+    _loaded: dict[str, PolicyVersion] = field(default_factory=dict[str, PolicyVersion])
+    _spare: list[PolicyVersion] = field(default_factory=list[PolicyVersion])
+    _newest: str = ""
+    _announcements: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _loading: threading.Lock = field(default_factory=threading.Lock)
+
+    def announce(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+        """Make a version known; a later announcement of the same name replaces it (loaded weights stay till then)."""
+        with self._lock:
+            self._announcements += 1
+            self._announced[name] = _Announced(number, checkpoint_url, resources_id, self._announcements)
+        self.on_change()
+
+    def load_newest(self) -> None:
+        """Load the version announced last, unless it is loaded. A failure is logged and kept for those who ask."""
+        with self._lock:
+            if not self._announced:
+                return
+            name = max(self._announced, key=lambda n: self._announced[n].order)
+        try:
+            self.release(self.load(name))
+        except TrainingError as error:
+            logger.error("%s cannot be served: %s", name, error)
+
+    def load(self, name: str) -> PolicyVersion:
+        """Bring an announced version into memory if it is not there, and hold it as :meth:`acquire` does.
+
+        Raises:
+            KeyError: it was never announced.
+            TrainingError: its checkpoint cannot be loaded; every other version is as before.
+        """
+        with self._loading:
+            with self._lock:
+                announced = self._announced[name]
+                self._select(name)
+                held = self.acquire(name)
+            if held is not None:
+                return held
+            try:
+                version = self._read(name, announced)
+            except TrainingError as error:
+                announced.failure = str(error)
+                self.on_change()
+                raise
+            with self._lock:
+                replaced = self._loaded.pop(name, None)
+                if replaced is not None:
+                    self._retire(replaced)
+                version.users = 1
+                self._loaded[name] = version
+                self._select(name)
+                self._evict()
+        self.on_change()
+        return version
+
+    def acquire(self, name: str) -> PolicyVersion | None:
+        """Hold a loaded version (``policy`` or empty: the newest), or ``None`` if it is not in memory."""
+        with self._lock:
+            newest = name in (NEWEST, "")
+            version = self._loaded.get(self._newest if newest else name)
+            if version is None or not (newest or self._is_current(version)):
+                return None
+            version.users += 1
+            return version
+
+    def release(self, version: PolicyVersion) -> None:
+        """Let go what :meth:`acquire` gave; its weights may change from now on."""
+        with self._lock:
+            version.users -= 1
+            self._evict()
+
+    def is_announced(self, name: str) -> bool:
+        """Whether ``name`` can be loaded on demand."""
+        return name in self._announced
+
+    def failure_of(self, name: str) -> str | None:
+        """Why ``name`` could not be loaded, if it was tried."""
+        announced = self._announced.get(name)
+        return announced.failure if announced is not None else None
+
+    def names(self) -> list[str]:
+        """``policy`` and every version in memory, the newest first; empty while there is none."""
+        with self._lock:
+            ordered = sorted(self._loaded, key=lambda n: self._announced[n].order, reverse=True)
+        return [NEWEST, *ordered] if self._newest else []
+
+    def _is_current(self, version: PolicyVersion) -> bool:
+        """Whether a version's weights are those announced last under its name."""
+        return version.checkpoint_url == self._announced[version.name].checkpoint_url
+
+    def _select(self, name: str) -> None:
+        """Make ``name`` the newest if it is loaded and was announced after the present one."""
+        if name in self._loaded and (
+            self._newest not in self._loaded or self._announced[name].order >= self._announced[self._newest].order
+        ):
+            self._newest = name
+
+    def _read(self, name: str, announced: _Announced) -> PolicyVersion:
+        url = announced.checkpoint_url
+        folder = checkpoint_folder(url)
+        architecture = (folder / "config.json").read_text("utf-8")
+        version = PolicyVersion(name, announced.number, url, announced.resources_id, architecture=architecture)
+        if self.tokenizer is None:
+            self.tokenizer = load_tokenizer(folder)
+        with self._lock:
+            fitting = [spare for spare in self._spare if spare.architecture == architecture]
+            self._spare.clear()
+        if fitting:
+            overwrite_weights(fitting[0].model, folder)
+            version.model = fitting[0].model
+        else:
+            version.model = load_model(folder, self.device, self.dtype)
+        version.end_ids = end_of_turn_ids(version.model, self.tokenizer)
+        version.positions_max = int(version.model.config.get_text_config().max_position_embeddings)
+        return version
+
+    def _evict(self) -> None:
+        unused = [n for n, version in self._loaded.items() if version.users == 0 and n != self._newest]
+        unused.sort(key=lambda n: self._announced[n].order)
+        while len(self._loaded) > self.kept and unused:
+            self._retire(self._loaded.pop(unused.pop(0)))
+
+    def _retire(self, version: PolicyVersion) -> None:
+        if version.users == 0 and not self._spare:
+            self._spare.append(version)

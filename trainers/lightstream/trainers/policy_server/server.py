@@ -1,0 +1,60 @@
+"""The policy server as a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightstream.schemas.http_server import HttpServer
+from lightstream.schemas.kafka import bootstrap_servers
+from lightstream.schemas.settings import Settings
+
+from .app import create_app
+from .follower import ResourcesFollower
+from .policy_version import NEWEST, Versions
+
+__all__ = ["policy_server", "run"]
+
+
+def run(settings: Settings, *, checkpoint: Path | None = None, run_id: str = "") -> None:
+    """Serve the policy until SIGTERM or Ctrl-C; announced as ``policy``.
+
+    Args:
+        settings: address, device, limits, cluster.
+        checkpoint: weights to serve as ``policy@0`` until a trainer publishes some.
+        run_id: follow the versions of this run only; empty follows all.
+
+    Raises:
+        ServiceUnavailableError: the port is taken, or no Kafka is named or running.
+        TrainingError: ``checkpoint`` cannot be loaded.
+    """
+    from transformers.utils import logging as transformers_logging
+
+    quiet: Any = transformers_logging  # has no types
+    quiet.disable_progress_bar()
+    policy_server(settings, checkpoint=checkpoint, run_id=run_id).run()
+
+
+def policy_server(
+    settings: Settings, *, checkpoint: Path | None = None, run_id: str = "", follows_resources: bool = True
+) -> HttpServer:
+    """As :func:`run`, but returns the server before it starts; without Kafka if ``follows_resources`` is false."""
+    versions = Versions(_device(settings), getattr(torch, settings.policy_dtype), settings.policy_versions_kept)
+    if checkpoint is not None:
+        versions.announce(f"{NEWEST}@0", 0, str(checkpoint))
+        versions.release(versions.load(f"{NEWEST}@0"))
+    if follows_resources:
+        bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
+        follower = ResourcesFollower(settings, versions, run_id=run_id)
+        app = create_app(settings, versions, start=follower.start, stop=follower.stop)
+    else:
+        app = create_app(settings, versions)
+    return HttpServer(app, settings, name="policy", port=settings.policy_port, setting="LIGHTSTREAM_POLICY_PORT")
+
+
+def _device(settings: Settings) -> torch.device:
+    if settings.policy_device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(settings.policy_device)

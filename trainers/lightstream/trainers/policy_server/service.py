@@ -1,0 +1,185 @@
+"""Between HTTP and the engine: prompts to tokens, versions to requests, news from the engine's thread to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.settings import Settings
+
+from .chat_request import ChatRequest, RequestError
+from .engine import Engine
+from .generation import Generation, Job
+from .policy_version import NEWEST, PolicyVersion, Versions
+from .text import StopWatcher
+
+__all__ = ["PolicyService"]
+
+TOKENS_DEFAULT = 1024
+"""Most tokens of an answer to a request that names no limit; enough for a turn, and no endless babble."""
+
+JOBS_WAITING_MAX = 10_000
+"""Sequences that may wait; beyond, requests are refused with 429 instead of growing the queue."""
+
+INLINE_CHARACTERS_MAX = 64 * 1024
+"""Longer prompts are tokenized in a thread, so that they do not hold the loop up (1 MiB takes about 0.3 s)."""
+
+
+class PolicyService:
+    """Answers chat requests. All methods run in one event loop.
+
+    Args:
+        settings: limits and how to batch.
+        versions: what can be served; its ``on_change`` is taken over.
+    """
+
+    def __init__(self, settings: Settings, versions: Versions) -> None:
+        self._settings = settings
+        self.versions = versions
+        self.engine = Engine(
+            rows_max=settings.policy_batch_max,
+            window_s=settings.policy_batch_window_ms / 1000,
+            threads=settings.policy_threads,
+            on_news=self._engine_news,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self.token_text = lru_cache(maxsize=100_000)(self._token_text)
+        versions.on_change = self._versions_changed
+
+    async def start(self) -> None:
+        """Begin to take requests."""
+        self._loop = asyncio.get_running_loop()
+        self.engine.start()
+
+    async def stop(self) -> None:
+        """End; requests under way fail."""
+        await asyncio.to_thread(self.engine.stop)
+
+    async def submit(self, request: ChatRequest) -> Job:
+        """Queue a request's choices; wait on ``job.news`` for what becomes of them.
+
+        Raises:
+            RequestError: unknown version (404 after a wait), prompt too long (400), too much waits already (429).
+        """
+        if self.engine.waiting + request.choices > JOBS_WAITING_MAX:
+            raise RequestError(f"{self.engine.waiting} sequences wait already", status=429, code="overloaded")
+        version = await self._version(request.model)
+        try:
+            prompt_ids = await self._prompt_ids(request)
+            job = Job(version, request.streams, asyncio.Event())
+            job.generations.extend(self._generations(request, job, prompt_ids))
+        except BaseException:
+            self.versions.release(version)
+            raise
+        self.engine.submit(job)
+        return job
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of tokens, special ones left out."""
+        return str(self.versions.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def _token_text(self, token: int) -> str:
+        return str(self.versions.tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
+
+    def _generations(self, request: ChatRequest, job: Job, prompt_ids: list[int]) -> list[Generation]:
+        room = job.version.positions_max - len(prompt_ids)
+        if room < 1:
+            raise RequestError(
+                f"the prompt has {len(prompt_ids)} tokens; {job.version.name} takes {job.version.positions_max} "
+                "in all, at least one of them for the answer",
+                parameter="messages",
+                code="context_length_exceeded",
+            )
+        return [
+            Generation(
+                job=job,
+                prompt_ids=prompt_ids,
+                tokens_max=min(request.tokens_max or TOKENS_DEFAULT, room),
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_logprobs=request.top_logprobs if request.logprobs else 0,
+                chance=random.Random(None if request.seed is None else f"{request.seed}:{index}"),  # noqa: S311  # sampling
+                stop_watcher=StopWatcher(request.stops, self.decode) if request.stops else None,
+            )
+            for index in range(request.choices)
+        ]
+
+    async def _prompt_ids(self, request: ChatRequest) -> list[int]:
+        size = sum(len(m["content"]) for m in request.messages if isinstance(m["content"], str))
+        if size <= INLINE_CHARACTERS_MAX:
+            return self.tokenize(request)
+        return await asyncio.to_thread(self.tokenize, request)
+
+    def tokenize(self, request: ChatRequest) -> list[int]:
+        """The prompt as the chat template makes it, ending where the assistant's turn begins."""
+        tokenizer = self.versions.tokenizer
+        try:
+            text: str = tokenizer.apply_chat_template(
+                request.messages, tools=request.tools, tokenize=False, add_generation_prompt=True
+            )
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
+            raise RequestError(f"the chat template refuses the messages: {error}", parameter="messages") from error
+        ids: list[int] = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        if not ids:
+            raise RequestError("the prompt is empty", parameter="messages")
+        return ids
+
+    async def _version(self, name: str) -> PolicyVersion:
+        """Hold the version of that name; waits for one that may still come."""
+        deadline = asyncio.get_running_loop().time() + self._settings.policy_version_wait_s
+        while True:
+            version = self.versions.acquire(name)
+            if version is not None:
+                return version
+            self._changed.clear()
+            if self.versions.is_announced(name):
+                return await self._load(name)
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0 or not (name in (NEWEST, "") or "@" in name):
+                raise self._unknown(name)
+            try:
+                await asyncio.wait_for(self._changed.wait(), left_s)
+            except TimeoutError:
+                continue
+
+    async def _load(self, name: str) -> PolicyVersion:
+        loading = asyncio.ensure_future(asyncio.to_thread(self.versions.load, name))
+        try:
+            return await asyncio.shield(loading)
+        except TrainingError as error:
+            raise RequestError(f"{name} cannot be served: {error}", status=503, code="version_unusable") from error
+        except asyncio.CancelledError:
+            loading.add_done_callback(self._let_go)
+            raise
+
+    def _let_go(self, loading: asyncio.Future[PolicyVersion]) -> None:
+        """A version that was loaded for a client who has gone."""
+        if not loading.cancelled() and loading.exception() is None:
+            self.versions.release(loading.result())
+
+    def _unknown(self, name: str) -> RequestError:
+        known = ", ".join(self.versions.names()) or "none yet"
+        waited = f" (waited {self._settings.policy_version_wait_s:g} s)" if name in (NEWEST, "") or "@" in name else ""
+        if name in (NEWEST, ""):
+            return RequestError(f"no version is loaded{waited}", status=503, code="no_version")
+        message = f"there is no model {name!r}; there are: {known}{waited}"
+        return RequestError(message, parameter="model", status=404, code="model_not_found")
+
+    def _engine_news(self, jobs: list[Job]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver, jobs)
+
+    def _deliver(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.reported and not job.released:
+                job.released = True
+                self.versions.release(job.version)
+            job.news.set()
+
+    def _versions_changed(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changed.set)

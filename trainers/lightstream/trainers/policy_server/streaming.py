@@ -1,0 +1,87 @@
+"""An answer as server-sent events, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from .answers import AnswerHead, chunk, error_body, usage_chunk
+from .chat_request import ChatRequest
+from .generation import Generation, Job
+from .text import Decode, TextStream
+
+__all__ = ["stream_answer"]
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(slots=True)
+class _Choice:
+    """How far one choice has been sent."""
+
+    index: int
+    generation: Generation
+    text_stream: TextStream
+    text: str = ""
+    sent_text: int = 0
+    sent_tokens: int = 0
+    done: bool = False
+
+
+async def stream_answer(
+    head: AnswerHead, request: ChatRequest, job: Job, decode: Decode, token_text: Callable[[int], str]
+) -> AsyncIterator[bytes]:
+    """Events of one answer; abandoning the iterator (the client has gone) cancels the job."""
+    choices = [_Choice(i, generation, TextStream(decode)) for i, generation in enumerate(job.generations)]
+    try:
+        while not all(choice.done for choice in choices):
+            await job.news.wait()
+            job.news.clear()
+            for choice in choices:
+                if choice.generation.error is not None:
+                    body = error_body(choice.generation.error, status=500, code="generation_failed")
+                    yield _event(body)
+                    return
+                piece = _piece(head, request, choice, token_text)
+                if piece is not None:
+                    yield _event(piece)
+        if request.includes_usage:
+            yield _event(usage_chunk(head, job))
+        yield DONE
+    finally:
+        job.cancelled = True  # nothing to cancel where it is over
+
+
+def _piece(head: AnswerHead, request: ChatRequest, choice: _Choice, token_text: Callable[[int], str]) -> Any:
+    """What is new of one choice, or ``None``."""
+    generation = choice.generation
+    tokens_to = generation.ready
+    last = generation.finish_reason is not None and tokens_to == len(generation.token_ids)
+    if choice.done or (tokens_to == choice.sent_tokens and not last):
+        return None
+    choice.text += choice.text_stream.take(generation.token_ids[:tokens_to], last=last)
+    text_to = len(choice.text)
+    if last and generation.text_end is not None:
+        text_to = generation.text_end
+    elif generation.stop_watcher is not None and not last:
+        text_to = max(choice.sent_text, text_to - generation.stop_watcher.held_back)
+    piece = chunk(
+        head,
+        request,
+        generation,
+        choice.index,
+        text=choice.text[choice.sent_text : text_to],
+        tokens_from=choice.sent_tokens,
+        tokens_to=tokens_to,
+        last=last,
+        token_text=token_text,
+    )
+    choice.sent_text, choice.sent_tokens, choice.done = text_to, tokens_to, last
+    return piece
+
+
+def _event(content: Any) -> bytes:
+    return b"data: " + to_json(content) + b"\n\n"

@@ -1,0 +1,60 @@
+"""Tokens to text while they come, and stop texts. Pure, given a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+__all__ = ["Decode", "StopWatcher", "TextStream"]
+
+Decode: TypeAlias = Callable[[Sequence[int]], str]
+
+REPLACEMENT = "\ufffd"
+PENDING_TOKENS_MAX = 16
+"""A character has at most 4 bytes; tokens that still give none after this many are broken text and are let go."""
+
+
+class TextStream:
+    """Decodes a growing list of tokens piece by piece; never hands out half a character."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._context_from = 0
+        self._done_to = 0
+
+    def take(self, token_ids: Sequence[int], *, last: bool = False) -> str:
+        """The text that ``token_ids`` (all so far) add to what was handed out; ``last`` lets everything go."""
+        if self._done_to == len(token_ids):
+            return ""
+        before = self._decode(token_ids[self._context_from : self._done_to])
+        now = self._decode(token_ids[self._context_from :])
+        pending = len(token_ids) - self._done_to
+        if now.endswith(REPLACEMENT) and not last and pending < PENDING_TOKENS_MAX:
+            return ""
+        self._context_from, self._done_to = self._done_to, len(token_ids)
+        return now[len(before) :]
+
+
+class StopWatcher:
+    """Looks for stop texts in what one generation says."""
+
+    def __init__(self, stops: tuple[str, ...], decode: Decode) -> None:
+        self._stops = stops
+        self._stream = TextStream(decode)
+        self._length_max = max(map(len, stops))
+        self._text = ""
+
+    @property
+    def held_back(self) -> int:
+        """Characters at the end that may turn out to be the beginning of a stop text."""
+        return self._length_max - 1
+
+    def find(self, token_ids: Sequence[int]) -> int | None:
+        """Where the first stop text begins, once one is complete; call after every token."""
+        new = self._stream.take(token_ids)
+        if not new:
+            return None
+        search_from = max(0, len(self._text) - self.held_back)
+        self._text += new
+        found = [self._text.find(stop, search_from) for stop in self._stops]
+        return min((index for index in found if index >= 0), default=None)
