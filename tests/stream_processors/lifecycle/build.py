@@ -1,0 +1,174 @@
+"""Facts for life-cycle tests, and a partition whose log can be read back after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightstream.schemas.clock import ManualClock
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    AttemptStatus,
+    EventKind,
+    RolloutConfig,
+    RolloutEvent,
+    RolloutSpec,
+    RolloutState,
+    RolloutTask,
+    Verdict,
+)
+from lightstream.stream_processors.core.lifecycle import LifecyclePartition, Limits, Transition
+
+__all__ = [
+    "CODEC",
+    "LIMITS",
+    "Partition",
+    "attempt_name",
+    "cancelled",
+    "ended",
+    "enqueued",
+    "heartbeat",
+    "silent",
+    "started",
+    "timed_out",
+]
+
+LIMITS = Limits(timeout_s=600.0, unresponsive_s=60.0)
+CODEC = Codec()
+
+
+def attempt_name(rollout_id: str, sequence: int, runner: int = 0) -> str:
+    return f"{rollout_id}-a{sequence}-{runner}"
+
+
+def enqueued(rollout_id: str = "r", event_id: str = "", **config: Any) -> RolloutEvent:
+    spec = RolloutSpec(rollout_id=rollout_id, input_json='{"a": 1}', config=RolloutConfig(**config))
+    return _fact(EventKind.ENQUEUED, rollout_id, event_id or f"{rollout_id}:enqueued", rollout=spec)
+
+
+def started(rollout_id: str = "r", sequence: int = 1, runner: int = 0) -> RolloutEvent:
+    attempt_id = attempt_name(rollout_id, sequence, runner)
+    return _fact(
+        EventKind.ATTEMPT_STARTED,
+        rollout_id,
+        f"{attempt_id}:started",
+        attempt_id=attempt_id,
+        attempt_sequence=sequence,
+        worker_id=f"w{runner}",
+    )
+
+
+def heartbeat(rollout_id: str = "r", sequence: int = 1, runner: int = 0, at: int = 1) -> RolloutEvent:
+    attempt_id = attempt_name(rollout_id, sequence, runner)
+    return _fact(EventKind.HEARTBEAT, rollout_id, f"{attempt_id}:heartbeat:{at}", attempt_id=attempt_id)
+
+
+def ended(rollout_id: str = "r", sequence: int = 1, runner: int = 0, *, error: str | None = None) -> RolloutEvent:
+    attempt_id = attempt_name(rollout_id, sequence, runner)
+    return _fact(
+        EventKind.ATTEMPT_ENDED,
+        rollout_id,
+        f"{attempt_id}:ended",
+        attempt_id=attempt_id,
+        outcome=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED,
+        error_type=error,
+        error_message=error and f"{error} happened",
+    )
+
+
+def timed_out(rollout_id: str = "r", sequence: int = 1, runner: int = 0) -> RolloutEvent:
+    attempt_id = attempt_name(rollout_id, sequence, runner)
+    return _fact(EventKind.TIMED_OUT, rollout_id, f"{attempt_id}:timed_out", attempt_id=attempt_id)
+
+
+def silent(rollout_id: str = "r", sequence: int = 1, runner: int = 0) -> RolloutEvent:
+    attempt_id = attempt_name(rollout_id, sequence, runner)
+    return _fact(EventKind.UNRESPONSIVE, rollout_id, f"{attempt_id}:unresponsive", attempt_id=attempt_id)
+
+
+def cancelled(rollout_id: str = "r") -> RolloutEvent:
+    return _fact(EventKind.CANCELLED, rollout_id, f"{rollout_id}:cancelled", reason="enough")
+
+
+def _fact(kind: EventKind, rollout_id: str, event_id: str, **fields: Any) -> RolloutEvent:
+    return RolloutEvent(
+        event_id=event_id,
+        kind=kind,
+        rollout_id=rollout_id,
+        occurred_unix_nano=ManualClock().now_unix_nano(),
+        **fields,
+    )
+
+
+class Partition:
+    """A life cycle with the topics around it as lists. ``crash`` forgets the memory and keeps the topics."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
+        self.clock = ManualClock()
+        self.facts: list[RolloutEvent] = []
+        self.effects: list[RolloutTask | AttemptOpened | AttemptClosed] = []
+        self.states: list[RolloutState] = []
+        self.committed = 0
+        self.lifecycle = self._new()
+
+    def write(self, *facts: RolloutEvent) -> None:
+        """Append facts to the log and process them one by one."""
+        self.facts.extend(facts)
+        self.process(len(facts))
+
+    def process(self, count: int) -> None:
+        """Process the next facts as one batch, all the way to the commit."""
+        transitions = self._fold(count)
+        self.effects.extend(effect.record for t in transitions for effect in t.effects)
+        self.states.extend(t.record for t in transitions if t.record is not None)
+        self.committed += min(count, len(self.facts) - self.committed)
+
+    def process_and_crash(self, count: int, writes: int) -> None:
+        """Process a batch, but only its first ``writes`` records become durable; nothing is committed."""
+        transitions = self._fold(count)
+        effects = [effect.record for t in transitions for effect in t.effects]
+        states = [t.record for t in transitions if t.record is not None]
+        self.effects.extend(effects[:writes])
+        self.states.extend(states[: max(0, writes - len(effects))])
+        self.crash()
+
+    def crash(self) -> None:
+        self.lifecycle = self._new()
+        for state in self.states:
+            self.lifecycle.restore(state)
+
+    def tick(self, seconds: float) -> list[RolloutEvent]:
+        """Let time pass; what falls due is written to the log and processed."""
+        self.clock.advance(seconds)
+        due = self.lifecycle.due()
+        self.write(*due)
+        return due
+
+    def state(self, rollout_id: str = "r") -> RolloutState:
+        state = self.lifecycle.state_of(rollout_id)
+        assert state is not None
+        return state
+
+    def verdict(self) -> Verdict:
+        """On the last fact that has one."""
+        return self.states[-1].verdict
+
+    def tasks(self) -> list[tuple[str, int]]:
+        return [(e.rollout.rollout_id, e.attempt_sequence) for e in self.effects if isinstance(e, RolloutTask)]
+
+    def opened(self) -> list[str]:
+        return [e.attempt_id for e in self.effects if isinstance(e, AttemptOpened)]
+
+    def closed(self) -> list[AttemptClosed]:
+        return [e for e in self.effects if isinstance(e, AttemptClosed)]
+
+    def _new(self) -> LifecyclePartition:
+        return LifecyclePartition(self.limits, self.clock, CODEC)
+
+    def _fold(self, count: int) -> Sequence[Transition]:
+        batch = enumerate(self.facts[self.committed : self.committed + count], self.committed)
+        folded = [self.lifecycle.on_event(fact, offset) for offset, fact in batch]
+        return [transition for transition in folded if transition is not None]

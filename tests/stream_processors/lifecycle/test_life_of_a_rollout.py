@@ -1,0 +1,262 @@
+"""What happens to a rollout, fact by fact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.records import (
+    AttemptStatus,
+    EventKind,
+    RolloutConfig,
+    RolloutEvent,
+    RolloutSpec,
+    RolloutStatus,
+    VerdictOutcome,
+)
+
+from .build import (
+    CODEC,
+    LIMITS,
+    Partition,
+    attempt_name,
+    cancelled,
+    ended,
+    enqueued,
+    heartbeat,
+    silent,
+    started,
+    timed_out,
+)
+
+RETRY: dict[str, Any] = {"max_attempts": 2, "retry_condition": [AttemptStatus.FAILED, AttemptStatus.TIMEOUT]}
+
+
+def test_a_rollout_runs_and_succeeds() -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), ended())
+    assert [state.status for state in partition.states] == ["queuing", "running", "succeeded"]
+    assert [state.verdict.outcome for state in partition.states] == [VerdictOutcome.APPLIED] * 3
+    assert [state.source_offset for state in partition.states] == [0, 1, 2]
+    assert partition.tasks() == [("r", 1)]
+    assert partition.opened() == [attempt_name("r", 1)]
+    (closed,) = partition.closed()
+    assert (closed.status, closed.rollout_status, closed.final) == ("succeeded", "succeeded", True)
+
+
+def test_a_failed_attempt_is_tried_again_and_the_last_failure_is_final() -> None:
+    partition = Partition()
+    partition.write(enqueued(**RETRY), started(), ended(error="ValueError"))
+    assert partition.state().status is RolloutStatus.REQUEUING
+    assert partition.tasks() == [("r", 1), ("r", 2)]
+    partition.write(started(sequence=2), ended(sequence=2, error="SystemExit"))
+    assert partition.state().status is RolloutStatus.FAILED
+    assert [(c.attempt_sequence, c.final, c.error_type) for c in partition.closed()] == [
+        (1, False, "ValueError"),
+        (2, True, "SystemExit"),
+    ]
+
+
+def test_a_failure_that_is_not_to_be_retried_is_final() -> None:
+    partition = Partition()
+    partition.write(enqueued(max_attempts=3, retry_condition=["timeout"]), started(), ended(error="ValueError"))
+    assert partition.state().status is RolloutStatus.FAILED
+    assert partition.tasks() == [("r", 1)]
+
+
+def test_a_repeated_enqueue_is_the_same_rollout() -> None:
+    partition = Partition()
+    partition.write(enqueued(), enqueued(event_id="again", max_attempts=9))
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert partition.verdict().reason == "already enqueued"
+    assert partition.state().rollout.config.max_attempts == 1
+    assert partition.tasks() == [("r", 1)]
+
+
+def test_of_two_runners_with_the_same_task_one_starts() -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(runner=1), started(runner=2))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    assert attempt_name("r", 1, 1) in partition.verdict().reason
+    assert partition.opened() == [attempt_name("r", 1, 1)]
+
+
+def test_a_repeated_start_is_the_same_attempt() -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), started())
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert len(partition.opened()) == 1
+
+
+def test_a_start_out_of_turn_is_refused() -> None:
+    partition = Partition()
+    partition.write(enqueued(**RETRY), started(sequence=2))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    assert partition.state().attempts == []
+
+
+@pytest.mark.parametrize("late", [ended(), ended(error="X"), timed_out(), silent(), cancelled(), enqueued(), started()])
+@pytest.mark.parametrize("last", [ended(), ended(error="X"), timed_out(), cancelled()])
+def test_terminal_is_terminal(last: RolloutEvent, late: RolloutEvent) -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), last)
+    before = partition.state()
+    assert before.status.is_terminal
+    partition.write(late)
+    after = partition.state()
+    assert partition.verdict().outcome is not VerdictOutcome.APPLIED
+    assert partition.verdict().reason
+    assert (after.status, after.attempts, after.ended_unix_nano) == (
+        before.status,
+        before.attempts,
+        before.ended_unix_nano,
+    )
+    assert sum(closed.final for closed in partition.closed()) == 1
+
+
+def test_a_late_end_of_a_superseded_attempt_never_wins() -> None:
+    partition = Partition()
+    partition.write(enqueued(**RETRY), started(), timed_out(), ended())
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert partition.state().status is RolloutStatus.REQUEUING
+    partition.write(started(sequence=2), ended(sequence=1), heartbeat(sequence=1))
+    assert partition.state().status is RolloutStatus.RUNNING
+    assert partition.state().attempts[0].status is AttemptStatus.TIMEOUT
+    partition.write(ended(sequence=2))
+    assert partition.state().status is RolloutStatus.SUCCEEDED
+
+
+def test_an_unresponsive_attempt_stays_open_and_may_come_back() -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), silent())
+    assert partition.state().attempts[0].status is AttemptStatus.UNRESPONSIVE
+    assert partition.closed() == []
+    partition.write(heartbeat())
+    assert partition.state().attempts[0].status is AttemptStatus.RUNNING
+    assert partition.verdict().outcome is VerdictOutcome.APPLIED
+    partition.write(silent(), ended())
+    assert partition.state().status is RolloutStatus.SUCCEEDED
+
+
+def test_an_unresponsive_attempt_is_given_up_when_it_may_be_retried() -> None:
+    partition = Partition()
+    partition.write(enqueued(max_attempts=2, retry_condition=["unresponsive"]), started(), silent())
+    assert partition.state().status is RolloutStatus.REQUEUING
+    assert [(closed.status, closed.final) for closed in partition.closed()] == [("unresponsive", False)]
+    partition.write(heartbeat(), ended())
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    partition.write(started(sequence=2), silent(sequence=2))
+    assert partition.state().status is RolloutStatus.RUNNING, "the last attempt is not given up before its deadline"
+    partition.write(timed_out(sequence=2))
+    assert partition.state().status is RolloutStatus.FAILED
+
+
+def test_cancelling_a_running_rollout_closes_its_attempt() -> None:
+    partition = Partition()
+    partition.write(enqueued(**RETRY), started(), cancelled())
+    assert partition.state().status is RolloutStatus.CANCELLED
+    (closed,) = partition.closed()
+    assert (closed.status, closed.final, closed.error_type) == ("failed", True, "Cancelled")
+    partition.write(ended())
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+
+
+def test_cancelling_a_waiting_rollout_still_gives_one_final_record() -> None:
+    partition = Partition()
+    partition.write(enqueued(), cancelled())
+    assert partition.opened() == ["r-none"]
+    (closed,) = partition.closed()
+    assert (closed.attempt_id, closed.attempt_sequence, closed.final) == ("r-none", 1, True)
+    assert partition.state().attempts == []
+    partition.write(started())
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+
+
+def test_a_fact_about_an_unknown_rollout_gets_an_answer_that_is_no_rollout() -> None:
+    partition = Partition()
+    partition.write(ended("ghost"))
+    assert partition.states[-1].status is RolloutStatus.UNKNOWN
+    assert partition.verdict().reason == "Rollout ghost not found"
+    partition.crash()
+    assert partition.lifecycle.state_of("ghost") is None
+    partition.write(enqueued("ghost"))
+    assert partition.verdict().outcome is VerdictOutcome.APPLIED
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
+    partition = Partition()
+    partition.write(heartbeat(), enqueued(), heartbeat(), started(), heartbeat(), heartbeat(runner=5))
+    assert [state.verdict.kind for state in partition.states] == [EventKind.ENQUEUED, EventKind.ATTEMPT_STARTED]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"config": RolloutConfig.model_construct(max_attempts=0)}, "config.max_attempts"),
+        ({"config": RolloutConfig.model_construct(timeout_seconds=-1.0)}, "config.timeout_seconds"),
+        ({"config": RolloutConfig.model_construct(timeout_seconds=float("nan"))}, "config.timeout_seconds"),
+        ({"config": RolloutConfig(max_attempts=10**6)}, "max_attempts"),
+        ({"group_size": 0}, "group_size"),
+        ({"rollout_id": "another"}, "another"),
+        ({"input_json": "x" * (LIMITS.record_bytes_max - 1000)}, "bytes"),
+    ],
+)
+def test_a_rollout_that_breaks_a_rule_is_refused_by_name(change: dict[str, object], named: str) -> None:
+    fact = enqueued()
+    assert fact.rollout is not None
+    partition = Partition()
+    partition.write(fact.model_copy(update={"rollout": fact.rollout.model_copy(update=change)}))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    assert named in partition.verdict().reason
+    assert partition.effects == []
+    partition.write(enqueued(event_id="corrected"))
+    assert partition.verdict().outcome is VerdictOutcome.APPLIED
+
+
+def test_facts_without_what_their_kind_needs_are_refused() -> None:
+    partition = Partition()
+    partition.write(enqueued().model_copy(update={"rollout": None}))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    partition.write(enqueued(), started().model_copy(update={"attempt_id": None}))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    partition.write(started(), ended().model_copy(update={"outcome": None}))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    partition.write(ended().model_copy(update={"kind": EventKind.UNKNOWN}))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED
+    assert partition.state().status is RolloutStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    "change", [{"rollout_id": ""}, {"rollout_id": "r" * 257}, {"event_id": ""}, {"attempt_id": "a" * 2000}]
+)
+def test_ids_that_no_state_can_carry_are_an_error_and_change_nothing(change: dict[str, str]) -> None:
+    partition = Partition()
+    with pytest.raises(RecordError):
+        partition.lifecycle.on_event(started().model_copy(update=change), 0)
+
+
+def test_a_long_error_is_cut_at_its_start() -> None:
+    partition = Partition()
+    fact = ended(error="X").model_copy(update={"error_message": "a" * 100_000 + "the cause"})
+    partition.write(enqueued(), started(), fact)
+    message = partition.state().attempts[0].error_message
+    assert message is not None
+    assert len(message) == 2000
+    assert message.endswith("the cause")
+
+
+def test_a_state_of_the_largest_rollout_fits_in_a_record() -> None:
+    limits = replace(LIMITS, record_bytes_max=1024 * 1024)
+    partition = Partition(limits)
+    config = RolloutConfig(max_attempts=3, retry_condition=[AttemptStatus.FAILED])
+    fact = enqueued(max_attempts=3, retry_condition=["failed"])
+    spec = RolloutSpec(rollout_id="r", input_json="x" * limits.spec_bytes_max(config), metadata_json="", config=config)
+    partition.write(fact.model_copy(update={"rollout": spec}))
+    for sequence in (1, 2, 3):
+        end = ended(sequence=sequence, error="€" * 300).model_copy(update={"error_message": "€" * 5000})
+        partition.write(started(sequence=sequence), end)
+    assert partition.state().status is RolloutStatus.FAILED
+    assert len(CODEC.encode(partition.states[-1])) < limits.record_bytes_max - 512

@@ -1,0 +1,85 @@
+"""Crashes are input: whatever was durable, the replay ends where an undisturbed run ends."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightstream.schemas.records import RolloutEvent, RolloutState
+
+from .build import Partition, cancelled, ended, enqueued, heartbeat, silent, started, timed_out
+
+ROLLOUTS = st.sampled_from(["x", "y", "z"])
+SEQUENCES = st.integers(1, 3)
+RUNNERS = st.integers(0, 1)
+CONDITIONS = st.lists(st.sampled_from(["failed", "timeout", "unresponsive"]), max_size=3, unique=True)
+
+FACTS = st.one_of(
+    st.builds(lambda r, n, c: enqueued(r, max_attempts=n, retry_condition=c), ROLLOUTS, SEQUENCES, CONDITIONS),
+    st.builds(started, ROLLOUTS, SEQUENCES, RUNNERS),
+    st.builds(heartbeat, ROLLOUTS, SEQUENCES, RUNNERS),
+    st.builds(
+        lambda r, s, n, e: ended(r, s, n, error=e), ROLLOUTS, SEQUENCES, RUNNERS, st.sampled_from([None, "Oops"])
+    ),
+    st.builds(timed_out, ROLLOUTS, SEQUENCES, RUNNERS),
+    st.builds(silent, ROLLOUTS, SEQUENCES, RUNNERS),
+    st.builds(cancelled, ROLLOUTS),
+)
+
+
+def final_states(partition: Partition) -> dict[str, RolloutState | None]:
+    return {rollout_id: partition.lifecycle.state_of(rollout_id) for rollout_id in "xyz"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    facts=st.lists(FACTS, max_size=40),
+    batches=st.lists(st.tuples(st.integers(1, 6), st.none() | st.integers(0, 12)), min_size=1, max_size=40),
+)
+def test_a_crash_anywhere_changes_nothing_but_repeats(
+    facts: list[RolloutEvent], batches: list[tuple[int, int | None]]
+) -> None:
+    calm, stormy = Partition(), Partition()
+    calm.facts, stormy.facts = list(facts), list(facts)
+    for _ in facts:
+        calm.process(1)
+
+    for count, crash_after_writes in batches:
+        if crash_after_writes is None:
+            stormy.process(count)
+        else:
+            stormy.process_and_crash(count, crash_after_writes)
+    stormy.process(len(facts))
+
+    assert final_states(stormy) == final_states(calm)
+    assert _once(stormy.effects) == _once(calm.effects)
+    # A verdict once given is never contradicted: the same state records, possibly repeated.
+    assert _once(stormy.states) == _once(calm.states)
+
+
+def _once(records: list) -> list[str]:  # type: ignore[type-arg]  # of any records
+    """In order of their first appearance, without repeats."""
+    return sorted(set(map(repr, records)))
+
+
+@given(facts=st.lists(FACTS, max_size=30), committed=st.integers(0, 30))
+def test_facts_that_a_state_reflects_are_skipped_wherever_the_replay_begins(
+    facts: list[RolloutEvent], committed: int
+) -> None:
+    partition = Partition()
+    partition.write(*facts)
+    effects = list(partition.effects)
+    before = final_states(partition)
+    partition.crash()
+    partition.committed = min(committed, len(facts))
+    partition.process(len(facts))
+    assert final_states(partition) == before
+    assert partition.effects == effects
+
+
+def test_of_several_states_the_one_furthest_in_the_log_counts() -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), ended())
+    partition.states.reverse()  # as a compacted topic never is, but a stray old writer could make it
+    partition.crash()
+    assert partition.state().status == "succeeded"

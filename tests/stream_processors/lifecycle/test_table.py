@@ -1,0 +1,34 @@
+"""The transition table says something about everything that can occur."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightstream.schemas.records import EventKind, VerdictOutcome
+from lightstream.stream_processors.core.lifecycle import TRANSITIONS, Action, Situation
+from lightstream.stream_processors.core.lifecycle.situation import ABOUT_AN_ATTEMPT
+
+OF_ANY_FACT = {Situation.NO_ROLLOUT, Situation.WAITING, Situation.BUSY, Situation.FINISHED}
+
+
+@pytest.mark.parametrize("kind", list(EventKind))
+def test_every_fact_has_a_rule_in_every_situation(kind: EventKind) -> None:
+    expected = set(Situation) if kind in ABOUT_AN_ATTEMPT else OF_ANY_FACT
+    assert set(TRANSITIONS[kind]) == expected
+
+
+@pytest.mark.parametrize("kind", list(EventKind))
+def test_what_is_not_applied_says_why(kind: EventKind) -> None:
+    for rule in TRANSITIONS[kind].values():
+        assert bool(rule.reason) == (rule.outcome in (VerdictOutcome.IGNORED, VerdictOutcome.REFUSED))
+
+
+def test_nothing_moves_a_finished_rollout() -> None:
+    for rules in TRANSITIONS.values():
+        for situation in (Situation.FINISHED, Situation.OVER):
+            assert situation not in rules or rules[situation].action is Action.NOTHING
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind is not EventKind.HEARTBEAT])
+def test_every_fact_but_a_heartbeat_is_answered(kind: EventKind) -> None:
+    assert all(rule.outcome is not None for rule in TRANSITIONS[kind].values())
