@@ -1,0 +1,8 @@
+"""What a person sees of a run: a live screen while it trains, a curve and an account when it is over."""
+
+from .account import Account, take_account
+from .curve import LearningCurve, read_curve
+from .screen import render
+from .snapshot import Snapshot, take_snapshot
+
+__all__ = ["Account", "LearningCurve", "Snapshot", "read_curve", "render", "take_account", "take_snapshot"]
