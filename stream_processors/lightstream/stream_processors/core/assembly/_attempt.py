@@ -9,8 +9,8 @@ from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, Drop
 
 from ..dialects import ReadCall, agent_name, read_calls
 from ..rewards import encloses_reward, read_rewards
-from ._fingerprint import fingerprint
 from ._checks import check
+from ._fingerprint import fingerprint
 from ._finish import finish
 from ._held import Held
 from ._rules import AssemblyRules

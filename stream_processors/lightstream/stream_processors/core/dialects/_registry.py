@@ -9,7 +9,9 @@ from lightstream.schemas.records import SpanRecord
 from ._model import ReadCall
 from .agent_lightning import read_agent_lightning
 from .canonical import read_canonical
+from .captured_body import read_captured_body
 from .gen_ai import read_gen_ai
+from .litellm_legacy import read_litellm_legacy
 from .openinference import read_openinference
 from .recorded import read_recorded
 
@@ -22,6 +24,8 @@ DIALECTS: tuple[Dialect, ...] = (
     read_canonical,
     read_agent_lightning,
     read_openinference,
+    read_litellm_legacy,
+    read_captured_body,
     read_gen_ai,
 )
 """Most telling first: the first dialect that finds token ids is believed, else the first that finds a call."""

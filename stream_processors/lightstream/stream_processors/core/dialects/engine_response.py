@@ -7,7 +7,7 @@ NeMo Gym (``prompt_token_ids``, ``generation_token_ids``, ``generation_log_probs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._model import ReadCall
@@ -37,11 +37,28 @@ def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
         for call, item in zip(calls, items, strict=False):
             _generation(call, item, f"{place}:output[{call.choice_index}]")
         return calls
+    told = body.get("response_token_ids", body.get("token_ids"))
+    if is_list(told):
+        return _without_choices(body, told, place, dialect)
     if is_map(body.get("error")):
         call = _start(body, 0, dialect)
         call.failure = text_or_none(body["error"].get("message")) or "the server answered with an error"
         return [call]
     return []
+
+
+def _without_choices(body: Mapping[str, Any], told: Sequence[Any], place: str, dialect: str) -> list[ReadCall]:
+    """Response ids at the top: of one choice, or a list of one list per choice."""
+    per_choice = told[:CHOICES_MAX] if told and all(is_list(ids) for ids in told) else [told]
+    calls: list[ReadCall] = []
+    for position, ids in enumerate(per_choice):
+        call = _start(body, position, dialect)
+        set_token_ids(call, "prompt_token_ids", body.get("prompt_token_ids"), f"{place}:prompt_token_ids")
+        set_token_ids(call, "response_token_ids", ids, f"{place}:response_token_ids[{position}]")
+        if len(per_choice) == 1:
+            set_logprobs(call, body.get("logprobs"), f"{place}:logprobs")
+        calls.append(call)
+    return calls
 
 
 def _start(body: Mapping[str, Any], position: int, dialect: str) -> ReadCall:

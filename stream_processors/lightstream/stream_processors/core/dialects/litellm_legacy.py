@@ -1,0 +1,51 @@
+"""LiteLLM's older callback: span ``raw_gen_ai_request`` with ``llm.<provider>.<key>``, often Python written as text."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from lightstream.schemas.records import SpanRecord
+
+from ._attributes import complete
+from ._model import ReadCall
+from ._values import parse_json
+from .engine_response import read_response
+
+__all__ = ["LITERAL_CHARS_MAX", "parse_literal", "read_litellm_legacy"]
+
+SPAN_NAME = "raw_gen_ai_request"
+LITERAL_CHARS_MAX = 4 * 1024 * 1024
+"""Python's parser takes about 50 bytes of memory per character: 200 MB at this limit. It bounds nesting by itself."""
+
+_KEYS = frozenset({"id", "model", "choices", "prompt_token_ids", "response_token_ids", "token_ids", "error"})
+
+
+def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
+    """The calls of a raw request span; one without tokens where its text cannot be read."""
+    if span.name != SPAN_NAME:
+        return []
+    body: dict[str, Any] = {}
+    provider = "llm"
+    for name, value in span.attributes.items():
+        prefix, _, key = name.rpartition(".")
+        if prefix.startswith("llm.") and prefix.count(".") == 1 and key in _KEYS:
+            provider = prefix
+            body[key] = value if key in {"id", "model"} else parse_literal(value)
+    if not body:
+        return []
+    calls = read_response(body, provider, "litellm_legacy") or [ReadCall("litellm_legacy")]
+    return [complete(call, span) for call in calls]
+
+
+def parse_literal(value: object) -> Any:
+    """Text as JSON or as a Python literal, other values as they are; ``None`` where it is neither or over a limit."""
+    if not isinstance(value, str):
+        return value
+    parsed = parse_json(value)
+    if parsed is not None or len(value) > LITERAL_CHARS_MAX:
+        return parsed
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
