@@ -1,0 +1,112 @@
+"""Start the system, watch it train, and take its account."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.live import Live
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.settings import Settings
+from lightstream.store_views.client import ViewClient
+from lightstream.up import Stack
+from lightstream.watch import Snapshot, read_curve, render, take_account, take_snapshot
+
+from .options import RUN_ID, Options
+
+__all__ = ["run_demo"]
+
+SERVICES = ("worker", "view", "policy", "proxy")
+REFRESH_S = 1.0
+REWARD_AT_FIRST_MAX = 0.2
+REWARD_AT_LAST_MIN = 0.95
+LOGPROB_DIFF_MAX = 1e-3
+STALL_S = 180.0
+"""No new step for this long (a step takes about a second) means that something is broken."""
+
+QUESTIONS = (
+    "SELECT stage, count, reason FROM funnel",
+    "SELECT model, count(*) AS calls, avg(reward) AS mean_reward FROM triplets GROUP BY model ORDER BY count(*) DESC LIMIT 5",
+    "SELECT input_json->>'dataset' AS dataset, count(*) AS rollouts, avg(reward) AS mean_reward FROM trajectories "
+    "GROUP BY ALL ORDER BY mean_reward",
+)
+
+
+def run_demo(settings: Settings, options: Options, console: Console) -> bool:
+    """Run it all; returns whether the reward climbed and nothing was lost."""
+    console.print("[bold]Lightstream[/bold]: an agent learns which tool solves a task, from the events it leaves behind.")
+    console.print(
+        f"One rollout is one task from eight data sets of reasoning-gym; {options.groups} tasks, {options.samples} "
+        f"rollouts each, a step; {options.steps} steps. Chance is 1 in 8."
+    )
+    started_s = time.monotonic()
+    trainer = (sys.executable, "-m", "examples.tool_router", "train", options.to_json())
+    with console.status("Starting Kafka, the stream processors, the view, the LLM proxy and the policy server …"):
+        stack = Stack(settings, services=SERVICES, programs={"trainer": trainer})
+        stack.start()
+    try:
+        console.print(f"Everything runs ({time.monotonic() - started_s:.0f} s); logs are in {settings.data_dir}/logs.")
+        view = ViewClient(stack.settings)
+        _watch(view, options, console)
+        passed = _report(view, stack.settings, console)
+        view.close()
+    finally:
+        with console.status("Stopping …"):
+            stack.stop()
+    console.print(f"Done in {time.monotonic() - started_s:.0f} s.")
+    return passed
+
+
+def _watch(view: ViewClient, options: Options, console: Console) -> None:
+    """Show the live screen until the last step is in the ledger."""
+    before: Snapshot | None = None
+    changed_s, step = time.monotonic(), 0
+    note = "the trainer makes the model and warms it up …"
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            now = take_snapshot(view)
+            live.update(render(now, before, steps=options.steps, title="Lightstream", note=note if not now.step else ""))
+            if now.step >= options.steps:
+                return
+            if now.step != step:
+                changed_s, step = now.monotonic_s, now.step
+                if not console.is_terminal and step % 10 == 0:
+                    console.print(f"step {step} of {options.steps}: mean reward {now.rewards[-1]:.3f}")
+            elif now.monotonic_s - changed_s > STALL_S:
+                raise ServiceUnavailableError(
+                    f"no training step for {STALL_S:.0f} s.", next_step="The logs of trainer and worker say why."
+                )
+            before = now
+            time.sleep(REFRESH_S)
+
+
+def _report(view: ViewClient, settings: Settings, console: Console) -> bool:
+    curve = read_curve(view, RUN_ID)
+    console.print(curve.text(), highlight=False)
+    picture = curve.save_png(settings.data_dir / "reward.png", title="Tool router: mean reward of each step")
+    console.print(f"The curve as a picture: {picture}")
+    account = take_account(view)
+    console.print(account.table())
+    checks = {
+        f"mean reward of the first five steps at most {REWARD_AT_FIRST_MAX}": (
+            curve.first <= REWARD_AT_FIRST_MAX,
+            f"{curve.first:.3f}",
+        ),
+        f"mean reward of the last five steps at least {REWARD_AT_LAST_MIN}": (
+            curve.last >= REWARD_AT_LAST_MIN,
+            f"{curve.last:.3f}",
+        ),
+        f"log-probabilities of rollout and actor differ by less than {LOGPROB_DIFF_MAX:g}": (
+            max(curve.logprob_diffs_max) < LOGPROB_DIFF_MAX,
+            f"{max(curve.logprob_diffs_max):.1e}",
+        ),
+        "every LLM call, trajectory and step is accounted for": (account.is_balanced, ""),
+    }
+    for name, (holds, value) in checks.items():
+        console.print(f"{'[green]yes[/green]' if holds else '[red]NO [/red]'}  {name}{': ' + value if value else ''}")
+    console.print("\nTry next (the view's file stays; no server needs to run):")
+    for question in QUESTIONS:
+        print(f'LIGHTSTREAM_DATA_DIR={settings.data_dir} .venv/bin/lightstream sql "{question}"')
+    return all(holds for holds, _ in checks.values())
