@@ -1,0 +1,149 @@
+"""Token ids and log-probabilities out of raw answers, and answers without what the agent did not ask for. Pure.
+
+Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` beside the choices, ``token_ids`` in each), the same
+inside LiteLLM's ``provider_specific_fields``, and OpenAI's ``logprobs.content[].logprob``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .call import Answer, Choice
+
+__all__ = ["Wanted", "capture", "policy_version_of", "without_extras"]
+
+_PROMPT_IDS = "prompt_token_ids"
+_RESPONSE_IDS = "token_ids"
+_PROVIDER_FIELDS = "provider_specific_fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the agent itself asked for."""
+
+    logprobs: bool
+    token_ids: bool
+
+    @property
+    def everything(self) -> bool:
+        """Whether an answer can go to the agent as it is."""
+        return self.logprobs and self.token_ids
+
+
+def capture(answer: Answer, body: Any) -> None:
+    """Add what ``body`` (an answer, or one chunk of a streamed one) says. Whatever is malformed is left out."""
+    if not isinstance(body, dict):
+        return
+    answer.response_id = _text(body.get("id")) or answer.response_id
+    answer.model = _text(body.get("model")) or answer.model
+    if answer.prompt_token_ids is None:
+        answer.prompt_token_ids = _integers(_field(body, _PROMPT_IDS))
+    if isinstance(body.get("usage"), dict):
+        answer.usage = body["usage"]
+    choices = body.get("choices")
+    for entry in choices if isinstance(choices, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("index", 0), int):
+            _capture_choice(answer.choice(entry.get("index", 0)), entry)
+
+
+def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
+    """Take out, in place, what only we asked for."""
+    choices = body.get("choices")
+    entries: list[Any] = choices if isinstance(choices, list) else []
+    for entry in entries:
+        if isinstance(entry, dict):
+            if not wanted.logprobs and entry.get("logprobs") is not None:
+                entry["logprobs"] = None
+            if not wanted.token_ids:
+                _remove(entry, _RESPONSE_IDS)
+    if not wanted.token_ids:
+        _remove(body, _PROMPT_IDS)
+
+
+def policy_version_of(header: str | None, model: str | None) -> int | None:
+    """The version that answered: what the header says, else the ``@<number>`` at the end of the model's name."""
+    for text in (header or "", (model or "").rpartition("@")[2] if "@" in (model or "") else ""):
+        if text.isascii() and text.isdecimal():
+            return int(text)
+    return None
+
+
+def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:
+    choice.finish_reason = _text(entry.get("finish_reason")) or choice.finish_reason
+    choice.token_ids = _joined(choice.token_ids, _integers(_field(entry, _RESPONSE_IDS)))
+    choice.logprobs = _joined(choice.logprobs, _logprobs(entry.get("logprobs")))
+    if isinstance(entry.get("message"), dict):
+        choice.message = entry["message"]
+    elif isinstance(entry.get("delta"), dict):
+        _add_delta(choice.message, entry["delta"])
+
+
+def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for name, value in delta.items():
+        if value is None or name == _PROVIDER_FIELDS:
+            continue
+        if name == "tool_calls" and isinstance(value, list):
+            _add_tool_calls(message.setdefault("tool_calls", []), value)
+        elif isinstance(value, str) and isinstance(message.get(name), str) and name != "role":
+            message[name] += value
+        else:
+            message[name] = value
+
+
+def _add_tool_calls(calls: list[dict[str, Any]], pieces: list[Any]) -> None:
+    for piece in pieces:
+        if not isinstance(piece, dict):
+            continue
+        index = piece.get("index", len(calls))
+        call = next((known for known in calls if known.get("index") == index), None)
+        if call is None:
+            calls.append({"index": index} | piece)
+            continue
+        function = piece.get("function")
+        for name, value in function.items() if isinstance(function, dict) else []:
+            known_function = call.setdefault("function", {})
+            if isinstance(value, str):
+                known_function[name] = (known_function.get(name) or "") + value
+
+
+def _field(body: dict[str, Any], name: str) -> Any:
+    value = body.get(name)
+    if value is None and isinstance(body.get(_PROVIDER_FIELDS), dict):
+        return body[_PROVIDER_FIELDS].get(name)
+    return value
+
+
+def _remove(body: dict[str, Any], name: str) -> None:
+    body.pop(name, None)
+    if isinstance(body.get(_PROVIDER_FIELDS), dict):
+        body[_PROVIDER_FIELDS].pop(name, None)
+
+
+def _joined(known: list[Any] | None, new: list[Any] | None) -> list[Any] | None:
+    if known is None or new is None:
+        return new if known is None else known
+    known.extend(new)
+    return known
+
+
+def _logprobs(value: Any) -> list[float] | None:
+    if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+        return None
+    numbers: list[float] = []
+    for entry in value["content"]:
+        number = entry.get("logprob") if isinstance(entry, dict) else None
+        if not isinstance(number, (int, float)):
+            return None
+        numbers.append(number)
+    return numbers
+
+
+def _integers(value: Any) -> list[int] | None:
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        return None
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,38 @@
+"""The LLM proxy as a process."""
+
+from __future__ import annotations
+
+from lightstream.schemas.http_server import HttpServer
+from lightstream.schemas.kafka import KafkaPublisher, bootstrap_servers
+from lightstream.schemas.settings import Settings
+
+from .app import create_app
+from .litellm_upstream import LiteLlmUpstream
+from .openai_upstream import OpenAiUpstream
+from .upstream import Upstream
+
+__all__ = ["llm_proxy", "run", "upstream_of"]
+
+LINGER_MS = 0.5
+"""An agent waits for each record: batches are what gathers while the last one is on its way."""
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C; announced as ``proxy``.
+
+    Raises:
+        ServiceUnavailableError: the port is taken, or no Kafka is named or running.
+    """
+    llm_proxy(settings).run()
+
+
+def llm_proxy(settings: Settings) -> HttpServer:
+    """As :func:`run`, but returns the server before it starts."""
+    bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
+    app = create_app(settings, upstream_of(settings), KafkaPublisher(settings, linger_ms=LINGER_MS))
+    return HttpServer(app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT")
+
+
+def upstream_of(settings: Settings) -> Upstream:
+    """The back end that ``settings.llm_backend`` names."""
+    return LiteLlmUpstream(settings) if settings.llm_backend == "litellm" else OpenAiUpstream(settings)
