@@ -55,4 +55,4 @@ def _packed(values: Any, pack: Callable[[Any], bytes]) -> bytes | None:
 
 
 def _text(value: Any) -> str | None:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
+    return value if isinstance(value, str) else None

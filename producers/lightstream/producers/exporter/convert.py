@@ -12,7 +12,15 @@ from opentelemetry.trace import SpanKind as OtelSpanKind
 from pydantic import ValidationError
 
 from lightstream.schemas.errors import RecordError
-from lightstream.schemas.records import RecordEnum, SpanEventRecord, SpanKind, SpanLinkRecord, SpanRecord, SpanStatus
+from lightstream.schemas.records import (
+    LlmCall,
+    RecordEnum,
+    SpanEventRecord,
+    SpanKind,
+    SpanLinkRecord,
+    SpanRecord,
+    SpanStatus,
+)
 
 from .. import semconv
 from ..context import AttemptRef
@@ -85,20 +93,13 @@ def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanReco
     }
     try:
         return SpanRecord(**values)
-    except ValidationError:
-        return _checked(values)
+    except ValidationError as error:
+        raise RecordError(f"the span {span.name!r} is no record: {error}") from error
 
 
 def with_valid_text(record: SpanRecord) -> SpanRecord:
     """The record with replacement characters where its text is not Unicode (lone surrogates)."""
-    return _checked(dict(record.__dict__))
-
-
-def _checked(values: dict[str, Any]) -> SpanRecord:
-    try:
-        return SpanRecord(**_text_made_valid(values))
-    except ValidationError as error:
-        raise RecordError(f"the span {values['name']!r} is no record: {error}") from error
+    return SpanRecord(**_text_made_valid(dict(record.__dict__)))
 
 
 def _attempt_of(
@@ -129,7 +130,7 @@ def _schema_url(resource: Resource) -> str:
 
 def _event(event: Any) -> SpanEventRecord:
     return SpanEventRecord(
-        name=_valid(str(event.name)),
+        name=str(event.name),
         time_unix_nano=event.timestamp or 0,
         attributes=_attributes(event.attributes),
         dropped_attributes_count=event.dropped_attributes,
@@ -189,6 +190,6 @@ def _text_made_valid(value: Any) -> Any:
         return {_text_made_valid(key): _text_made_valid(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_text_made_valid(item) for item in value]
-    if isinstance(value, (SpanEventRecord, SpanLinkRecord)):
+    if isinstance(value, (SpanEventRecord, SpanLinkRecord, LlmCall)):
         return type(value)(**_text_made_valid(value.__dict__))
     return value

@@ -1,0 +1,68 @@
+"""Agents from classes and functions."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import pytest
+
+from lightstream.producers import LitAgent, rollout
+from lightstream.schemas.types import LLM, Attempt, AttemptedRollout, ProxyLLM
+
+ROLLOUT = AttemptedRollout(
+    rollout_id="r",
+    input="x",
+    start_time=1.0,
+    attempt=Attempt(rollout_id="r", attempt_id="r-a1", sequence_id=1, start_time=1.0),
+)
+
+
+@rollout
+def at_module_level(task: str, llm: LLM | None = None) -> str:
+    """Its documentation."""
+    return f"{task} {llm.endpoint if llm else ''}"
+
+
+def test_a_decorated_function_stays_callable_and_keeps_its_name() -> None:
+    assert at_module_level("hello") == "hello "
+    assert (at_module_level.__name__, at_module_level.__doc__) == ("at_module_level", "Its documentation.")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  # taken over from the function
+
+
+def test_a_decorated_function_can_be_sent_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level  # noqa: S301  # our own bytes
+
+
+def test_a_callable_object_can_be_an_agent() -> None:
+    class Agent:
+        async def __call__(self, task: str) -> float:
+            return 1.0
+
+    agent = rollout(Agent())
+    assert agent.is_async()
+    assert asyncio.run(agent.rollout_async("x", {}, ROLLOUT)) == 1.0
+
+
+def test_proxied_models_keep_their_kind_on_demand() -> None:
+    seen: list[LLM] = []
+
+    @rollout(strip_proxy=False)
+    def agent(task: str, llm: LLM) -> None:
+        seen.append(llm)
+
+    proxied = ProxyLLM(endpoint="http://p/v1", model="m")
+    agent.rollout("x", {"a": proxied}, ROLLOUT)
+    assert seen == [proxied]
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda task, tools: None, lambda prompt: None])
+def test_functions_that_are_no_agents_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match="is no rollout function"):
+        rollout(function)
+
+
+def test_an_agent_without_a_method_says_so() -> None:
+    assert not LitAgent[str]().is_async()
+    with pytest.raises(NotImplementedError, match="LitAgent must have a rollout"):
+        LitAgent[str]()("x", {}, ROLLOUT)
