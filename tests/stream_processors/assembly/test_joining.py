@@ -1,0 +1,233 @@
+"""Which spans tell of the same call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.records import DropReason, NoteReason, SpanRecord, Trajectory
+from lightstream.stream_processors.core.assembly import AssemblyRules
+
+from .build import assemble, framework_span, proxy_span, span_id
+
+
+def sdk_span(
+    number: int,
+    prompt: list[int] | None = None,
+    response: list[int] | None = None,
+    response_id: str | None = None,
+    *,
+    name: str = "openai.chat.completion",
+    parent: int | None = None,
+    extra: dict[str, Any] | None = None,
+) -> SpanRecord:
+    """A framework's LLM span, with or without tokens and response id."""
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"} | (extra or {})
+    if prompt is not None:
+        attributes["prompt_token_ids"] = prompt
+    if response is not None:
+        attributes["response_token_ids"] = response
+    if response_id is not None:
+        attributes["gen_ai.response.id"] = response_id
+    return framework_span(number, attributes, name=name, parent=parent)
+
+
+def called(trajectory: Trajectory) -> list[str]:
+    """Spans of the triplets."""
+    return [triplet.span_id for triplet in trajectory.triplets]
+
+
+def noted(trajectory: Trajectory) -> dict[NoteReason, int]:
+    """Notes by reason, with their counts."""
+    return {note.reason: note.count for note in trajectory.notes}
+
+
+def test_a_framework_span_decorates_the_proxys_record_by_response_id_across_traces() -> None:
+    agent = framework_span(10, {"agent.name": "solver"}, trace_id="b" * 32)
+    sdk = sdk_span(11, response_id="resp-1", parent=10).model_copy(update={"trace_id": "b" * 32})
+    trajectory = assemble(proxy_span(1), agent, sdk)
+    (triplet,) = trajectory.triplets
+    assert triplet.dialect == "proxy"
+    assert triplet.agent_name == "solver"
+    assert triplet.joined_span_ids == [span_id(11)]
+    assert triplet.field_sources == {"agent_name": f"{span_id(11)}:span"}
+    assert trajectory.drops == []
+    assert trajectory.call_count == 1
+
+
+def test_the_proxys_tokens_win_and_other_tokens_for_the_same_response_are_told() -> None:
+    trajectory = assemble(sdk_span(11, [1], [9, 9], "resp-1"), proxy_span(1, [1], [4, 5]))
+    assert [t.response_token_ids for t in trajectory.triplets] == [pack_int32([4, 5])]
+    (drop,) = trajectory.drops
+    assert (drop.reason, drop.is_llm_call, drop.span_id) == (DropReason.DUPLICATE_CALL, False, span_id(11))
+    assert trajectory.call_count == 1
+
+
+def test_tokens_the_proxy_did_not_see_are_filled_in_together_with_their_source() -> None:
+    blind = proxy_span(1, prompt_token_ids=None, response_token_ids=None, response_logprobs=None, response_model=None)
+    sdk = sdk_span(11, [1], [2], "resp-1", extra={"gen_ai.response.model": "policy@7"})
+    (triplet,) = assemble(blind, sdk).triplets
+    assert triplet.prompt_token_ids == pack_int32([1])
+    assert (triplet.policy_version, triplet.model) == (7, "policy@7")
+    assert triplet.field_sources["response_token_ids"] == f"{span_id(11)}:response_token_ids"
+
+
+def test_a_span_without_a_response_id_joins_the_record_with_the_same_tokens() -> None:
+    trajectory = assemble(
+        proxy_span(1, [1], [2]), sdk_span(11, [1], [2]), proxy_span(2, [1], [2]), sdk_span(12, [1], [2])
+    )
+    assert called(trajectory) == [span_id(1), span_id(2)]
+    assert [t.joined_span_ids for t in trajectory.triplets] == [[span_id(11)], [span_id(12)]]
+
+
+def test_a_call_that_did_not_pass_the_proxy_is_a_call_of_its_own() -> None:
+    trajectory = assemble(proxy_span(1, [1], [2]), sdk_span(11, [3], [4]), sdk_span(12, response_id="elsewhere"))
+    assert called(trajectory) == [span_id(1), span_id(11)]
+    assert [(d.reason, d.span_id) for d in trajectory.drops] == [(DropReason.NO_TOKEN_IDS, span_id(12))]
+
+
+def test_where_the_proxy_saw_the_calls_a_nameless_llm_span_is_none() -> None:
+    trajectory = assemble(proxy_span(1), sdk_span(11), sdk_span(12))
+    assert trajectory.call_count == 1
+    assert noted(trajectory) == {NoteReason.UNATTRIBUTED_CALL: 2}
+
+
+def test_parallel_calls_without_response_ids_are_both_kept() -> None:
+    root = framework_span(1, name="agent")
+    same = [sdk_span(2, [1], [2], parent=1), sdk_span(3, [1], [2], parent=1)]
+    assert called(assemble(*same, root)) == [span_id(2), span_id(3)]
+    same_proxy = [proxy_span(n, [1], [2], response_id=None) for n in (4, 5)]
+    assert called(assemble(*same_proxy)) == [span_id(4), span_id(5)]
+
+
+def test_sdk_and_framework_spans_with_one_response_id_are_one_call() -> None:
+    trajectory = assemble(sdk_span(2, [1], [2], "x"), sdk_span(3, [1], [2], "x"), sdk_span(4, response_id="x"))
+    assert called(trajectory) == [span_id(2)]
+    assert noted(trajectory) == {NoteReason.JOINED_CALL: 2}
+
+
+def test_the_span_with_tokens_is_believed_wherever_it_comes() -> None:
+    trajectory = assemble(sdk_span(2, response_id="x"), sdk_span(3, [1], [2], "x"))
+    assert called(trajectory) == [span_id(3)]
+    assert trajectory.drops == []
+
+
+def test_nested_spans_with_the_same_tokens_are_one_call() -> None:
+    trajectory = assemble(sdk_span(3, [1], [2], parent=2), sdk_span(2, [1], [2]))
+    assert called(trajectory) == [span_id(3)]
+
+
+def test_nested_spans_with_other_tokens_are_two_calls() -> None:
+    trajectory = assemble(sdk_span(3, [1], [2], parent=2), sdk_span(2, [1], [5]))
+    assert called(trajectory) == [span_id(3), span_id(2)]
+
+
+def test_one_llm_span_around_three_calls_is_a_wrapper() -> None:
+    inner = [sdk_span(n, [n], [n], f"x{n}", parent=1) for n in (2, 3, 4)]
+    trajectory = assemble(*inner, sdk_span(1))
+    assert called(trajectory) == [span_id(n) for n in (2, 3, 4)]
+    assert trajectory.drops == []
+    assert noted(trajectory) == {NoteReason.JOINED_CALL: 1}
+
+
+def test_the_outer_span_has_the_response_id_and_the_inner_one_the_tokens() -> None:
+    raw = framework_span(
+        3,
+        {"llm.hosted_vllm.prompt_token_ids": "[1]", "llm.hosted_vllm.response_token_ids": "[[2]]"},
+        name="raw_gen_ai_request",
+        parent=2,
+    )
+    trajectory = assemble(raw, sdk_span(2, response_id="x", name="litellm_request"))
+    (triplet,) = trajectory.triplets
+    assert (triplet.response_id, triplet.span_id) == ("x", span_id(3))
+    assert triplet.field_sources["response_id"] == f"{span_id(2)}:gen_ai"
+
+
+def test_an_llm_span_that_quotes_an_earlier_response_is_no_new_call() -> None:
+    trajectory = assemble(proxy_span(1), sdk_span(11, response_id="resp-1"), sdk_span(12, response_id="resp-1"))
+    assert called(trajectory) == [span_id(1)]
+    assert trajectory.call_count == 1
+
+
+def test_a_server_that_repeats_its_response_id_made_different_calls() -> None:
+    calls = [proxy_span(n, [n], [n], response_id="same") for n in (1, 2, 3)]
+    sdk = [sdk_span(n + 10, response_id="same", extra={"agent.name": f"agent-{n}"}) for n in (1, 2, 3)]
+    records = [record for pair in zip(calls, sdk, strict=True) for record in pair]
+    trajectory = assemble(*records)
+    assert [t.agent_name for t in trajectory.triplets] == ["agent-1", "agent-2", "agent-3"]
+
+
+def test_two_proxies_in_a_row_record_one_call() -> None:
+    trajectory = assemble(proxy_span(1, response_id="x"), proxy_span(2, response_id="x"))
+    assert called(trajectory) == [span_id(1)]
+    (drop,) = trajectory.drops
+    assert (drop.reason, drop.is_llm_call) == (DropReason.DUPLICATE_CALL, True)
+
+
+def test_choices_of_one_response_are_calls_of_their_own_and_share_the_agent() -> None:
+    choices = [proxy_span(n, [1], [n], response_id="x", choice_index=n) for n in range(3)]
+    trajectory = assemble(*choices, sdk_span(11, response_id="x", extra={"agent.name": "a"}))
+    assert [(t.choice_index, t.agent_name) for t in trajectory.triplets] == [(0, "a"), (1, "a"), (2, "a")]
+
+
+def test_a_tracers_own_record_gives_way_to_the_proxys() -> None:
+    own = proxy_span(2, response_id="resp-1", http_status=None)
+    trajectory = assemble(own, proxy_span(1))
+    assert called(trajectory) == [span_id(1)]
+    assert [(d.span_id, d.reason, d.is_llm_call) for d in trajectory.drops] == [
+        (span_id(2), DropReason.DUPLICATE_CALL, True)
+    ]
+
+
+def test_two_records_of_the_proxy_are_never_made_one_through_other_spans() -> None:
+    trajectory = assemble(
+        proxy_span(1, [1], [2]),
+        proxy_span(2, [1], [2]),
+        sdk_span(11, [1], [2], "resp-1"),
+        sdk_span(12, [1], [2], "resp-2", parent=11),
+    )
+    assert called(trajectory) == [span_id(1), span_id(2)]
+
+
+def test_agent_names_come_from_the_nearest_span_above() -> None:
+    spans = [
+        framework_span(1, {"agent.name": "planner"}),
+        framework_span(2, parent=1),
+        framework_span(3, {"agent.name": "coder"}, parent=2),
+        proxy_span(4, parent=2),
+        proxy_span(5, parent=3),
+        proxy_span(6, parent=99),
+    ]
+    trajectory = assemble(*spans)
+    assert [t.agent_name for t in trajectory.triplets] == ["planner", "coder", None]
+    assert noted(trajectory) == {NoteReason.MISSING_PARENT: 1}
+
+
+def test_only_the_selected_agents_calls_are_trained_on() -> None:
+    spans = [
+        framework_span(1, {"agent.name": "planner"}),
+        proxy_span(2, parent=1),
+        framework_span(3, {"agent.name": "coder"}),
+        proxy_span(4, parent=3),
+        proxy_span(5),
+    ]
+    trajectory = assemble(*spans, rules=AssemblyRules(agents="^cod"))
+    assert called(trajectory) == [span_id(4)]
+    assert [d.reason for d in trajectory.drops] == [DropReason.AGENT_NOT_SELECTED] * 2
+
+
+def test_a_judges_calls_inside_a_reward_are_not_trained_on() -> None:
+    reward = framework_span(1, {"agentlightning.operation.name": "agentlightning.reward"})
+    spans = [proxy_span(2), proxy_span(3, parent=1), reward]
+    trajectory = assemble(*spans)
+    assert called(trajectory) == [span_id(2)]
+    assert [d.reason for d in trajectory.drops] == [DropReason.INSIDE_REWARD]
+    assert len(assemble(*spans, rules=AssemblyRules(exclude_calls_in_rewards=False)).triplets) == 2
+
+
+def test_streamed_answers_kept_by_openinference_join_the_proxys_record() -> None:
+    answer = {"id": "resp-1", "choices": [{"index": 0, "message": {"content": "hi"}}]}
+    attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(answer), "agent.name": "a"}
+    (triplet,) = assemble(proxy_span(1), framework_span(11, attributes)).triplets
+    assert triplet.agent_name == "a"
