@@ -1,0 +1,154 @@
+"""Asking the view from another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import httpx
+
+from lightstream.schemas.errors import QueryError, ServiceUnavailableError
+from lightstream.schemas.kafka import Position
+from lightstream.schemas.services import discover
+from lightstream.schemas.settings import Settings
+
+__all__ = ["AtLeast", "QueryResult", "ViewClient"]
+
+RETRY_PAUSE_S = 0.2
+CONNECT_TIMEOUT_S = 5.0
+HTTP_OK = 200
+HTTP_UNAVAILABLE = 503
+
+AtLeast: TypeAlias = Mapping[str, Mapping[int, int]] | Iterable[Position] | Literal["now"]
+"""What an answer must reflect: offsets of records by topic and partition, where records landed, or all there is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """An answer: column names, DuckDB type names, rows; ``truncated`` when rows beyond the limit were cut off."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Each row by column name."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def scalar(self) -> Any:
+        """The first column of the first row.
+
+        Raises:
+            QueryError: there is none.
+        """
+        if not self.rows or not self.rows[0]:
+            raise QueryError("the answer has no rows.")
+        return self.rows[0][0]
+
+
+class ViewClient:
+    """Queries the view server that ``view_url`` names, else the one announced here.
+
+    Args:
+        patience_s: how long a server that is away (restarting, say) is looked for before giving up.
+    """
+
+    def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
+        self._settings = settings
+        self._patience_s = patience_s
+        self._http = httpx.Client()
+
+    def query(
+        self,
+        sql: str,
+        at_least: AtLeast | None = None,
+        *,
+        timeout_s: float = 30.0,
+        wait_s: float = 30.0,
+        rows_max: int | None = None,
+    ) -> QueryResult:
+        """Run one reading statement.
+
+        Args:
+            at_least: what the answer must reflect; waited for up to ``wait_s`` seconds.
+            timeout_s: seconds the statement may run.
+
+        Raises:
+            QueryError: the statement was refused, failed, or took too long.
+            ServiceUnavailableError: no server answers, or it has not caught up in time.
+        """
+        body: dict[str, Any] = {"sql": sql, "timeout_s": timeout_s, "wait_s": wait_s}
+        if at_least is not None:
+            body["at_least"] = _wire(at_least)
+        if rows_max is not None:
+            body["rows_max"] = rows_max
+        answer = self._request("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S)
+        return QueryResult(**answer)
+
+    def wait_for(self, at_least: AtLeast = "now", *, wait_s: float = 30.0) -> None:
+        """Block until the view reflects ``at_least``.
+
+        Raises:
+            ServiceUnavailableError: it did not within ``wait_s`` seconds.
+        """
+        self.query("SELECT 1", at_least, wait_s=wait_s)
+
+    def positions(self) -> dict[str, Any]:
+        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; and ``lag_records``."""
+        return self._request("GET", "/v1/positions", None, CONNECT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + self._patience_s
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        while True:
+            try:
+                url = self._settings.view_url or discover(self._settings, "view").address
+                return _answer(self._http.request(method, url.rstrip("/") + path, json=body, timeout=timeout))
+            except httpx.TransportError as error:
+                problem = ServiceUnavailableError(f"the view does not answer: {error!r}.")
+                if time.monotonic() >= deadline:
+                    raise problem from error
+            except _NotCaughtUpError:
+                raise
+            except ServiceUnavailableError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(RETRY_PAUSE_S)
+
+
+class _NotCaughtUpError(ServiceUnavailableError):
+    """The server answered, and said that it cannot."""
+
+
+def _answer(response: httpx.Response) -> dict[str, Any]:
+    if response.status_code == HTTP_OK:
+        values: dict[str, Any] = response.json()
+        return values
+    try:
+        error = response.json()["error"]
+        message, next_step = str(error["message"]), str(error["next_step"])
+    except (ValueError, KeyError, TypeError):
+        message, next_step = f"the view answered {response.status_code}: {response.text[:200]}", ""
+    if response.status_code == HTTP_UNAVAILABLE:
+        raise _NotCaughtUpError(message, next_step=next_step)
+    raise QueryError(message, next_step=next_step)
+
+
+def _wire(at_least: AtLeast) -> Any:
+    """The JSON form."""
+    if isinstance(at_least, str):
+        return at_least
+    if isinstance(at_least, Mapping):
+        return {topic: {str(p): offset for p, offset in offsets.items()} for topic, offsets in at_least.items()}
+    wanted: dict[str, dict[str, int]] = {}
+    for place in at_least:
+        offsets = wanted.setdefault(place.topic, {})
+        offsets[str(place.partition)] = max(place.offset, offsets.get(str(place.partition), -1))
+    return wanted

@@ -1,0 +1,7 @@
+"""The materialiser: the log as DuckDB tables, rows and offsets always agreeing."""
+
+from .database import ViewDatabase
+from .materialiser import Materialiser, default_path
+from .positions import Place, Positions
+
+__all__ = ["Materialiser", "Place", "Positions", "ViewDatabase", "default_path"]

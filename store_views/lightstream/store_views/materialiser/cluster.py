@@ -1,0 +1,80 @@
+"""What the view asks the cluster at its start, with patience."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import cast
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.kafka import common_config, create_topics
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import TOPICS, topic_named
+
+from .positions import Place
+
+__all__ = ["end_offsets", "topic_ids"]
+
+REQUEST_TIMEOUT_S = 10.0
+RETRY_PAUSE_S = 0.5
+
+
+def topic_ids(settings: Settings, *, patience_s: float) -> dict[str, str]:
+    """``topic <name>`` -> the id the cluster gave it, after creating the topics that are missing.
+
+    A topic that was deleted and made again has another id, and so have those of another cluster.
+
+    Raises:
+        ServiceUnavailableError: the cluster did not answer within ``patience_s`` seconds.
+        TopicMismatchError: a topic exists with other settings.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            create_topics(settings)
+            return _topic_ids(settings)
+        except KafkaException as error:
+            problem = ServiceUnavailableError(f"Kafka does not answer: {error}.")
+        except ServiceUnavailableError as error:
+            problem = error
+        if time.monotonic() >= deadline:
+            raise problem
+        time.sleep(RETRY_PAUSE_S)
+
+
+def _topic_ids(settings: Settings) -> dict[str, str]:
+    names = {topic.full_name(settings.topic_prefix): topic.name for topic in TOPICS}
+    admin = AdminClient(common_config(settings))
+    described = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
+    return {
+        f"topic {names[full_name]}": str(future.result(REQUEST_TIMEOUT_S).topic_id)
+        for full_name, future in described.items()
+    }
+
+
+def end_offsets(settings: Settings, places: Iterable[Place]) -> dict[Place, int]:
+    """Place -> the offset after its last committed record, asked now.
+
+    Raises:
+        ServiceUnavailableError: the cluster does not answer.
+    """
+    wanted = {
+        TopicPartition(topic_named(name).full_name(settings.topic_prefix), partition): (name, partition)
+        for name, partition in places
+    }
+    try:
+        admin = AdminClient(common_config(settings))
+        latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the library's own gap
+        asked = admin.list_offsets(
+            dict.fromkeys(wanted, latest),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
+    except KafkaException as error:
+        raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error

@@ -1,0 +1,150 @@
+"""The DuckDB file: opened once, appended to in transactions that carry the offsets, read through cursors."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ..tables import RAW_TABLES
+from ..views import VIEWS
+from .file_lock import FileLock
+from .positions import Place
+
+__all__ = ["ViewDatabase"]
+
+logger = logging.getLogger(__name__)
+
+WAL_BYTES_BEFORE_CHECKPOINT = "256MB"
+"""A checkpoint costs about 0.5 s per 100 MB of spans; at the default of 16 MB they would take a third of the time."""
+
+MEMORY_SHARE_OF_MACHINE_MAX = 0.5
+"""DuckDB's caches and queries; the rest is for batches on their way in, and for the other processes."""
+
+_OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
+_ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
+
+
+class ViewDatabase:
+    """The view's file. One process, one instance; ``append`` from one thread, cursors from any.
+
+    Args:
+        path: the file; made with its folder if missing.
+        origin: what the content depends on (such as the ids of the topics). A file made from anything else, or with
+            other tables, is set aside as ``<path>.old`` and a new one begun, since the log is the truth.
+
+    Raises:
+        ServiceUnavailableError: another process owns the file.
+    """
+
+    def __init__(self, path: Path, origin: Mapping[str, str]) -> None:
+        self.path = path
+        self._lock = FileLock(path)
+        self._closing = threading.Lock()
+        try:
+            self._connection = self._open({**origin, "tables": _tables_fingerprint()})
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, origin: dict[str, str]) -> duckdb.DuckDBPyConnection:
+        connection = _connect(self.path)
+        found = _read_origin(connection)
+        # A topic that is new since then has no rows here: it is added, not a difference.
+        if found and any(found.get(name, value) != value for name, value in origin.items()):
+            differing = sorted(name for name, value in origin.items() if found.get(name, value) != value)
+            logger.warning("the view %s was made from another %s; it is rebuilt", self.path, ", ".join(differing))
+            connection.close()
+            _set_aside(self.path)
+            connection = _connect(self.path)
+        connection.execute("BEGIN TRANSACTION")
+        for statement in (_ORIGIN, _OFFSETS, *(table.ddl for table in RAW_TABLES)):
+            connection.execute(statement)
+        connection.execute("DELETE FROM origin")
+        connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**found, **origin}.items()])
+        for view in VIEWS:
+            connection.execute(view.ddl)
+        connection.execute("COMMIT")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+    def next_offsets(self) -> dict[Place, int]:
+        """Place -> first offset that is not in the tables."""
+        rows = self.cursor().execute("SELECT topic, partition, next_offset FROM offsets").fetchall()
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
+        """Add rows and move the offsets, all or nothing: a crash at any moment leaves both agreeing.
+
+        Raises:
+            duckdb.Error: the disk is full, say; nothing was added.
+        """
+        connection = self._connection
+        connection.execute("BEGIN TRANSACTION")
+        try:
+            for name, rows in tables.items():
+                connection.register("incoming", rows)
+                connection.execute(f"INSERT INTO {name} SELECT * FROM incoming")  # noqa: S608 - names from RAW_TABLES
+                connection.unregister("incoming")
+            if next_offsets:
+                topics, partitions, offsets = zip(*((*p, o) for p, o in next_offsets.items()), strict=True)
+                moved = pa.table({"topic": topics, "partition": partitions, "next_offset": offsets})
+                connection.register("incoming", moved)
+                connection.execute(
+                    "DELETE FROM offsets WHERE (topic, partition) IN (SELECT (topic, partition) FROM incoming)"
+                )
+                connection.execute("INSERT INTO offsets SELECT * FROM incoming")
+                connection.unregister("incoming")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the same data: sees what was committed, blocks nobody."""
+        return self._connection.cursor()
+
+    def close(self) -> None:
+        """Close the file and give the lock back. Safe to call twice."""
+        with self._closing:
+            self._connection.close()
+            self._lock.release()
+
+
+def _connect(path: Path) -> duckdb.DuckDBPyConnection:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    config: dict[str, Any] = {
+        "python_enable_replacements": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "checkpoint_threshold": WAL_BYTES_BEFORE_CHECKPOINT,
+        "memory_limit": f"{int(memory * MEMORY_SHARE_OF_MACHINE_MAX)}B",
+    }
+    return duckdb.connect(str(path), config=config)
+
+
+def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if "origin" not in tables:
+        return {}
+    return dict(connection.execute("SELECT name, value FROM origin").fetchall())
+
+
+def _set_aside(path: Path) -> None:
+    for suffix in ("", ".wal"):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            os.replace(file, path.with_name(path.name + ".old" + suffix))
+
+
+def _tables_fingerprint() -> str:
+    return hashlib.sha256("\n".join(table.ddl for table in RAW_TABLES).encode()).hexdigest()[:16]

@@ -1,0 +1,153 @@
+"""From Kafka to batches: every partition of every topic, from where the file stands."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from threading import Event
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lightstream.schemas.clock import Clock
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import TOPICS, Topic
+
+from .batch import Batch, BatchBuilder
+from .positions import Place
+
+__all__ = ["LogReader"]
+
+logger = logging.getLogger(__name__)
+
+GROUP_ID = "lightstream-view"
+"""Never commits: the offsets are in the file."""
+
+BATCH_ROWS_MAX = 20_000
+"""About 70 MB of LLM spans of 640 tokens; larger transactions gain little (41 against 33 microseconds a row)."""
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""Two batches are under way at most (one filled, one written), each up to about four times this decoded."""
+FETCHED_KBYTES_MAX = 64 * 1024
+"""What librdkafka may hold beyond that, over all partitions."""
+MESSAGES_PER_CALL_MAX = 500
+IDLE_WAIT_S = 0.1
+FILL_WAIT_S = 0.005
+LINGER_S = 0.1
+"""How long a lone record waits for company when nobody waits for it: a transaction costs about 8 ms of processor."""
+PARTITIONS_REFRESH_S = 30.0
+ENDS_REFRESH_S = 0.25
+METADATA_TIMEOUT_S = 10.0
+
+
+class LogReader:
+    """Reads batches. For one thread.
+
+    Args:
+        next_offsets: where the file stands; other partitions are read from their beginning.
+        is_awaited: whether somebody waits for the view to catch up, so that batches should be handed over at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        codec: Codec,
+        clock: Clock,
+        next_offsets: Mapping[Place, int],
+        is_awaited: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._codec = codec
+        self._clock = clock
+        self._is_awaited = is_awaited
+        self._topics = {topic.full_name(settings.topic_prefix): topic for topic in TOPICS}
+        self._assigned: set[Place] = set()
+        self._ends: dict[Place, int] = {}
+        self._next_refresh_s = self._next_ends_s = 0.0
+        config = consumer_config(settings, group_id=GROUP_ID, read_committed=True)
+        config |= {"enable.partition.eof": True, "queued.max.messages.kbytes": FETCHED_KBYTES_MAX}
+        self._consumer = Consumer(config)
+        self._start_offsets = dict(next_offsets)
+        self._assign_new_partitions()
+
+    def collect(self, stopping: Event) -> Batch | None:
+        """The next batch; blocks until there is one, or returns ``None`` once ``stopping`` is set."""
+        settings = self._settings
+        builder = BatchBuilder(self._codec, self._clock, settings.record_bytes_max // 2)
+        first_s: float | None = None
+        while not stopping.is_set():
+            now_s = time.monotonic()
+            if now_s >= self._next_refresh_s:
+                self._assign_new_partitions()
+            if now_s >= self._next_ends_s:
+                self._note_ends(now_s)
+            if first_s is None:
+                messages = self._consumer.consume(1, IDLE_WAIT_S)
+                if messages:
+                    first_s = time.monotonic()
+                    messages += self._consumer.consume(MESSAGES_PER_CALL_MAX, 0)
+            else:
+                messages = self._consumer.consume(MESSAGES_PER_CALL_MAX, FILL_WAIT_S)
+            for message in messages:
+                self._take(builder, message)
+            if builder.record_count >= BATCH_ROWS_MAX or builder.value_bytes >= BATCH_BYTES_MAX:
+                return builder.build()
+            is_drained = len(messages) < MESSAGES_PER_CALL_MAX
+            if first_s is not None and is_drained and (self._is_awaited() or time.monotonic() - first_s >= LINGER_S):
+                return builder.build()
+        return None
+
+    def end_offsets(self) -> dict[Place, int]:
+        """Place -> end of the partition as last heard from the broker; for any thread, asks nobody."""
+        return dict(self._ends)
+
+    def places(self) -> set[Place]:
+        """Partitions that are read."""
+        return set(self._assigned)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._consumer.close()
+
+    def _take(self, builder: BatchBuilder, message: Message) -> None:
+        topic: Topic = self._topics[message.topic() or ""]
+        error = message.error()
+        if error is None:
+            builder.add(topic, message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            builder.reached(topic, message.partition() or 0, message.offset() or 0)
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            logger.warning("reading %s: %s", topic.name, error)
+
+    def _note_ends(self, now_s: float) -> None:
+        """Keep what fetches told. Here, because a confluent consumer lets one thread in at a time."""
+        self._next_ends_s = now_s + ENDS_REFRESH_S
+        ends: dict[Place, int] = {}
+        for name, partition in self._assigned:
+            place = TopicPartition(f"{self._settings.topic_prefix}{name}", partition)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            if end >= 0:
+                ends[name, partition] = end
+        self._ends = ends
+
+    def _assign_new_partitions(self) -> None:
+        """Take up partitions that were added since; keeps what it has when the broker does not answer."""
+        self._next_refresh_s = time.monotonic() + PARTITIONS_REFRESH_S
+        try:
+            found = self._consumer.list_topics(timeout=METADATA_TIMEOUT_S).topics
+        except KafkaException as error:
+            logger.warning("the partitions could not be listed: %s", error)
+            return
+        new = [
+            TopicPartition(full_name, partition, self._start_offsets.get((topic.name, partition), OFFSET_BEGINNING))
+            for full_name, topic in self._topics.items()
+            if full_name in found
+            for partition in found[full_name].partitions
+            if (topic.name, partition) not in self._assigned
+        ]
+        if new:
+            self._consumer.incremental_assign(new)
+            self._assigned |= {(self._topics[place.topic].name, place.partition) for place in new}

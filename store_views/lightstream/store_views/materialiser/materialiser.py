@@ -1,0 +1,162 @@
+"""Keeps the DuckDB file in step with the log: one thread reads and decodes, one writes."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+from confluent_kafka import KafkaException
+
+from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import LightstreamError, PublishError
+from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.records import DeadLetter
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import DEAD_LETTERS
+
+from .batch import Batch
+from .cluster import end_offsets, topic_ids
+from .database import ViewDatabase
+from .log_reader import LogReader
+from .positions import Place, Positions
+
+__all__ = ["Materialiser", "default_path"]
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_POLL_S = 0.1
+DEAD_LETTER_RETRY_PAUSE_S = 1.0
+
+
+def default_path(settings: Settings) -> Path:
+    """Where the view's file is."""
+    return settings.data_dir / "view" / "lightstream.duckdb"
+
+
+class Materialiser:
+    """Owns the view's file from :meth:`start` to :meth:`stop`.
+
+    A broker that goes away is waited for. Anything that keeps the file from being written (a full disk) ends the
+    materialiser: ``failure`` says what, ``on_failure`` is called, waiters are woken, and rows and offsets still agree.
+
+    Args:
+        path: the file; ``None`` for the one in the data folder.
+        patience_s: how long :meth:`start` waits for Kafka.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        path: Path | None = None,
+        *,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        patience_s: float | None = None,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._path = path or default_path(settings)
+        self._codec = codec or Codec()
+        self._clock = clock or SystemClock()
+        self._patience_s = settings.publish_timeout_s if patience_s is None else patience_s
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        self._batches: queue.Queue[Batch] = queue.Queue(maxsize=1)
+        self._publisher: KafkaPublisher | None = None
+        self._threads: list[threading.Thread] = []
+        self.positions = Positions()
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        """Open the file and begin to follow the log.
+
+        Raises:
+            ServiceUnavailableError: Kafka does not answer, or another process owns the file.
+        """
+        origin = {"topic prefix": self._settings.topic_prefix}
+        origin |= topic_ids(self._settings, patience_s=self._patience_s)
+        self.database = ViewDatabase(self._path, origin)
+        self.positions = Positions(self.database.next_offsets())
+        self._reader = LogReader(
+            self._settings, self._codec, self._clock, self.positions.snapshot(), lambda: self.positions.is_awaited
+        )
+        for name, work in (("reader", self._read), ("writer", self._write)):
+            thread = threading.Thread(target=self._guarded, args=(work,), name=f"lightstream-view-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish the transaction under way, close the file. Safe to call twice."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        if self._threads:
+            self._threads = []
+            self._reader.close()
+            self.database.close()
+        if self._publisher is not None:
+            self._publisher.close()
+        self.positions.close("the view was stopped")
+
+    def end_offsets(self) -> dict[Place, int]:
+        """Place -> end of the partition as last heard; asks nobody."""
+        return self._reader.end_offsets()
+
+    def end_offsets_now(self) -> dict[Place, int]:
+        """Place -> end of the partition, asked now.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        return end_offsets(self._settings, self._reader.places())
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (duckdb.Error, KafkaException, LightstreamError, OSError, MemoryError) as error:
+            logger.exception("the view stops: %s", error)
+            self.failure = self.failure or error
+            self._stopping.set()
+            self.positions.close(f"the view failed: {error}")
+            if self._on_failure is not None:
+                self._on_failure()
+
+    def _read(self) -> None:
+        while (batch := self._reader.collect(self._stopping)) is not None:
+            while not self._stopping.is_set():
+                try:
+                    self._batches.put(batch, timeout=HAND_OVER_POLL_S)
+                    break
+                except queue.Full:
+                    continue
+
+    def _write(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                batch = self._batches.get(timeout=HAND_OVER_POLL_S)
+            except queue.Empty:
+                continue
+            if not self._report(batch.dead_letters):
+                return
+            if batch.record_count:
+                self.database.append(batch.tables, batch.next_offsets)
+            self.positions.advance(batch.next_offsets)
+
+    def _report(self, letters: list[DeadLetter]) -> bool:
+        """Make dead letters durable before the offsets move past their origin; false when stopped before."""
+        while letters:
+            publisher = self._publisher = self._publisher or KafkaPublisher(self._settings, codec=self._codec)
+            sent = [(letter, publisher.publish(DEAD_LETTERS, _key(letter), letter)) for letter in letters]
+            letters = [letter for letter, future in sent if isinstance(future.exception(), PublishError)]
+            if letters and self._stopping.wait(DEAD_LETTER_RETRY_PAUSE_S):
+                return False
+        return True
+
+
+def _key(letter: DeadLetter) -> str:
+    return f"{letter.origin_topic}-{letter.origin_partition}-{letter.origin_offset}"

@@ -1,0 +1,75 @@
+"""How far the view reflects the log, and waiting for it to reflect more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import TypeAlias
+
+__all__ = ["Place", "Positions"]
+
+Place: TypeAlias = tuple[str, int]
+"""Unprefixed topic name and partition."""
+
+
+class Positions:
+    """The next offset to be reflected, per partition. Thread-safe; waiters are woken by the commit itself."""
+
+    def __init__(self, next_offsets: Mapping[Place, int] | None = None) -> None:
+        self._changed = threading.Condition()
+        self._next = dict(next_offsets or {})
+        self._waiters = 0
+        self._closed: str | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits, so that a commit should not be put off."""
+        return self._waiters > 0
+
+    def snapshot(self) -> dict[Place, int]:
+        """Place -> offset of the first record that is not yet reflected."""
+        with self._changed:
+            return dict(self._next)
+
+    def advance(self, next_offsets: Mapping[Place, int]) -> None:
+        """Say that everything below these offsets is reflected."""
+        with self._changed:
+            self._next.update(next_offsets)
+            self._changed.notify_all()
+
+    def close(self, reason: str) -> None:
+        """Wake every waiter; nothing more will be reflected, because of ``reason``."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+        """Of the wanted next offsets, those not reached: place -> (wanted, reached)."""
+        with self._changed:
+            return self._missing(wanted)
+
+    def wait_for(self, wanted: Mapping[Place, int], timeout_s: float) -> dict[Place, tuple[int, int]]:
+        """Block until every place has reached its wanted next offset, at most ``timeout_s`` seconds.
+
+        Returns:
+            What is still missing, as :meth:`missing`; empty when all is reflected.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            self._waiters += 1
+            try:
+                while (missing := self._missing(wanted)) and self._closed is None:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0 or not self._changed.wait(left_s):
+                        return self._missing(wanted)
+                return missing
+            finally:
+                self._waiters -= 1
+
+    def _missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+        return {
+            place: (offset, self._next.get(place, 0))
+            for place, offset in wanted.items()
+            if self._next.get(place, 0) < offset
+        }

@@ -1,0 +1,145 @@
+"""The HTTP interface of the view.
+
+``POST /v1/sql``        ``{"sql", "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?}`` -> JSON or an Arrow stream
+``GET /v1/positions``   how far the view reflects the log, where the log ends, and the lag
+``GET /healthz``        200 while it follows the log, else 503
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+import pyarrow as pa
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError
+
+from ..materialiser import Materialiser, Place
+from .json_values import json_answer
+from .query import QueryLimits, QueryOutcome, run_query
+from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
+
+__all__ = ["ARROW_STREAM", "TRUNCATED_HEADER", "create_app"]
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+TRUNCATED_HEADER = "x-lightstream-truncated"
+QUERIES_AT_ONCE_MAX = 8
+"""Each uses every core DuckDB has; more would only share them."""
+WAITERS_AT_ONCE_MAX = 200
+"""Requests that wait for the view to catch up: a thread each, asleep."""
+
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+
+
+def create_app(
+    materialiser: Materialiser, limits: QueryLimits | None = None, lifespan: Lifespan | None = None
+) -> Starlette:
+    """The application, over a materialiser that has been started."""
+    endpoints = _Endpoints(materialiser, limits or QueryLimits())
+    routes = [
+        Route("/v1/sql", endpoints.sql, methods=["POST"]),
+        Route("/v1/positions", endpoints.positions),
+        Route("/healthz", endpoints.healthz),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+class _Endpoints:
+    def __init__(self, materialiser: Materialiser, limits: QueryLimits) -> None:
+        self._materialiser = materialiser
+        self._limits = limits
+        self._queries = CapacityLimiter(QUERIES_AT_ONCE_MAX)
+        self._waits = CapacityLimiter(WAITERS_AT_ONCE_MAX)
+
+    async def sql(self, request: Request) -> Response:
+        try:
+            body = b""
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > REQUEST_BYTES_MAX:
+                    raise QueryError(f"the request is over {REQUEST_BYTES_MAX:,} bytes.")
+            asked = parse_request(body, self._limits)
+            await self._wait(asked)
+            cursor = self._materialiser.database.cursor()
+            run = partial(run_query, cursor, asked.sql, asked.limits)
+            outcome = await run_sync(run, limiter=self._queries)
+            if ARROW_STREAM in request.headers.get("accept", ""):
+                return await run_sync(_arrow_response, outcome)
+            return await run_sync(_json_response, outcome)
+        except ServiceUnavailableError as error:
+            return _error(503, error)
+        except LightstreamError as error:
+            return _error(400, error)
+
+    async def _wait(self, asked: SqlRequest) -> None:
+        if isinstance(asked.wanted, dict):
+            wanted = asked.wanted
+        else:
+            wanted = await run_sync(self._materialiser.end_offsets_now, limiter=self._waits)
+        if not wanted or not self._materialiser.positions.missing(wanted):
+            return
+        wait = partial(self._materialiser.positions.wait_for, wanted, asked.wait_s)
+        missing = await run_sync(wait, limiter=self._waits)
+        if missing:
+            places = ", ".join(f"{t}/{p} is at {at}, not {to}" for (t, p), (to, at) in sorted(missing.items()))
+            failure = self._materialiser.failure
+            raise ServiceUnavailableError(
+                f"the view has not caught up within {asked.wait_s:g} s: {places}."
+                if failure is None
+                else f"the view has stopped: {failure}",
+                next_step="Ask again, or allow more time with wait_s." if failure is None else "",
+            )
+
+    async def positions(self, request: Request) -> Response:
+        reached = self._materialiser.positions.snapshot()
+        ends = self._materialiser.end_offsets()
+        lag = {place: max(0, end - reached.get(place, 0)) for place, end in ends.items()}
+        return JSONResponse(
+            {
+                "positions": _nested(reached),
+                "end": _nested(ends),
+                "lag": _nested(lag),
+                "lag_records": sum(lag.values()),
+            }
+        )
+
+    async def healthz(self, request: Request) -> Response:
+        failure = self._materialiser.failure
+        if failure is not None:
+            return JSONResponse({"status": "failed", "reason": str(failure)}, status_code=503)
+        return JSONResponse({"status": "ok"})
+
+
+def _json_response(outcome: QueryOutcome) -> Response:
+    body = json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
+    return Response(body, media_type="application/json", headers=_headers(outcome))
+
+
+def _arrow_response(outcome: QueryOutcome) -> Response:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, outcome.table.schema) as writer:
+        writer.write_table(outcome.table)
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_STREAM, headers=_headers(outcome))
+
+
+def _headers(outcome: QueryOutcome) -> dict[str, str]:
+    return {TRUNCATED_HEADER: str(outcome.truncated).lower()}
+
+
+def _error(status: int, error: LightstreamError) -> Response:
+    body = {"error": {"type": type(error).__name__, "message": error.message, "next_step": error.next_step}}
+    return JSONResponse(body, status_code=status)
+
+
+def _nested(values: dict[Place, int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), value in sorted(values.items()):
+        nested.setdefault(topic, {})[str(partition)] = value
+    return nested

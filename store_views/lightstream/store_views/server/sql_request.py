@@ -1,0 +1,93 @@
+"""The body of ``POST /v1/sql``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from lightstream.schemas.errors import QueryError
+from lightstream.schemas.topics import topic_named
+
+from ..materialiser import Place
+from .query import QueryLimits
+
+__all__ = ["REQUEST_BYTES_MAX", "SqlRequest", "parse_request"]
+
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+"""Room for a few thousand ids in an IN list, and no more."""
+WAIT_S_DEFAULT = 30.0
+SECONDS_MAX = 3600.0
+_KEYS = frozenset({"sql", "at_least", "wait_s", "timeout_s", "rows_max"})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRequest:
+    """A checked request.
+
+    Attributes:
+        wanted: place -> next offset that the view must have reached first; ``"now"`` means the log's present end.
+        wait_s: how long it may take to get there.
+    """
+
+    sql: str
+    wanted: dict[Place, int] | Literal["now"]
+    wait_s: float
+    limits: QueryLimits
+
+
+def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
+    """Check a body. ``at_least`` names *offsets of records*: ``{topic: {partition: offset}}``, or is ``"now"``.
+
+    Raises:
+        QueryError: says which key is wrong and what it may be.
+    """
+    try:
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise QueryError(f"the body is not JSON: {error}.", next_step='Send {"sql": "select …"}.') from error
+    if not isinstance(found, dict):
+        raise QueryError("the body is not an object.", next_step='Send {"sql": "select …"}.')
+    values = cast("dict[str, Any]", found)
+    unknown = set(values) - _KEYS
+    if unknown:
+        raise QueryError(f"unknown keys {sorted(unknown)}; there are {sorted(_KEYS)}.")
+    sql = values.get("sql")
+    if not isinstance(sql, str) or not sql.strip():
+        raise QueryError("'sql' must be a statement.")
+    rows_max = values.get("rows_max", limits.rows_max)
+    if type(rows_max) is not int or not 1 <= rows_max <= limits.rows_max:
+        raise QueryError(f"'rows_max' must be a whole number from 1 to {limits.rows_max:,}, not {rows_max!r}.")
+    limits = replace(limits, rows_max=rows_max, timeout_s=_seconds(values, "timeout_s", limits.timeout_s, SECONDS_MAX))
+    return SqlRequest(
+        sql, _wanted(values.get("at_least")), _seconds(values, "wait_s", WAIT_S_DEFAULT, SECONDS_MAX), limits
+    )
+
+
+def _seconds(values: dict[str, Any], key: str, default: float, maximum: float) -> float:
+    value = values.get(key, default)
+    if value is None:
+        return default
+    if type(value) not in (int, float) or not 0 <= value <= maximum:
+        raise QueryError(f"{key!r} must be a number of seconds from 0 to {maximum:g}, not {value!r}.")
+    return float(value)
+
+
+def _wanted(at_least: Any) -> dict[Place, int] | Literal["now"]:
+    if at_least is None:
+        return {}
+    if at_least == "now":
+        return "now"
+    wanted: dict[Place, int] = {}
+    try:
+        for topic, offsets in at_least.items():
+            topic_named(topic)
+            for partition, offset in offsets.items():
+                wanted[topic, int(partition)] = int(offset) + 1
+    except KeyError as error:
+        raise QueryError(f"'at_least': {error.args[0]}.") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise QueryError(
+            f"'at_least' must be {{topic: {{partition: offset}}}} or \"now\", not {at_least!r}."
+        ) from error
+    return wanted

@@ -1,0 +1,148 @@
+"""The raw tables: one per record type, and one per list that is worth rows of its own. All are append-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    ConsumedTrajectory,
+    DeadLetter,
+    Drop,
+    Record,
+    ResourcesRecord,
+    RewardRecord,
+    RolloutEvent,
+    RolloutState,
+    RolloutTask,
+    SpanRecord,
+    TrainingStep,
+    Trajectory,
+    TripletRecord,
+    WorkerHeartbeat,
+)
+
+from .column import Column, Encoding, columns_of
+
+__all__ = ["LOG_COLUMNS", "RAW_TABLES", "RawTable", "tables_of"]
+
+LOG_COLUMNS = (
+    Column("log_partition", "INTEGER", pa.int32(), Encoding.PLAIN, ()),
+    Column("log_offset", "BIGINT", pa.int64(), Encoding.PLAIN, ()),
+    Column("logged_unix_nano", "BIGINT", pa.int64(), Encoding.PLAIN, ()),
+)
+"""Where in its topic each row comes from, and when the broker or writer stamped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """One append-only table.
+
+    Attributes:
+        name: its name in SQL.
+        record: the record type whose records it stores.
+        columns: taken from the record, or, with ``items``, from each item of that list.
+        items: field whose items are the rows; ``parent_columns`` are then taken from the record beside them, and
+            ``item_index`` counts from 0.
+        doc: one line on what a row is.
+    """
+
+    name: str
+    record: type[Record]
+    columns: tuple[Column, ...]
+    doc: str
+    items: str | None = None
+    parent_columns: tuple[Column, ...] = ()
+
+    @property
+    def all_columns(self) -> tuple[Column, ...]:
+        """Every column in the table's order."""
+        index = (INDEX_COLUMN,) if self.items else ()
+        return (*LOG_COLUMNS, *self.parent_columns, *index, *self.columns)
+
+    @property
+    def ddl(self) -> str:
+        """``CREATE TABLE IF NOT EXISTS`` statement."""
+        columns = ", ".join(f'"{column.name}" {column.sql_type}' for column in self.all_columns)
+        return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns})"
+
+
+INDEX_COLUMN = Column("item_index", "INTEGER", pa.int32(), Encoding.PLAIN, ())
+
+
+def _some(record: type[Record], *names: str) -> tuple[Column, ...]:
+    return tuple(column for column in columns_of(record, omit=_LISTS) if column.name in names)
+
+
+_LISTS = ("triplets", "drops", "rewards", "consumed")
+_OF_TRAJECTORY = ("rollout_id", "attempt_id", "revision")
+_SPAN_PREFIXES = {"llm_call": "llm_"}
+
+RAW_TABLES: tuple[RawTable, ...] = (
+    RawTable("rollout_tasks_raw", RolloutTask, columns_of(RolloutTask), "An attempt that waited for a Runner."),
+    RawTable(
+        "rollout_events",
+        RolloutEvent,
+        columns_of(RolloutEvent, prefixes={"rollout": "enqueued_"}),
+        "A fact about a rollout, as written by stores, Runners and timers.",
+    ),
+    RawTable(
+        "rollout_states",
+        RolloutState,
+        columns_of(RolloutState, prefixes={"verdict": "verdict_"}),
+        "A rollout after a fact; the latest row per rollout is its current state.",
+    ),
+    RawTable("spans_raw", SpanRecord, columns_of(SpanRecord, prefixes=_SPAN_PREFIXES), "A span as it was logged."),
+    RawTable("attempts_opened_raw", AttemptOpened, columns_of(AttemptOpened), "An attempt begins."),
+    RawTable("attempts_closed_raw", AttemptClosed, columns_of(AttemptClosed), "An attempt is over."),
+    RawTable(
+        "trajectories_raw",
+        Trajectory,
+        columns_of(Trajectory, omit=_LISTS, prefixes={"source": "source_"}),
+        "An attempt, assembled; one row per revision and emission.",
+    ),
+    RawTable(
+        "triplets_raw",
+        Trajectory,
+        columns_of(TripletRecord),
+        "An LLM call as training data.",
+        items="triplets",
+        parent_columns=_some(Trajectory, *_OF_TRAJECTORY),
+    ),
+    RawTable(
+        "drops_raw",
+        Trajectory,
+        columns_of(Drop),
+        "A call or reward that did not become training data.",
+        items="drops",
+        parent_columns=_some(Trajectory, *_OF_TRAJECTORY),
+    ),
+    RawTable(
+        "rewards_raw",
+        Trajectory,
+        columns_of(RewardRecord),
+        "A reward and what it was matched to.",
+        items="rewards",
+        parent_columns=_some(Trajectory, *_OF_TRAJECTORY),
+    ),
+    RawTable("resources_raw", ResourcesRecord, columns_of(ResourcesRecord), "A version of the named resources."),
+    RawTable("training_steps_raw", TrainingStep, columns_of(TrainingStep, omit=_LISTS), "A committed optimiser step."),
+    RawTable(
+        "consumed_raw",
+        TrainingStep,
+        columns_of(ConsumedTrajectory),
+        "A trajectory that a step consumed.",
+        items="consumed",
+        parent_columns=_some(TrainingStep, "trainer_id", "run_id", "step"),
+    ),
+    RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker said that it is alive."),
+    RawTable("dead_letters_raw", DeadLetter, columns_of(DeadLetter), "A record that could not be used."),
+)
+
+
+def tables_of(record: type[Record]) -> tuple[RawTable, ...]:
+    """Tables that a record of this type has rows in."""
+    return tuple(table for table in RAW_TABLES if table.record is record)

@@ -1,0 +1,14 @@
+-- Every attempt of every rollout in its current state; `final` once it is closed for good.
+SELECT
+    rollout.rollout_id, attempt.attempt_id, attempt.sequence AS attempt_sequence, attempt.status, closed.final,
+    attempt.worker_id, attempt.started_unix_nano, attempt.ended_unix_nano, attempt.last_heartbeat_unix_nano,
+    (attempt.ended_unix_nano - attempt.started_unix_nano) / 1e9 AS seconds,
+    attempt.error_type, attempt.error_message,
+    rollout.run_id, rollout.mode, rollout.group_id
+FROM (SELECT *, unnest(attempts) AS attempt FROM rollouts) AS rollout
+LEFT JOIN (
+    SELECT rollout_id, attempt_id, arg_min(final, log_offset) AS final
+    FROM attempts_closed_raw
+    GROUP BY ALL
+) AS closed
+    ON closed.rollout_id = rollout.rollout_id AND closed.attempt_id = attempt.attempt_id

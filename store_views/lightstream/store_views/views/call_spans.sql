@@ -1,0 +1,68 @@
+-- What became of every logged span that records an LLM call. `fate`: triplet, dropped, pending (its attempt is open or
+-- not yet assembled), repeated (the same span again) or joined (another span tells the same call).
+WITH call AS (
+    SELECT log_partition, log_offset, rollout_id, attempt_id, trace_id, span_id, llm_response_id AS response_id,
+        llm_choice_index AS choice_index,
+        min(log_offset) OVER (PARTITION BY log_partition, rollout_id, attempt_id, trace_id, span_id) AS first_offset
+    FROM spans_raw
+    WHERE llm_choice_index IS NOT NULL
+),
+accounted AS (
+    SELECT source_partition, source_offset, rollout_id, attempt_id, response_id, choice_index,
+        'triplet' AS fate, NULL AS reason, '' AS detail
+    FROM triplets
+    UNION ALL
+    SELECT source_partition, source_offset, rollout_id, attempt_id, response_id, choice_index, 'dropped', reason, detail
+    FROM assembler_drops
+    WHERE is_llm_call
+),
+by_place AS (
+    SELECT source_partition AS log_partition, source_offset AS log_offset,
+        any_value(fate) AS fate, any_value(reason) AS reason, any_value(detail) AS detail, count(*) AS fates
+    FROM accounted
+    GROUP BY ALL
+),
+by_response AS (
+    SELECT DISTINCT rollout_id, attempt_id, response_id, choice_index, true AS told FROM accounted WHERE response_id IS NOT NULL
+),
+opened AS (SELECT rollout_id, attempt_id, min(log_offset) AS opened_offset FROM attempts_opened_raw GROUP BY ALL),
+closed AS (SELECT rollout_id, attempt_id, min(log_offset) AS closed_offset FROM attempts_closed_raw GROUP BY ALL),
+assembled AS (SELECT rollout_id, attempt_id, true AS known FROM trajectories),
+judged AS (
+    SELECT
+        call.*, by_place.detail AS known_detail, coalesce(by_place.fates, 0) AS fates,
+        CASE
+            WHEN by_place.fate IS NOT NULL THEN by_place.fate
+            WHEN first_offset < log_offset THEN 'repeated'
+            WHEN rollout_id IS NULL OR attempt_id IS NULL OR opened_offset IS NULL THEN 'dropped'
+            WHEN by_response.told IS NOT NULL THEN 'joined'
+            WHEN closed_offset < log_offset THEN 'dropped'
+            WHEN assembled.known IS NOT NULL THEN 'unaccounted'
+            ELSE 'pending'
+        END AS fate,
+        CASE
+            WHEN by_place.fate IS NOT NULL THEN by_place.reason
+            WHEN rollout_id IS NULL OR rollout.known IS NULL THEN 'no_rollout'
+            WHEN attempt_id IS NULL OR opened_offset IS NULL THEN 'attempt_refused'
+            ELSE 'late'
+        END AS known_reason
+    FROM call
+    LEFT JOIN by_place USING (log_partition, log_offset)
+    LEFT JOIN by_response USING (rollout_id, attempt_id, response_id, choice_index)
+    LEFT JOIN opened USING (rollout_id, attempt_id)
+    LEFT JOIN closed USING (rollout_id, attempt_id)
+    LEFT JOIN assembled USING (rollout_id, attempt_id)
+    LEFT JOIN (SELECT DISTINCT rollout_id, true AS known FROM rollout_states WHERE status <> 'unknown') AS rollout USING (rollout_id)
+)
+SELECT
+    rollout_id, attempt_id, trace_id, span_id, response_id, choice_index, fate,
+    CASE WHEN fate = 'dropped' THEN known_reason END AS reason,
+    CASE
+        WHEN fate <> 'dropped' THEN ''
+        WHEN known_detail IS NOT NULL THEN known_detail
+        WHEN known_reason = 'late' THEN 'logged after its attempt was closed'
+        WHEN known_reason = 'attempt_refused' THEN 'its attempt was never opened'
+        ELSE 'no such rollout'
+    END AS detail,
+    fates, log_partition, log_offset
+FROM judged

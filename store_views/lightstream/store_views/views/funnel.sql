@@ -1,0 +1,19 @@
+-- From work asked for to training data, stage by stage, with where the rest went.
+SELECT stage, count, reason
+FROM (
+    SELECT 1 AS position, 'rollouts enqueued' AS stage, count(*) AS count, '' AS reason FROM rollouts
+    UNION ALL SELECT 2, 'rollouts ' || status, count(*), '' FROM rollouts GROUP BY status
+    UNION ALL SELECT 3, 'attempts', count(*), '' FROM attempts
+    UNION ALL SELECT 4, 'LLM calls made', count(*), '' FROM llm_calls
+    UNION ALL SELECT 5, 'LLM calls pending', count(*), '' FROM llm_calls WHERE fate = 'pending'
+    UNION ALL SELECT 6, 'LLM calls dropped', count(*), reason FROM dropped WHERE is_llm_call GROUP BY reason
+    UNION ALL SELECT 7, 'LLM calls in triplets', count(*), '' FROM triplets
+    UNION ALL SELECT 8, 'rewards dropped', count(*), reason FROM dropped WHERE NOT is_llm_call GROUP BY reason
+    UNION ALL SELECT 9, 'final trajectories', count(*), '' FROM trajectories WHERE final
+    UNION ALL SELECT 10, 'final trajectories with a reward', count(*), ''
+        FROM trajectories WHERE final AND reward IS NOT NULL
+    UNION ALL SELECT 11, 'trajectories trained', count(*), '' FROM trained
+    UNION ALL SELECT 12, 'rollouts not trained', count(*), reason FROM why_not_trained GROUP BY reason
+    UNION ALL SELECT 13, 'dead letters', count(*), reason FROM dead_letters GROUP BY reason
+)
+ORDER BY position, stage, count DESC, reason

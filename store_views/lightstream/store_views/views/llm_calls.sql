@@ -1,0 +1,37 @@
+-- Every LLM call once, and its fate: triplet, dropped (with the reason) or pending. A call is known from its span where
+-- the writer recorded it as one, else from the assembler, which reads the attributes of frameworks.
+SELECT
+    span.rollout_id, span.attempt_id, span.trace_id, span.span_id, span.response_id, span.choice_index,
+    span.fate, span.reason, span.detail,
+    recorded.llm_requested_model AS requested_model, recorded.llm_response_model AS response_model,
+    recorded.llm_policy_version AS policy_version,
+    recorded.llm_prompt_token_ids AS prompt_token_ids, recorded.llm_response_token_ids AS response_token_ids,
+    recorded.llm_response_logprobs AS response_logprobs,
+    len(recorded.llm_prompt_token_ids) AS prompt_token_count,
+    len(recorded.llm_response_token_ids) AS response_token_count,
+    recorded.llm_finish_reason AS finish_reason, recorded.llm_streamed AS streamed,
+    recorded.llm_http_status AS http_status, recorded.llm_error_message AS error_message,
+    recorded.llm_request_json AS request_json, recorded.llm_response_json AS response_json,
+    recorded.start_unix_nano, recorded.end_unix_nano,
+    (recorded.end_unix_nano - recorded.start_unix_nano) / 1e9 AS seconds,
+    span.log_partition, span.log_offset
+FROM call_spans AS span
+JOIN spans_raw AS recorded
+    ON recorded.log_partition = span.log_partition AND recorded.log_offset = span.log_offset
+WHERE span.fate IN ('triplet', 'dropped', 'pending', 'unaccounted')
+UNION ALL BY NAME
+SELECT
+    rollout_id, attempt_id, trace_id, span_id, response_id, choice_index, fate, reason, detail,
+    recorded.source_partition AS log_partition, recorded.source_offset AS log_offset, model AS response_model,
+    policy_version, prompt_token_ids, response_token_ids, response_logprobs, prompt_token_count, response_token_count,
+    finish_reason, start_unix_nano, end_unix_nano, (end_unix_nano - start_unix_nano) / 1e9 AS seconds
+FROM (
+    SELECT *, 'triplet' AS fate, NULL AS reason, '' AS detail FROM triplets
+    UNION ALL BY NAME
+    SELECT *, 'dropped' AS fate FROM assembler_drops WHERE is_llm_call
+) AS recorded
+WHERE NOT EXISTS (
+    FROM spans_raw AS span
+    WHERE span.llm_choice_index IS NOT NULL
+        AND span.log_partition = recorded.source_partition AND span.log_offset = recorded.source_offset
+)

@@ -1,0 +1,4 @@
+-- Every version of the resources, as last published under its id.
+SELECT *
+FROM resources_raw
+QUALIFY row_number() OVER (PARTITION BY resources_id ORDER BY log_offset DESC) = 1

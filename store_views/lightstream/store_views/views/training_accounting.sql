@@ -1,0 +1,31 @@
+-- What training consumed: every trajectory of a consumed group once, none twice, no step repeated or skipped.
+WITH consumed_group AS (SELECT DISTINCT group_id FROM consumed_raw),
+step AS (
+    SELECT trainer_id, count(*) AS steps, count(DISTINCT step) AS distinct_steps,
+        max(step) - min(step) + 1 AS spanned_steps
+    FROM training_steps_raw
+    GROUP BY trainer_id
+)
+SELECT
+    *,
+    trained = in_consumed_groups AND trained_twice = 0 AND steps_repeated = 0 AND steps_skipped = 0
+        AND without_trajectory = 0 AS balanced
+FROM (
+    SELECT
+        (SELECT coalesce(sum(steps), 0)::BIGINT FROM step) AS steps,
+        (SELECT count(*) FROM consumed_group) AS consumed_groups,
+        (SELECT count(*) FROM consumed_raw) AS trained,
+        (
+            SELECT count(*) FROM trajectories
+            WHERE final AND coalesce(group_id, rollout_id) IN (SELECT group_id FROM consumed_group)
+        ) AS in_consumed_groups,
+        (
+            SELECT count(*) FROM (SELECT 1 FROM consumed_raw GROUP BY rollout_id, attempt_id HAVING count(*) > 1)
+        ) AS trained_twice,
+        (
+            SELECT count(*) FROM consumed_raw
+            ANTI JOIN trajectories_raw USING (rollout_id, attempt_id)
+        ) AS without_trajectory,
+        (SELECT coalesce(sum(steps - distinct_steps), 0)::BIGINT FROM step) AS steps_repeated,
+        (SELECT coalesce(sum(spanned_steps - distinct_steps), 0)::BIGINT FROM step) AS steps_skipped
+)

@@ -1,0 +1,4 @@
+-- Every worker as it last reported.
+SELECT *
+FROM workers_raw
+QUALIFY row_number() OVER (PARTITION BY worker_id ORDER BY log_offset DESC) = 1
