@@ -1,0 +1,193 @@
+"""The LLM proxy and the policy server: requests/s of each, what the proxy adds to a call, and the first token's delay.
+
+``python -m benchmarks.proxy`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
+``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. The policy is the tiny random model on the CPU; each
+server is a process of its own. ``proxy_alone`` forwards to a server that answers at once with the same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.schemas.kafka import create_topics
+from lightstream.schemas.services import find
+from lightstream.schemas.settings import Settings
+from lightstream.trainers.tiny_model import make_tiny_model
+
+__all__ = ["main", "measure"]
+
+QUESTION = "What is the greatest common divisor of 84 and 36? Answer with o"
+"""64 characters, as the demonstration's tasks."""
+
+START_TIMEOUT_S = 120.0
+EXTRAS = {"logprobs": True, "return_token_ids": True}
+
+RUN_POLICY = (
+    "import sys; from pathlib import Path; from lightstream.schemas.settings import Settings as S; "
+    "from lightstream.trainers.policy_server import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
+)
+RUN_PROXY = "from lightstream.schemas.settings import Settings as S; from lightstream.producers.llm_proxy import run; run(S.load())"
+RUN_CANNED = "from benchmarks.proxy import serve_canned_answers as run; from lightstream.schemas.settings import Settings as S; run(S.load())"
+
+
+def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
+    """All figures; times in milliseconds, rates per second."""
+    with ExitStack() as stack:
+        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        servers = Settings.load().kafka_bootstrap_servers
+        if servers is None:
+            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
+        model = make_tiny_model(data_dir / "model")
+        settings = Settings.load(kafka_bootstrap_servers=servers, data_dir=data_dir, topic_prefix=_prefix())
+        create_topics(settings)
+        policy = stack.enter_context(_process(settings, "policy", RUN_POLICY, str(model)))
+        figures: dict[str, float] = {}
+        with _process(settings, "proxy", RUN_PROXY) as proxy:
+            figures |= asyncio.run(_compare(policy, proxy, requests, concurrency))
+        with _process(settings, "canned", RUN_CANNED) as canned:
+            forwarding = settings.model_copy(update={"llm_upstream_url": f"{canned}/v1"})
+            with _process(forwarding, "proxy", RUN_PROXY) as proxy:
+                alone = asyncio.run(_load(proxy, requests, concurrency, max_tokens=1))
+                figures["proxy_alone_requests_per_s"] = alone["requests_per_s"]
+                one = asyncio.run(_load(proxy, 300, 1, max_tokens=1))
+                bare = asyncio.run(_load(canned, 300, 1, max_tokens=1))
+                figures["added_idle_p50_ms"] = one["p50_ms"] - bare["p50_ms"]
+                figures["added_idle_p99_ms"] = one["p99_ms"] - bare["p99_ms"]
+        return figures
+
+
+async def _compare(policy: str, proxy: str, requests: int, concurrency: int) -> dict[str, float]:
+    figures: dict[str, float] = {"concurrency": concurrency}
+    for tokens in (1, 16):
+        count = requests if tokens == 1 else requests // 4
+        for name, url in (("policy", policy), ("proxy", proxy)):
+            await _load(url, concurrency, concurrency, max_tokens=tokens)  # warm up
+            result = await _load(url, count, concurrency, max_tokens=tokens)
+            figures |= {f"{name}_{tokens}_tokens_{key}": value for key, value in result.items()}
+    for name, url in (("policy", policy), ("proxy", proxy)):
+        figures[f"{name}_first_token_p50_ms"] = await _first_token_ms(url, 50)
+    return figures
+
+
+async def _load(url: str, requests: int, concurrency: int, *, max_tokens: int) -> dict[str, float]:
+    body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": QUESTION}]}
+    data = json.dumps(body | {"max_tokens": max_tokens} | EXTRAS).encode()
+    durations_s: list[float] = []
+    left = iter(range(requests))
+
+    async def work(session: aiohttp.ClientSession) -> None:
+        for _ in left:
+            began = time.perf_counter()
+            async with session.post(f"{url}/v1/chat/completions", data=data) as response:
+                await response.read()
+                assert response.status == 200, response.status
+            durations_s.append(time.perf_counter() - began)
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        began = time.perf_counter()
+        await asyncio.gather(*(work(session) for _ in range(concurrency)))
+        elapsed_s = time.perf_counter() - began
+    hundredths = statistics.quantiles(durations_s, n=100)
+    return {
+        "requests_per_s": requests / elapsed_s,
+        "p50_ms": statistics.median(durations_s) * 1000,
+        "p99_ms": hundredths[98] * 1000,
+    }
+
+
+async def _first_token_ms(url: str, requests: int) -> float:
+    body = {"model": "policy", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "stream": True}
+    delays_ms: list[float] = []
+    async with aiohttp.ClientSession() as session:
+        for _ in range(requests):
+            began = time.perf_counter()
+            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+                await response.content.readany()
+                delays_ms.append((time.perf_counter() - began) * 1000)
+                await response.read()
+    return statistics.median(delays_ms)
+
+
+def serve_canned_answers(settings: Settings) -> None:
+    """A server that gives every chat request the same answer."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from lightstream.schemas.http_server import HttpServer
+
+    logprob = {"token": "a", "logprob": -5.4, "bytes": [97], "top_logprobs": []}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "a"},
+        "finish_reason": "length",
+        "token_ids": [70],
+        "logprobs": {"content": [logprob]},
+    }
+    answer = {"id": "chatcmpl-1", "model": "policy@0", "choices": [choice], "prompt_token_ids": list(range(80))}
+    data = json.dumps(answer).encode()
+
+    async def chat(request: Request) -> Response:
+        await request.body()
+        return Response(data, media_type="application/json")
+
+    app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+    HttpServer(app, settings, name="canned", port=0, setting="").run()
+
+
+@contextmanager
+def _process(settings: Settings, name: str, program: str, *arguments: str) -> Iterator[str]:
+    """Run a server in a process of its own; gives its URL."""
+    import os
+
+    environment = os.environ | settings.to_environment()
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (service := find(settings, name)) is None or service.pid != process.pid:
+            assert time.monotonic() < deadline, f"{name} did not start"
+            assert process.poll() is None, f"{name} ended with {process.returncode}"
+            time.sleep(0.05)
+        yield service.address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _prefix() -> str:
+    return f"bench{uuid.uuid4().hex[:8]}."
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--concurrency", type=int, default=64)
+    arguments = parser.parse_args()
+    figures = measure(requests=arguments.requests, concurrency=arguments.concurrency)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:<36}{value:>12,.1f}")
+
+
+if __name__ == "__main__":
+    main()
