@@ -1,0 +1,98 @@
+"""Trees that are no trees, missing times, and attempts beyond their limit: a reason each, the rest unharmed."""
+
+from __future__ import annotations
+
+import sys
+
+from lightstream.schemas.records import DropReason, NoteReason, Trajectory, TripletRecord
+from lightstream.stream_processors.core.assembly import AssemblyRules
+
+from .build import assemble, framework_span, opened, proxy_span, reward_span, span_id
+
+DEPTH = 10_000
+
+
+def noted(trajectory: Trajectory) -> dict[NoteReason, tuple[int, str]]:
+    """Notes by reason: count and first span."""
+    return {note.reason: (note.count, note.span_id) for note in trajectory.notes}
+
+
+def test_a_cycle_loses_no_call_and_is_noted() -> None:
+    spans = [
+        proxy_span(1, parent=2),
+        proxy_span(2, parent=3),
+        framework_span(3, {"agent.name": "a"}, parent=1),
+        proxy_span(4, parent=4),
+        proxy_span(5),
+    ]
+    trajectory = assemble(*spans)
+    assert len(trajectory.triplets) == 4
+    assert noted(trajectory) == {NoteReason.PARENT_CYCLE: (2, span_id(3))}
+    assert [t.agent_name for t in trajectory.triplets] == ["a", "a", None, None]
+
+
+def test_a_tree_ten_thousand_deep() -> None:
+    assert sys.getrecursionlimit() < DEPTH
+    chain = [framework_span(n, parent=n - 1) for n in range(2, DEPTH)]
+    spans = [framework_span(1, {"agent.name": "root"}), *chain, proxy_span(DEPTH, parent=DEPTH - 1)]
+    for order in (spans, spans[::-1]):
+        (triplet,) = assemble(*order).triplets
+        assert triplet.agent_name == "root"
+
+
+def test_llm_spans_nested_ten_thousand_deep_with_the_same_tokens_are_one_call() -> None:
+    tokens = {"prompt_token_ids": [1], "response_token_ids": [2]}
+    spans = [framework_span(n, tokens, parent=n - 1) for n in range(1, DEPTH)]
+    assert len(assemble(*spans).triplets) == 1
+    assert len(assemble(*reversed(spans)).triplets) == 1
+
+
+def test_missing_parents_and_times_are_noted_only() -> None:
+    spans = [
+        proxy_span(1, parent=77).model_copy(update={"start_unix_nano": 0, "end_unix_nano": 0}),
+        proxy_span(2, parent=78),
+        proxy_span(3),
+    ]
+    trajectory = assemble(*spans)
+    assert len(trajectory.triplets) == 3
+    assert trajectory.triplets[0].start_unix_nano == 0
+    assert noted(trajectory) == {
+        NoteReason.MISSING_PARENT: (2, span_id(1)),
+        NoteReason.MISSING_TIME: (1, span_id(1)),
+    }
+
+
+def test_calls_beyond_the_size_limit_are_dropped_in_log_order() -> None:
+    big = list(range(1000))
+    rules = AssemblyRules(trajectory_bytes_max=10_000)
+    spans = [proxy_span(1, big, [1]), proxy_span(2, big, [1]), proxy_span(3, big, [1]), proxy_span(4, [1], [2])]
+    trajectory = assemble(*spans, reward_span(5, 1.0), rules=rules)
+    assert [t.span_id for t in trajectory.triplets] == [span_id(1), span_id(2), span_id(4)]
+    assert [(d.reason, d.span_id) for d in trajectory.drops] == [(DropReason.TOO_LARGE, span_id(3))]
+    assert trajectory.reward == 1.0
+    repeated = assemble(*spans, spans[2], spans[3], reward_span(5, 1.0), rules=rules)
+    assert repeated.triplets == trajectory.triplets
+    assert [d.reason for d in repeated.drops] == [DropReason.TOO_LARGE]
+
+
+def test_a_task_that_fills_the_trajectory_leaves_no_room_for_calls() -> None:
+    rules = AssemblyRules(trajectory_bytes_max=1_000)
+    trajectory = assemble(proxy_span(1), rules=rules, input_json='"' + "x" * 2_000 + '"')
+    assert [d.reason for d in trajectory.drops] == [DropReason.TOO_LARGE]
+
+
+def test_a_span_with_the_id_of_another_that_alone_told_of_a_call_is_a_lost_call() -> None:
+    trajectory = assemble(framework_span(1), proxy_span(1))
+    (drop,) = trajectory.drops
+    assert (drop.reason, drop.is_llm_call) == (DropReason.CONFLICTING_SPAN, True)
+
+
+def test_a_span_of_another_rollout_is_not_taken() -> None:
+    stranger = proxy_span(2, rollout_id="other").model_copy(update={"attempt_id": opened().attempt_id})
+    assert [t.span_id for t in assemble(proxy_span(1), stranger).triplets] == [span_id(1)]
+
+
+def test_triplets_have_every_field_with_its_type() -> None:
+    for triplet in assemble(proxy_span(1), proxy_span(2, response_logprobs=None), reward_span(3, 1)).triplets:
+        assert TripletRecord(**triplet.model_dump()) == triplet
+        assert set(triplet.__dict__) == set(TripletRecord.model_fields)

@@ -1,0 +1,213 @@
+"""Turns merged into sequences: exact masks, a reason for every break."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.packing import unpack_float32, unpack_int32
+from lightstream.schemas.records import SpanRecord
+from lightstream.stream_processors.core.segments import (
+    NO_VERSION,
+    Segment,
+    SegmentStart,
+    merge_segments,
+    segments_of,
+    transitions_of,
+    truncate,
+)
+
+from .build import assemble, framework_span, proxy_span, reward_span, span_id
+
+
+def merged(*spans: SpanRecord, tokens_max: int | None = None) -> list[Segment]:
+    """The segments of an attempt with these spans."""
+    return segments_of(assemble(*spans), tokens_max)
+
+
+def ids(segment: Segment) -> list[int]:
+    """Token ids as a list."""
+    return unpack_int32(segment.token_ids).tolist()
+
+
+def starts(segments: list[Segment]) -> list[SegmentStart]:
+    """Why each segment begins."""
+    return [segment.start_reason for segment in segments]
+
+
+def test_turns_that_continue_exactly_are_one_segment() -> None:
+    first = proxy_span(1, [1, 2], [3, 4], response_model="policy@1")
+    second = proxy_span(2, [1, 2, 3, 4, 5], [6], response_model="policy@2")
+    (segment,) = merged(first, second, reward_span(3, 0.5))
+    assert ids(segment) == [1, 2, 3, 4, 5, 6]
+    assert list(segment.loss_mask) == [0, 0, 1, 1, 0, 1]
+    assert unpack_float32(segment.logprobs).tolist() == [0, 0, -0.5, -0.5, 0, -0.5]
+    assert unpack_int32(segment.policy_versions).tolist() == [NO_VERSION, NO_VERSION, 1, 1, NO_VERSION, 2]
+    assert unpack_float32(segment.rewards).tolist() == [0, 0, 0, 0.5, 0, 0.5]
+    assert [(turn.start, turn.end) for turn in segment.turns] == [(2, 4), (5, 6)]
+    assert (segment.length, segment.prompt_length, segment.start_reason) == (6, 2, SegmentStart.FIRST)
+
+
+def test_a_prompt_that_equals_the_context_goes_on_where_it_ended() -> None:
+    (segment,) = merged(proxy_span(1, [1], [2]), proxy_span(2, [1, 2], [3]))
+    assert (ids(segment), list(segment.loss_mask)) == ([1, 2, 3], [0, 1, 1])
+
+
+def test_the_same_call_twice_is_a_branch() -> None:
+    segments = merged(proxy_span(1, [1, 2], [3]), proxy_span(2, [1, 2], [3]))
+    assert starts(segments) == [SegmentStart.FIRST, SegmentStart.BRANCH]
+    assert [list(s.loss_mask) for s in segments] == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_why_a_segment_begins() -> None:
+    first = proxy_span(1, [1, 2], [3, 4])
+    second = proxy_span(2, [1, 2, 3, 4, 5], [6])
+    cases = {
+        SegmentStart.RETOKENISED: proxy_span(3, [1, 2, 3, 9, 5], [6]),
+        SegmentStart.EDITED_HISTORY: proxy_span(3, [1, 8, 3, 4, 5], [6]),
+        SegmentStart.BRANCH: proxy_span(3, [1, 2, 3, 4, 7], [6]),
+    }
+    for reason, span in cases.items():
+        segments = merged(first, second, span)
+        assert starts(segments) == [SegmentStart.FIRST, reason]
+        assert len(segments[0].turns) == 2
+    assert [s.diverged_at for s in merged(first, second, cases[SegmentStart.RETOKENISED])] == [-1, 3]
+
+
+def test_agents_are_not_merged_and_each_goes_on_with_its_own() -> None:
+    spans = [
+        framework_span(90, {"agent.name": "a"}),
+        framework_span(91, {"agent.name": "b"}),
+        proxy_span(1, [1], [2], parent=90),
+        proxy_span(2, [1, 2], [7], parent=91),
+        proxy_span(3, [1, 2, 3], [4], parent=90),
+        proxy_span(4, [1, 2, 7, 8], [9], parent=91),
+    ]
+    segments = merged(*spans)
+    assert [s.agent_name for s in segments] == ["a", "b"]
+    assert starts(segments) == [SegmentStart.FIRST, SegmentStart.SUB_AGENT]
+    assert [len(s.turns) for s in segments] == [2, 2]
+
+
+def test_parallel_conversations_interleave() -> None:
+    spans = [
+        proxy_span(1, [1, 10], [2]),
+        proxy_span(2, [1, 20], [2]),
+        proxy_span(3, [1, 10, 2, 3], [4]),
+        proxy_span(4, [1, 20, 2, 3], [4]),
+    ]
+    segments = merged(*spans)
+    assert [ids(s) for s in segments] == [[1, 10, 2, 3, 4], [1, 20, 2, 3, 4]]
+
+
+def test_a_call_that_is_too_long_stands_alone_and_whole() -> None:
+    segments = merged(proxy_span(1, [1], [2]), proxy_span(2, [1, 2, 3, 4], [5, 6]), tokens_max=4)
+    assert starts(segments) == [SegmentStart.FIRST, SegmentStart.TOO_LONG]
+    assert segments[1].length == 6
+
+
+def test_missing_values_stay_visible() -> None:
+    (segment,) = merged(proxy_span(1, [1], [2, 3], response_logprobs=None, response_model="base"))
+    assert [math.isnan(x) for x in unpack_float32(segment.logprobs)] == [False, True, True]
+    assert unpack_int32(segment.policy_versions).tolist() == [NO_VERSION] * 3
+    assert [math.isnan(x) for x in unpack_float32(segment.rewards)] == [False, False, True]
+
+
+def test_transition_level_is_one_segment_a_call() -> None:
+    trajectory = assemble(proxy_span(1, [1], [2]), proxy_span(2, [1, 2], [3]))
+    assert [ids(s) for s in transitions_of(trajectory)] == [[1, 2], [1, 2, 3]]
+
+
+def test_cutting_moves_no_mask_and_keeps_the_rewards_of_what_is_left() -> None:
+    (segment,) = merged(proxy_span(1, [1, 2], [3, 4]), proxy_span(2, [1, 2, 3, 4, 5], [6, 7]), reward_span(3, 0.5))
+    head = truncate(segment, 6)
+    assert (ids(head), list(head.loss_mask)) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
+    assert unpack_float32(head.rewards).tolist() == [0, 0, 0, 0.5, 0, 0.5]
+    tail = truncate(segment, 4, keep="end")
+    assert (ids(tail), list(tail.loss_mask)) == ([4, 5, 6, 7], [1, 0, 1, 1])
+    assert [(t.start, t.end) for t in tail.turns] == [(0, 1), (2, 4)]
+    assert unpack_float32(tail.rewards).tolist() == [0.5, 0, 0, 0.5]
+    assert [t.span_id for t in truncate(segment, 5).turns] == [span_id(1)]
+    assert truncate(segment, 7) is segment
+    with pytest.raises(SettingsError):
+        truncate(segment, 0)
+
+
+Turns = list[tuple[list[int], list[int]]]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Turns:
+    """Calls that continue, branch, retokenise or edit earlier ones, over few ids so that prefixes collide."""
+    turns: Turns = []
+    for _ in range(draw(st.integers(1, 12))):
+        length = draw(st.sampled_from([1, 2, 5, 70, 130]))
+        extra = draw(st.lists(st.integers(0, 2), min_size=0, max_size=3))
+        prompt = [7] * length
+        if turns and draw(st.booleans()):
+            base = turns[draw(st.integers(0, len(turns) - 1))]
+            prompt = [*base[0], *base[1], *extra]
+            if draw(st.integers(0, 4)) == 0:
+                prompt[draw(st.integers(0, len(prompt) - 1))] = 9
+        response = draw(st.lists(st.integers(0, 2), min_size=1, max_size=4))
+        turns.append((prompt, response))
+    return turns
+
+
+@given(conversations(), st.one_of(st.none(), st.integers(1, 200)))
+@settings(deadline=None, max_examples=300)
+def test_every_sampled_token_has_mask_one_exactly_once(turns: Turns, tokens_max: int | None) -> None:
+    spans = [
+        proxy_span(n, prompt, response, response_model=f"policy@{n}") for n, (prompt, response) in enumerate(turns, 1)
+    ]
+    trajectory = assemble(*spans)
+    segments = merge_segments(trajectory.triplets, tokens_max)
+    seen: list[int] = []
+    for segment in segments:
+        tokens, versions = ids(segment), unpack_int32(segment.policy_versions).tolist()
+        sampled = [False] * segment.length
+        for turn in segment.turns:
+            seen.append(turn.call_index)
+            prompt, response = turns[turn.call_index]
+            assert tokens[: turn.end] == prompt + response
+            assert turn.start == len(prompt)
+            assert versions[turn.start : turn.end] == [turn.call_index + 1] * len(response)
+            assert not any(sampled[turn.start : turn.end])
+            sampled[turn.start : turn.end] = [True] * len(response)
+        assert list(segment.loss_mask) == [int(value) for value in sampled]
+        logprobs = unpack_float32(segment.logprobs).tolist()
+        assert logprobs == [-0.5 if value else 0.0 for value in sampled]
+        assert len(segment.rewards) == 4 * segment.length
+        assert tokens_max is None or segment.length <= tokens_max or segment.start_reason == SegmentStart.TOO_LONG
+    assert sorted(seen) == list(range(len(turns)))
+    assert starts(segments)[0] in {SegmentStart.FIRST, SegmentStart.TOO_LONG}
+
+
+@given(conversations())
+@settings(deadline=None, max_examples=200)
+def test_a_call_is_merged_whenever_an_open_segment_could_take_it(turns: Turns) -> None:
+    spans = [proxy_span(n, prompt, response) for n, (prompt, response) in enumerate(turns, 1)]
+    segments = segments_of(assemble(*spans))
+    open_ids: list[list[int]] = []
+    for prompt, response in turns:
+        fitting = [known for known in open_ids if prompt[: len(known)] == known]
+        if fitting:
+            open_ids.remove(max(fitting, key=len))
+        open_ids.append(prompt + response)
+    assert sorted(ids(segment) for segment in segments) == sorted(open_ids)
+
+
+@given(conversations(), st.integers(1, 150), st.sampled_from(["start", "end"]))
+@settings(deadline=None, max_examples=100)
+def test_cutting_is_slicing(turns: Turns, tokens_max: int, keep: str) -> None:
+    spans = [proxy_span(n, prompt, response) for n, (prompt, response) in enumerate(turns, 1)]
+    for segment in segments_of(assemble(*spans)):
+        cut = truncate(segment, tokens_max, keep="start" if keep == "start" else "end")
+        kept = slice(None, tokens_max) if keep == "start" else slice(-tokens_max, None)
+        assert ids(cut) == ids(segment)[kept]
+        assert cut.loss_mask == segment.loss_mask[kept]
+        assert sum(turn.end - turn.start for turn in cut.turns) == sum(cut.loss_mask)
