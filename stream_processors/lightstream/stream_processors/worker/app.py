@@ -20,8 +20,8 @@ SESSION_TIMEOUT_S = 6.0
 
 HEARTBEAT_INTERVAL_S = 1.5
 REQUEST_TIMEOUT_S = 30.0
-STREAM_BUFFER_RECORDS_MAX = 500
-"""Per topic, between Faust's fetcher and our inboxes, which are what bounds memory by bytes."""
+STREAM_BUFFER_EVENTS_MAX = 100_000
+"""Never reached: the consumer's budget stops fetching long before (see :mod:`.transport`)."""
 
 POLL_RECORDS_MAX = 1000
 
@@ -53,7 +53,7 @@ def make_app(settings: Settings) -> faust.App:
         consumer_max_fetch_size=settings.record_bytes_max,
         producer_max_request_size=settings.record_bytes_max,
         producer_acks=-1,
-        stream_buffer_maxsize=STREAM_BUFFER_RECORDS_MAX,
+        stream_buffer_maxsize=STREAM_BUFFER_EVENTS_MAX,
         stream_recovery_delay=0.0,
         stream_wait_empty=False,
         processing_guarantee="at_least_once",

@@ -1,16 +1,13 @@
-"""Records of one partition on their way from Faust's stream to the processor, bounded in number and bytes."""
+"""Records of one partition on their way from Faust's stream to the processor."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Inbox", "LogRecord"]
-
-RECORDS_MAX = 2000
-BYTES_MAX = 64 * 1024 * 1024
-"""Two records of the largest size. What does not fit waits in Faust, and then in Kafka."""
+__all__ = ["Budget", "Inbox", "LogRecord"]
 
 BATCH_RECORDS_MAX = 200
 """About 30 ms of work at once: longer would hold up the other partitions, shorter costs a round trip more often."""
@@ -29,25 +26,52 @@ class LogRecord:
     value: bytes | None
 
 
+class Budget:
+    """How much all inboxes together may hold before the worker fetches no more. One fetch may overshoot it."""
+
+    def __init__(self, records_max: int, bytes_max: int) -> None:
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._records = 0
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def add(self, records: int, size_bytes: int) -> None:
+        """Count what came in; negative for what went out."""
+        self._records += records
+        self._bytes += size_bytes
+        if self._records < self._records_max and self._bytes < self._bytes_max:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def wait_for_room(self, timeout_s: float) -> bool:
+        """Whether there is room within ``timeout_s`` seconds."""
+        if self._room.is_set():
+            return True
+        try:
+            await asyncio.wait_for(self._room.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+
 class Inbox:
     """A queue with one writer (the Faust agent) and one reader (the partition's task). Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self._records: deque[LogRecord] = deque()
-        self._bytes = 0
         self._filled = asyncio.Event()
-        self._drained = asyncio.Event()
         self._closed = False
 
-    async def put(self, record: LogRecord) -> None:
-        """Add a record; waits while the inbox is full. After :meth:`close` the record is dropped: it stays in Kafka."""
-        while not self._closed and (len(self._records) >= RECORDS_MAX or self._bytes >= BYTES_MAX):
-            self._drained.clear()
-            await self._drained.wait()
+    def put(self, records: Sequence[LogRecord]) -> None:
+        """Add records, in order. After :meth:`close` they are dropped: they stay in Kafka."""
         if self._closed:
             return
-        self._records.append(record)
-        self._bytes += len(record.value or b"")
+        self._records.extend(records)
+        self._budget.add(len(records), _size_bytes(records))
         self._filled.set()
 
     async def take(self) -> list[LogRecord]:
@@ -61,14 +85,16 @@ class Inbox:
             record = self._records.popleft()
             size += len(record.value or b"")
             batch.append(record)
-        self._bytes -= size
-        self._drained.set()
+        self._budget.add(-len(batch), -size)
         return batch
 
     def close(self) -> None:
-        """Drop what is left and let both sides go on."""
+        """Drop what is left and let the reader go on."""
         self._closed = True
+        self._budget.add(-len(self._records), -_size_bytes(self._records))
         self._records.clear()
-        self._bytes = 0
         self._filled.set()
-        self._drained.set()
+
+
+def _size_bytes(records: Sequence[LogRecord] | deque[LogRecord]) -> int:
+    return sum(len(record.value or b"") for record in records)

@@ -44,9 +44,9 @@ class PartitionHandler(Protocol):
 class PartitionTask:
     """Feeds a handler. Whatever it raises is reported once through ``on_failure`` and ends the process."""
 
-    def __init__(self, handler: PartitionHandler, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, handler: PartitionHandler, inbox: Inbox, on_failure: Callable[[BaseException], None]) -> None:
         self.handler = handler
-        self.inbox = Inbox()
+        self.inbox = inbox
         self.recovered = asyncio.Event()
         self.committable: int | None = None
         """Everything below this offset may be committed; ``None`` while there is nothing to commit."""

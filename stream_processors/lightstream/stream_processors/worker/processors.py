@@ -13,7 +13,7 @@ from faust.types import TP
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
-from .inbox import LogRecord
+from .inbox import Inbox, LogRecord
 from .partition_task import PartitionHandler, PartitionTask
 from .transport import LightstreamConsumer
 
@@ -82,11 +82,10 @@ class Processors:
 
         async def take(stream: Any) -> None:
             async for event in stream.events():
-                message = event.message
-                task = self._tasks.get(message.tp)
-                if task is not None:  # else it was revoked a moment ago: whoever has it now reads the record
-                    await task.inbox.put(
-                        LogRecord(message.topic, message.partition, message.offset, message.key, message.value)
+                task = self._tasks.get(event.message.tp)
+                if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
+                    task.inbox.put(
+                        [LogRecord(r.topic, r.partition, r.offset, r.key, r.value) for r in event.message.value]
                     )
 
         self._app.agent(topic, name=f"lightstream.{topic_name}", concurrency=1)(take)
@@ -98,7 +97,7 @@ class Processors:
         for place in sorted(assigned):
             make = self._factories.get(place.topic)
             if make is not None:
-                self._tasks[place] = PartitionTask(make(place.partition), self._fail)
+                self._tasks[place] = PartitionTask(make(place.partition), Inbox(self._consumer().budget), self._fail)
         log.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
         if not self.ready.is_set():
             waiter = asyncio.create_task(self._wait_recovered(list(self._tasks.values())))
@@ -134,10 +133,13 @@ class Processors:
         }
         if not offsets:
             return
+        if await self._consumer().commit_offsets(offsets):
+            self._committed.update(offsets)
+
+    def _consumer(self) -> LightstreamConsumer:
         consumer = self._app.consumer
         assert isinstance(consumer, LightstreamConsumer)  # noqa: S101  # the transport makes no other
-        if await consumer.commit_offsets(offsets):
-            self._committed.update(offsets)
+        return consumer
 
     async def _tick_loop(self) -> None:
         while True:

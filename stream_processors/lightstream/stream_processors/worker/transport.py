@@ -1,19 +1,27 @@
-"""Faust's Kafka transport, with the fetch settings that Faust itself does not offer and a commit of given offsets."""
+"""Faust's Kafka transport with what Faust does not offer: records in bundles, fetch settings, a commit by offset."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
+
+from .inbox import Budget
 
 __all__ = ["LightstreamConsumer", "LightstreamTransport"]
 
 FETCH_MAX_WAIT_MS = 100
 """How long the broker holds a fetch that finds nothing. Faust fixes 1,500 ms; but aiokafka keeps one fetch per broker
 in flight, so a partition that was left out of it (its records were still in hand) waits for it to return."""
+
+RECORDS_IN_HAND_MAX = 4000
+BYTES_IN_HAND_MAX = 64 * 1024 * 1024
+"""Two records of the largest size."""
 
 
 class _ConsumerThread(AIOKafkaConsumerThread):
@@ -26,12 +34,21 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class LightstreamConsumer(Consumer):
-    """Commits what it is told to, instead of what was acknowledged record by record."""
+    """Delivers what a fetch brought for one partition as a single Faust event, and commits what it is told to.
+
+    Faust spends about 100 microseconds per event, most of it on four tasks; a bundle of records costs that once. The
+    event's value is a list of aiokafka's ``ConsumerRecord``, its offset that of the last.
+
+    Attributes:
+        budget: while it has no room, nothing is fetched. (Faust's own brake, a full stream buffer, makes it sleep for
+            whole seconds.)
+    """
 
     logger = logging.getLogger("faust.transport")
 
-    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.budget = Budget(RECORDS_IN_HAND_MAX, BYTES_IN_HAND_MAX)
 
     async def commit_offsets(self, offsets: Mapping[TP, int]) -> bool:
         """Commit the next offset to read per partition; those no longer assigned are left out.
@@ -40,6 +57,15 @@ class LightstreamConsumer(Consumer):
             Whether they were committed; not so in the middle of a rebalance.
         """
         return await self._commit(offsets)
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> RecordMap:  # noqa: ASYNC109  # Faust's signature
+        if not await self.budget.wait_for_room(timeout):
+            return {}
+        fetched = await super()._getmany(active_partitions, timeout)
+        return {place: [replace(records[-1], value=records)] for place, records in fetched.items() if records}
+
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
 
 class LightstreamTransport(Transport):
