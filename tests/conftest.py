@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.broker import EmbeddedBroker
 from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
+from tests.support.containers import engine_answers, kafka_container
 
 for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and "KAFKA_BOOTSTRAP" not in name]:
     del os.environ[_name]  # a developer's own settings must not leak into the tests
@@ -23,13 +25,13 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if named:
         yield named
         return
-    from lightstream.broker import EmbeddedBroker
-
-    broker = EmbeddedBroker(Settings.load(data_dir=tmp_path_factory.mktemp("broker")))
-    try:
+    broker_settings = Settings.load(data_dir=tmp_path_factory.mktemp("broker"))
+    if engine_answers():
+        with kafka_container(broker_settings) as address:
+            yield address
+        return
+    with EmbeddedBroker(broker_settings) as broker:
         yield broker.start()
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
@@ -41,5 +43,20 @@ def settings(kafka_servers: str, tmp_path: Path) -> Settings:
         topic_partitions=2,
         data_dir=tmp_path,
     )
+    create_topics(settings)
+    return settings
+
+
+@pytest.fixture
+def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """An embedded broker of the test's own, running, for tests that stop or kill it."""
+    with EmbeddedBroker(Settings.load(data_dir=tmp_path)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def private_settings(private_broker: EmbeddedBroker, tmp_path: Path) -> Settings:
+    """Settings of a test on ``private_broker``, topics created."""
+    settings = Settings.load(kafka_bootstrap_servers=private_broker.start(), topic_partitions=2, data_dir=tmp_path)
     create_topics(settings)
     return settings

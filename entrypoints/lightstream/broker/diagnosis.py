@@ -28,16 +28,16 @@ CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
-def require_space(folder: Path) -> None:
+def require_space(folder: Path, needed_bytes: int = FREE_BYTES_MIN) -> None:
     """Refuse to start on a full disk.
 
     Raises:
         BrokerError: there is too little room.
     """
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < FREE_BYTES_MIN:
+    if free_bytes < needed_bytes:
         raise BrokerError(
-            f"the disk of {folder} has {free_bytes:,} bytes free; the broker needs {FREE_BYTES_MIN:,}.",
+            f"the disk of {folder} has {free_bytes:,} bytes free; the broker needs {needed_bytes:,}.",
             next_step="Free space there, or name another folder with LIGHTSTREAM_DATA_DIR.",
         )
 

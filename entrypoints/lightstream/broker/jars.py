@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,26 +63,22 @@ def fetch_jars(settings: Settings) -> list[Path]:
     """
     folder = cache_folder(settings)
     jars = locked_jars()
-    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE, thread_name_prefix="lightstream-jars") as pool:
-        good = list(pool.map(lambda jar: _is_good(folder / jar.file_name, jar), jars))
-        missing = [jar for jar, is_good in zip(jars, good, strict=True) if not is_good]
-        if missing:
-            _download_all(missing, folder, pool)
-    return [folder / jar.file_name for jar in jars]
-
-
-def _download_all(jars: Iterable[Jar], folder: Path, pool: ThreadPoolExecutor) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Beside the target, so that a finished file moves there in one step.
-        with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as scratch:
-            for _ in pool.map(lambda jar: _download(jar, folder, Path(scratch)), jars):
-                pass
+        with ThreadPoolExecutor(DOWNLOADS_AT_ONCE, thread_name_prefix="lightstream-jars") as pool:
+            good = list(pool.map(lambda jar: _is_good(folder / jar.file_name, jar), jars))
+            missing = [jar for jar, is_good in zip(jars, good, strict=True) if not is_good]
+            if missing:
+                folder.mkdir(parents=True, exist_ok=True)
+                # Beside the target, so that a finished file moves there in one step.
+                with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as scratch:
+                    for _ in pool.map(lambda jar: _download(jar, folder, Path(scratch)), missing):
+                        pass
     except OSError as error:
         raise BrokerError(
             f"Kafka's files cannot be written to {folder}: {error.strerror or error}.",
             next_step="Free space there, or name another folder with LIGHTSTREAM_CACHE_DIR.",
         ) from error
+    return [folder / jar.file_name for jar in jars]
 
 
 def _download(jar: Jar, folder: Path, scratch: Path) -> None:

@@ -72,6 +72,9 @@ def _java(java: Path, jars: Sequence[Path], files: BrokerFiles, heap_mebibytes: 
         "-Xms64m",
         f"-Xmx{heap_mebibytes}m",
         "-XX:+UseSerialGC",
+        # Only the quick compiler: 2.9 s of CPU to start instead of 5.2, and less CPU per record as well (100,000
+        # records of 3 KB: 1.3 s instead of 2.0 when fresh, 0.3 instead of 0.6 when warm).
+        "-XX:TieredStopAtLevel=1",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",

@@ -8,28 +8,25 @@ import subprocess
 import time
 from typing import Any
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from lightstream.schemas.kafka.admin import partitions_answer
 
 __all__ = ["answers", "wait_until_ready"]
 
 POLL_INTERVAL_S = 0.05
-METADATA_TIMEOUT_S = 1.0
+REQUEST_TIMEOUT_S = 2.0
 
 
-def answers(address: str, timeout_s: float = METADATA_TIMEOUT_S) -> bool:
-    """Whether a cluster with at least one registered broker answers there."""
+def answers(address: str, timeout_s: float = REQUEST_TIMEOUT_S) -> bool:
+    """Whether a cluster answers there and serves every partition it has."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout_s).close()
     except OSError:
         return False
     config: dict[str, Any] = {"bootstrap.servers": address, "logger": _SILENT}
-    admin = AdminClient(config)
-    try:
-        return bool(admin.list_topics(timeout=timeout_s).brokers)
-    except KafkaException:
-        return False
+    return partitions_answer(AdminClient(config), timeout_s=timeout_s)
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], address: str, timeout_s: float) -> bool:

@@ -2,14 +2,14 @@
 
 from .stack import DEFAULT_SERVICES, SERVICES, PolicyOptions, Stack
 from .supervisor import Supervisor
-from .unit import BrokerUnit, CommandUnit, Unit
+from .unit import BrokerUnit, ProcessUnit, Unit
 
 __all__ = [
     "DEFAULT_SERVICES",
     "SERVICES",
     "BrokerUnit",
-    "CommandUnit",
     "PolicyOptions",
+    "ProcessUnit",
     "Stack",
     "Supervisor",
     "Unit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
 
 from .supervisor import Supervisor
-from .unit import BrokerUnit, CommandUnit
+from .unit import BrokerUnit, ProcessUnit
 
 __all__ = ["DEFAULT_SERVICES", "SERVICES", "PolicyOptions", "Stack"]
 
@@ -136,6 +137,6 @@ class Stack:
         # The port stays the same over restarts, so the children need not look for it.
         return self._given.model_copy(update={"kafka_bootstrap_servers": broker.start()})
 
-    def _unit(self, name: str, settings: Settings) -> CommandUnit:
+    def _unit(self, name: str, settings: Settings) -> ProcessUnit:
         arguments = self._policy.arguments() if name == "policy" else []
-        return CommandUnit(name, [name, *arguments], settings)
+        return ProcessUnit(name, [sys.executable, "-m", "lightstream.cli", name, *arguments], settings)

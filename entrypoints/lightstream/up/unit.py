@@ -1,10 +1,9 @@
-"""What a supervisor keeps running: the embedded broker, or one of our own commands as a child process."""
+"""What a supervisor keeps running: the embedded broker, or a child process that announces itself."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.services import find, withdraw
 from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
 
-__all__ = ["BrokerUnit", "CommandUnit", "Unit", "child_environment"]
+__all__ = ["BrokerUnit", "ProcessUnit", "Unit", "child_environment"]
 
 POLL_INTERVAL_S = 0.05
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -86,12 +85,12 @@ class BrokerUnit:
         self._broker.stop()
 
 
-class CommandUnit:
-    """A ``lightstream <command>`` as a child process that dies with us.
+class ProcessUnit:
+    """A child process that announces itself when it is ready, and dies with us.
 
     Args:
-        name: under which the command announces itself; also the name of its log.
-        arguments: command line after ``lightstream``.
+        name: under which it announces itself; also the name of its log.
+        program: path and arguments.
         settings: handed to the child through its environment.
         ready_timeout_s: how long it may take to announce itself.
         stop_timeout_s: how long it may take to end after SIGTERM before it is killed.
@@ -100,14 +99,14 @@ class CommandUnit:
     def __init__(
         self,
         name: str,
-        arguments: Sequence[str],
+        program: Sequence[str],
         settings: Settings,
         *,
         ready_timeout_s: float = 120.0,
         stop_timeout_s: float = 15.0,
     ) -> None:
         self._name = name
-        self._arguments = tuple(arguments)
+        self._program = tuple(program)
         self._settings = settings
         self._ready_timeout_s = ready_timeout_s
         self._stop_timeout_s = stop_timeout_s
@@ -133,7 +132,7 @@ class CommandUnit:
         self._refuse_a_second_one()
         log_start = self._turn_log_over()
         process = spawn(
-            [sys.executable, "-m", "lightstream.cli", *self._arguments],
+            self._program,
             log_file=self.log_file,
             environment=child_environment(self._settings),
         )

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 # Public names that the package's __all__ lacks.
 from confluent_kafka.admin import AdminClient  # isort: skip
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
 from ..errors import ServiceUnavailableError, TopicMismatchError
 from ..settings import Settings
 from ..topics import TOPICS, Cleanup, Topic
 from .config import common_config
 
-__all__ = ["create_topics", "declared_config"]
+__all__ = ["create_topics", "declared_config", "partitions_answer"]
 
 ADMIN_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.02
+LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library leaves it untyped
 
 
 def declared_config(topic: Topic, settings: Settings) -> dict[str, str]:
@@ -67,8 +71,39 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+    _wait_until_served(admin, wanted)
     _report_differences(admin, settings, {n: t for n, t in wanted.items() if n not in created})
     return created
+
+
+def partitions_answer(admin: AdminClient, names: Iterable[str] | None = None, timeout_s: float = 2.0) -> bool:
+    """Whether every partition of these topics (``None``: of all topics) has a leader that serves it.
+
+    A topic just created, and a broker just restarted, are listed a moment before they serve.
+    """
+    try:
+        topics = admin.list_topics(timeout=timeout_s).topics
+        wanted = list(topics) if names is None else list(names)
+        if not all(name in topics and topics[name].partitions for name in wanted):
+            return False
+        end = {TopicPartition(name, partition): LATEST for name in wanted for partition in topics[name].partitions}
+        if end:
+            for offset in admin.list_offsets(end, request_timeout=timeout_s).values():
+                offset.result(timeout_s)
+    except (KafkaException, TimeoutError):
+        return False
+    return True
+
+
+def _wait_until_served(admin: AdminClient, names: Collection[str]) -> None:
+    deadline = time.monotonic() + ADMIN_TIMEOUT_S
+    while not partitions_answer(admin, names):
+        if time.monotonic() > deadline:
+            raise ServiceUnavailableError(
+                f"not all topics answer {ADMIN_TIMEOUT_S:g} s after they were created: {', '.join(sorted(names))}.",
+                next_step="Look at the cluster's log.",
+            )
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _report_differences(admin: AdminClient, settings: Settings, topics: dict[str, Topic]) -> None:

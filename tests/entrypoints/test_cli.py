@@ -1,0 +1,133 @@
+"""The command line as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from lightstream.cli.cluster_state import GroupLag, read_cluster_state
+from lightstream.schemas.kafka import consumer_config, producer_config
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import SPANS
+from lightstream.up.unit import child_environment
+from tests.support.processes import processes_of
+from tests.support.waiting import eventually
+
+COMMAND = [sys.executable, "-m", "lightstream.cli"]
+
+
+def lightstream(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("LIGHTSTREAM_BROKER_PORT", "ninety", "valid integer"),
+        ("LIGHTSTREAM_TOPIC_PARTITIONS", "0", "greater than or equal to 1"),
+        ("LIGHTSTREAM_TOPIC_PREFIX", "a/b", "match pattern"),
+        ("LIGHTSTREAM_KAFKA_SECURITY_PROTOCOL", "TLS", "'PLAINTEXT', 'SSL'"),
+    ],
+)
+def test_wrong_settings_name_the_variable(variable: str, value: str, said: str) -> None:
+    done = lightstream("broker", "status", **{variable: value})
+    assert done.returncode == 1
+    assert f"{variable} is {value!r}" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_broker_it_says_how_to_start_one(tmp_path: Path) -> None:
+    elsewhere = {"LIGHTSTREAM_DATA_DIR": str(tmp_path), "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": ""}
+    os_environ = {k: v for k, v in os.environ.items() if not k.startswith("LIGHTSTREAM_")}
+    del elsewhere["LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS"]
+    done = subprocess.run(
+        [*COMMAND, "topics", "create"], env=os_environ | elsewhere, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "lightstream broker start" in done.stderr
+
+
+def test_status_tells_sizes_and_lag(settings: Settings) -> None:
+    name = SPANS.full_name(settings.topic_prefix)
+    producer = Producer(producer_config(settings))
+    for number in range(10):
+        producer.produce(name, str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+    group = f"{settings.topic_prefix}group"
+    consumer = Consumer(consumer_config(settings, group_id=group))
+    consumer.commit(offsets=[TopicPartition(name, 0, 4)], asynchronous=False)
+    consumer.close()
+    assert GroupLag(group, name, committed=4, lag=6) in read_cluster_state(settings).lags
+    done = subprocess.run(
+        [*COMMAND, "status", "--format", "json"],
+        env=child_environment(settings),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    assert {"topic": name, "partitions": 2, "records": 10, "stored_bytes": None} in answer["topics"]
+    assert {"group": group, "topic": name, "committed": 4, "lag": 6} in answer["lags"]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    environment = child_environment(Settings.load(data_dir=tmp_path, kafka_bootstrap_servers=None))
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--no-view", "--no-proxy"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_ctrl_c_leaves_nothing_behind(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    said = _listen(up)
+    eventually(lambda: "Ctrl-C stops everything" in "".join(said) or up.poll() is not None, what="up is ready")
+    assert len(processes_of(tmp_path)) >= 3, "".join(said)  # itself, the broker, the worker
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0, "".join(said)
+    assert not processes_of(tmp_path)
+    eventually(lambda: "Stopped; all records are kept." in "".join(said), timeout_s=5)
+
+
+def test_ctrl_c_while_the_broker_starts_leaves_nothing_behind(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    said = _listen(up)
+    eventually(lambda: any("kafka.Kafka" in line for line in map(_command, processes_of(tmp_path))), what="it starts")
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0, "".join(said)
+    assert not processes_of(tmp_path)
+
+
+def _command(line: str) -> str:
+    """The whole command line of a process that ``processes_of`` listed."""
+    try:
+        return Path(f"/proc/{line.split()[0]}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def _listen(process: subprocess.Popen[str]) -> list[str]:
+    """Collect what the process says, so that its pipe never fills up."""
+    said: list[str] = []
+    stream = process.stdout
+    assert stream is not None
+    threading.Thread(target=lambda: said.extend(iter(stream.readline, "")), daemon=True).start()
+    return said

@@ -1,0 +1,132 @@
+"""The supervisor restarts what dies, stops in order, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.processes import spawn
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.services import Service, find
+from lightstream.schemas.settings import Settings
+from lightstream.up import BrokerUnit, ProcessUnit, Stack, Supervisor
+from lightstream.up.unit import child_environment
+from tests.support.processes import processes_of
+from tests.support.waiting import eventually
+
+ANNOUNCER = Path(__file__).parents[1] / "support" / "announcer.py"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Settings:
+    return Settings.load(data_dir=tmp_path)
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor()
+    yield supervisor
+    supervisor.stop()
+
+
+def unit(name: str, settings: Settings, *arguments: str) -> ProcessUnit:
+    return ProcessUnit(name, [sys.executable, str(ANNOUNCER), name, *arguments], settings)
+
+
+def test_a_killed_process_is_back(supervisor: Supervisor, local: Settings) -> None:
+    supervisor.start([unit("one", local), unit("two", local)])
+    first, other = supervisor.pid("one"), supervisor.pid("two")
+    for restarts in (1, 2):
+        supervisor.kill("one")
+        supervisor.wait_ready("one")
+        assert supervisor.restarts == {"one": restarts, "two": 0}
+    service = find(local, "one")
+    assert service is not None
+    assert service.pid == supervisor.pid("one") != first
+    assert supervisor.pid("two") == other
+
+
+def test_it_stops_in_reverse_order(supervisor: Supervisor, local: Settings) -> None:
+    supervisor.start([unit("first", local)])
+    supervisor.start([unit("second", local), unit("third", local)])
+    assert supervisor.names == ["first", "second", "third"]
+    supervisor.stop()
+    assert (local.data_dir / "order").read_text() == "stopped third\nstopped second\nstopped first\n"
+    assert not processes_of(local.data_dir)
+    supervisor.stop()  # again: nothing to do
+
+
+def test_a_failing_first_start_shows_the_log_and_stops_the_rest(supervisor: Supervisor, local: Settings) -> None:
+    with pytest.raises(ServiceUnavailableError, match=r"bad ended while starting \(exit status 1\)(.|\n)*reason is wr"):
+        supervisor.start([unit("good", local), unit("bad", local, "fail")])
+    assert not processes_of(local.data_dir)
+
+
+def test_a_second_process_of_that_name_is_refused(supervisor: Supervisor, local: Settings) -> None:
+    supervisor.start([unit("one", local)])
+    with pytest.raises(ServiceUnavailableError, match=r"a one \(process \d+\) already runs"):
+        Supervisor().start([unit("one", local)])
+    assert supervisor.pid("one") is not None
+
+
+def test_unknown_names_say_which_there_are(supervisor: Supervisor, local: Settings) -> None:
+    supervisor.start([unit("one", local)])
+    with pytest.raises(ServiceUnavailableError, match="'two' is not kept running here; these are: one"):
+        supervisor.kill("two")
+    with pytest.raises(SettingsError, match="no service teapot"):
+        Stack(local, services=["teapot"])
+
+
+def test_children_die_with_a_killed_parent(local: Settings) -> None:
+    """Also when the thread that asked for them ended long before."""
+    program = (
+        "import sys, threading, time; from pathlib import Path; from lightstream.processes import spawn\n"
+        "start = lambda: print(spawn(['sleep', '600'], log_file=Path(sys.argv[1]) / 'log').pid, flush=True)\n"
+        "thread = threading.Thread(target=start); thread.start(); thread.join(); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, str(local.data_dir)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        child = Service("child", "", int(parent.stdout.readline()), 0)
+        # It outlives the thread: a process started later by the same parent would too.
+        assert child.is_alive
+    finally:
+        parent.kill()
+        parent.communicate()
+    eventually(lambda: not child.is_alive, timeout_s=20, what="the child is gone")
+
+
+def test_a_child_that_may_outlive_us_does(local: Settings) -> None:
+    process = spawn(["sleep", "600"], log_file=local.data_dir / "log", dies_with_us=False)
+    try:
+        assert os.getsid(process.pid) == process.pid  # Ctrl-C in our terminal does not reach it
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def test_children_get_exactly_our_settings(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIGHTSTREAM_TOPIC_PARTITIONS", "7")
+    environment = child_environment(local)
+    assert "LIGHTSTREAM_TOPIC_PARTITIONS" not in environment
+    assert environment["LIGHTSTREAM_DATA_DIR"] == str(local.data_dir)
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_a_killed_broker_is_back_on_its_port(supervisor: Supervisor, local: Settings) -> None:
+    broker = EmbeddedBroker(local)
+    supervisor.start([BrokerUnit(broker)])
+    address = broker.start()
+    supervisor.kill("broker")
+    supervisor.wait_ready("broker")
+    assert broker.start() == address
+    supervisor.stop()
+    assert not processes_of(local.data_dir)

@@ -1,0 +1,34 @@
+"""A small program that behaves as a service does: ``python announcer.py <name> [fail]``.
+
+It announces itself, writes ``stopped <name>`` to ``<data_dir>/order`` on SIGTERM, and ends. With ``fail`` it says why
+and ends before it announced itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from lightstream.schemas.services import Service, announce, withdraw
+from lightstream.schemas.settings import Settings
+
+
+def main() -> None:
+    name = sys.argv[1]
+    if sys.argv[2:] == ["fail"]:
+        sys.exit("the reason is written here")
+    settings = Settings.load()
+    asked_to_stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())
+    announce(settings, Service(name, "", os.getpid(), time.time_ns()))
+    asked_to_stop.wait()
+    with (settings.data_dir / "order").open("a", encoding="utf-8") as file:
+        file.write(f"stopped {name}\n")
+    withdraw(settings, name, os.getpid())
+
+
+if __name__ == "__main__":
+    main()
