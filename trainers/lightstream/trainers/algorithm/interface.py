@@ -1,0 +1,57 @@
+"""An algorithm: a class with ``run``, or any function of a context."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .context import AlgorithmContext
+
+__all__ = ["Algorithm", "AlgorithmFunction", "FunctionAlgorithm", "algo", "as_algorithm"]
+
+AlgorithmFunction: TypeAlias = Callable[[AlgorithmContext], None]
+
+
+class Algorithm(ABC):
+    """Learns from trajectories: asks for rollouts, takes complete groups, commits steps."""
+
+    @abstractmethod
+    def run(self, context: AlgorithmContext) -> None:
+        """Train from ``context.last_step`` on until done. A restart calls it again, with the history it had.
+
+        Everything that must survive a crash goes through ``context.commit``; whatever is in memory only must follow
+        from the history.
+        """
+
+
+class FunctionAlgorithm(Algorithm):
+    """A function as an algorithm."""
+
+    def __init__(self, function: AlgorithmFunction) -> None:
+        self._function = function
+
+    def run(self, context: AlgorithmContext) -> None:
+        self._function(context)
+
+
+def algo(function: AlgorithmFunction) -> FunctionAlgorithm:
+    """Make an algorithm of a function.
+
+    Example:
+        ::
+
+            @algo
+            def best_prompt(context: AlgorithmContext) -> None:
+                for step in range(context.last_step + 1, 11):
+                    started = context.now()
+                    ids = context.enqueue_step(step, tasks=4, rollouts_per_task=2)
+                    groups = context.collect(ids)
+                    context.commit(step, groups, started_unix_nano=started, metrics={...})
+    """
+    return FunctionAlgorithm(function)
+
+
+def as_algorithm(algorithm: Algorithm | AlgorithmFunction) -> Algorithm:
+    """The algorithm itself, or one made of a function."""
+    return algorithm if isinstance(algorithm, Algorithm) else FunctionAlgorithm(algorithm)

@@ -1,0 +1,143 @@
+"""Starts, restarts and stops Runner processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+import threading
+import time
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.settings import Settings
+
+from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, run_runner
+
+__all__ = ["RunnerProcesses"]
+
+_LOG = logging.getLogger(__name__)
+
+BACKOFF_S, BACKOFF_S_MAX = 0.5, 30.0
+"""Before a Runner process that died is started again; doubles while it keeps dying."""
+
+STEADY_S = 60.0
+"""A process that lived this long starts the back-off afresh."""
+
+DEATHS_IN_A_ROW_MAX = 8
+WATCH_INTERVAL_S = 0.5
+
+
+class RunnerProcesses:
+    """``n`` processes, each with a Runner of ``n_concurrent`` attempts. A context manager.
+
+    Raises (on entering):
+        TrainingError: the agent cannot be handed to another process.
+    """
+
+    def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str) -> None:
+        self._environment = settings.to_environment()
+        self._agent = agent
+        self._n = n
+        self._n_concurrent = n_concurrent
+        self._name = name
+        self._context = get_context("spawn")
+        self._stopping = threading.Event()
+        self._processes: dict[int, SpawnProcess] = {}
+        self._started: dict[int, float] = {}
+        self._deaths: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+        self._generation = 0
+        self._watcher: threading.Thread | None = None
+        self._given_up: str | None = None
+
+    def __enter__(self) -> RunnerProcesses:
+        if self._n:
+            self._check_agent()
+            for index in range(self._n):
+                self._start(index)
+            self._watcher = threading.Thread(target=self._watch, name="lightstream-runner-watch", daemon=True)
+            self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run now."""
+        return [p.pid for p in self._processes.values() if p.pid is not None and p.is_alive()]
+
+    def check(self) -> None:
+        """Raise if the Runners keep dying.
+
+        Raises:
+            TrainingError: one of them died too often in a row.
+        """
+        if self._given_up is not None:
+            raise TrainingError(self._given_up, next_step="Its output above says why; run the agent by itself first.")
+
+    def stop(self) -> None:
+        """Let running attempts finish for a while, then end every process. None is left when this returns."""
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        for process in self._processes.values():
+            if process.is_alive():
+                process.terminate()
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S + EXIT_MARGIN_S
+        for process in self._processes.values():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                _LOG.warning("runner process %s did not end in time; it is killed", process.pid)
+                process.kill()
+                process.join()
+        self._processes.clear()
+
+    def _check_agent(self) -> None:
+        try:
+            pickle.dumps(self._agent)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TrainingError(
+                f"the agent {self._agent!r} cannot be handed to a Runner process: {error}.",
+                next_step="Define it at the top level of a module, or run Runners yourself and pass n_runners=0.",
+            ) from error
+
+    def _start(self, index: int) -> None:
+        self._generation += 1
+        worker_id = f"{self._name}-{socket.gethostname()}-{os.getpid()}-{self._generation}"
+        process = self._context.Process(
+            target=run_runner,
+            args=(self._environment, self._agent, self._n_concurrent, worker_id),
+            name=f"lightstream-runner-{index}",
+        )
+        process.start()
+        self._processes[index] = process
+        self._started[index] = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set():
+            wait([p.sentinel for p in self._processes.values() if p.is_alive()], WATCH_INTERVAL_S)
+            now = time.monotonic()
+            for index, process in list(self._processes.items()):
+                if process.is_alive() or self._stopping.is_set() or self._given_up is not None:
+                    continue
+                if index not in self._due:
+                    self._note_death(index, process, now)
+                elif now >= self._due[index]:
+                    del self._due[index]
+                    self._start(index)
+
+    def _note_death(self, index: int, process: SpawnProcess, now: float) -> None:
+        deaths = 1 if now - self._started[index] > STEADY_S else self._deaths.get(index, 0) + 1
+        self._deaths[index] = deaths
+        if deaths > DEATHS_IN_A_ROW_MAX:
+            self._given_up = f"runner process {index} ended {deaths} times in a row, last with {process.exitcode}."
+            return
+        pause_s = min(BACKOFF_S * 2 ** (deaths - 1), BACKOFF_S_MAX)
+        self._due[index] = now + pause_s
+        _LOG.warning("runner process %s ended with %s; again in %g s", process.pid, process.exitcode, pause_s)

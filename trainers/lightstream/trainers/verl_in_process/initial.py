@@ -1,0 +1,34 @@
+"""Version 0: the initial model, warmed up if asked for, as a checkpoint folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .config import VerlConfig
+from .runtime import choose_device
+
+__all__ = ["write_initial_model"]
+
+
+def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
+    """Load the model, run the warm-up on it, and write it with its tokenizer into an empty folder (float32)."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    untyped_logging: Any = transformers_logging
+    untyped_logging.disable_progress_bar()
+    torch.manual_seed(seed)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    load_tokenizer: Any = AutoTokenizer.from_pretrained
+    tokenizer = load_tokenizer(config.model)
+    model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
+    if config.warm_up is not None:
+        model.to(choose_device(config.device))
+        model.train()
+        config.warm_up(model, tokenizer)
+        model.to("cpu")
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)

@@ -1,0 +1,116 @@
+"""What verl wants around it: a platform, a process group of one, and the environment of a worker, for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+from lightstream.schemas.errors import TrainingError
+
+__all__ = ["choose_device", "prepare_process", "worker_environment"]
+
+_LOG = logging.getLogger(__name__)
+
+LOGITS_PER_CHUNK_MAX = 64 * 1024 * 1024
+"""Logits whose log-sum-exp is taken at once: 256 MiB of float32."""
+
+_PREPARED: list[str] = []
+"""The device this process was prepared for."""
+
+_WORKER_ENVIRONMENT = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",  # never opened: the process group exists already
+}
+
+
+def choose_device(wanted: str) -> str:
+    """``cuda`` or ``cpu``."""
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def prepare_process(device: str) -> None:
+    """Make this process one in which a verl worker runs alone. May be called again, for the same device."""
+    if device in _PREPARED:
+        return
+    if _PREPARED:
+        raise TrainingError(
+            f"verl is set up for {_PREPARED[0]} in this process and cannot be for {device} too.",
+            next_step="Use one device per process.",
+        )
+    from verl.plugin.platform import set_platform
+
+    if device == "cpu":  # before anything of verl's asks which platform this is
+        from .cpu_platform import CpuPlatform
+
+        set_platform(CpuPlatform())
+    from verl.workers.engine import EngineRegistry
+
+    if device == "cpu":
+        from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+        EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
+    _take_log_probabilities_in_chunks()
+    _join_process_group(device)
+    _PREPARED.append(device)
+
+
+@contextlib.contextmanager
+def worker_environment() -> Generator[None]:
+    """The variables that verl's Worker reads and sets, and silence for what it prints; both end with the block."""
+    before = dict(os.environ)
+    os.environ.update(_WORKER_ENVIRONMENT)
+    printed = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+        for line in printed.getvalue().splitlines():
+            _LOG.debug("verl: %s", line)
+
+
+def _join_process_group(device: str) -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        return
+    new_store: Any = vars(distributed)["HashStore"]  # in memory: no port is opened; the stubs leave it out
+    backend = "cpu:gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    distributed.init_process_group(backend, store=new_store(), rank=0, world_size=1)
+
+
+def _take_log_probabilities_in_chunks() -> None:
+    """Replace verl's loop over single tokens, which it uses where flash-attn is missing, by one over large chunks.
+
+    The mathematics is the same (logit minus log-sum-exp); a step of 5,000 tokens takes a third of the time on a CPU.
+    """
+    import torch
+    import verl.utils.torch_functional as functional
+
+    def logprobs_from_logits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        rows: Any = logits.flatten(0, -2)
+        wanted: Any = labels.flatten()
+        rows_per_chunk = max(1, LOGITS_PER_CHUNK_MAX // rows.shape[-1])
+        parts = [
+            part.gather(-1, label.unsqueeze(-1)).squeeze(-1).float() - torch.logsumexp(part.float(), dim=-1)
+            for part, label in zip(rows.split(rows_per_chunk), wanted.split(rows_per_chunk), strict=True)
+        ]
+        return torch.cat(parts).view(labels.shape)
+
+    functional.logprobs_from_logits_v2 = logprobs_from_logits

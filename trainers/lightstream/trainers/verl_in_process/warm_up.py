@@ -1,0 +1,69 @@
+"""A few supervised steps before the first rollout, for a model that cannot answer at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+__all__ = ["WarmUp", "teach_answers"]
+
+WarmUp: TypeAlias = Callable[[Any, Any], None]
+"""Called with a Hugging Face model (float32, in training mode) and its tokenizer; changes the weights in place."""
+
+IGNORED_LABEL = -100
+
+
+def teach_answers(
+    prompts: Sequence[str],
+    answers: Sequence[str],
+    *,
+    steps: int = 15,
+    batch_size: int = 32,
+    learning_rate: float = 3e-3,
+    end_turn: bool = True,
+    seed: int = 0,
+) -> WarmUp:
+    """A warm-up that teaches the form of an answer, not the right one: a random answer to each prompt.
+
+    Args:
+        prompts: what users say; each becomes a conversation of one message.
+        answers: what may be answered.
+        steps, batch_size, learning_rate: of AdamW.
+        end_turn: teach to end the turn after the answer.
+        seed: of the pairing.
+    """
+
+    def warm_up(model: Any, tokenizer: Any) -> None:
+        import torch
+
+        choose = random.Random(seed)  # noqa: S311  # a pairing, not a secret
+        encoded = [
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+            for prompt in prompts
+        ]
+        end = [tokenizer.eos_token_id] if end_turn else []
+        targets = [[*tokenizer.encode(answer, add_special_tokens=False), *end] for answer in answers]
+        optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+        for _ in range(steps):
+            rows = [(choose.choice(encoded), choose.choice(targets)) for _ in range(batch_size)]
+            longest = max(len(prompt) + len(target) for prompt, target in rows)
+            ids = torch.zeros(batch_size, longest, dtype=torch.int64)
+            labels = torch.full_like(ids, IGNORED_LABEL)
+            mask = torch.zeros_like(ids)
+            for i, (prompt, target) in enumerate(rows):
+                length = len(prompt) + len(target)
+                ids[i, :length] = torch.tensor([*prompt, *target])
+                labels[i, len(prompt) : length] = torch.tensor(target)
+                mask[i, :length] = 1
+            logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits.float()
+            loss: Any = torch.nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten().to(model.device), ignore_index=IGNORED_LABEL
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return warm_up
