@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +56,8 @@ class Stack:
         settings: for all processes. An embedded broker that runs already is used and left running.
         services: which of ``SERVICES`` to run.
         policy: run the policy server too, with these options.
+        programs: further processes to keep running, name -> path and arguments. Each announces itself under its name
+            (:func:`lightstream.schemas.services.announce`) when it is ready, and ends on SIGTERM.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Stack:
         *,
         services: Sequence[str] = DEFAULT_SERVICES,
         policy: PolicyOptions | None = None,
+        programs: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         unknown = sorted(set(services) - set(SERVICES))
         if unknown:
@@ -71,6 +74,7 @@ class Stack:
         wanted = set(services) | ({"policy"} if policy is not None else set())
         self._services = [name for name in SERVICES if name in wanted]
         self._policy = policy or PolicyOptions()
+        self._programs = dict(programs or {})
         self._given = settings
         self._settings: Settings | None = None
         self._supervisor = Supervisor()
@@ -111,7 +115,9 @@ class Stack:
             settings = self._with_kafka()
             create_topics(settings)
             self._settings = settings
-            self._supervisor.start([self._unit(name, settings) for name in self._services])
+            units = [self._unit(name, settings) for name in self._services]
+            units += [ProcessUnit(name, program, settings) for name, program in self._programs.items()]
+            self._supervisor.start(units)
         except BaseException:
             self.stop()
             raise
