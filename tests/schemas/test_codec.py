@@ -8,18 +8,21 @@ import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
 
 import pytest
+from fastavro import schemaless_writer
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.codec import Codec, SchemaRegistry, codec_for
-from lightstream.schemas.codec.files import schema_fingerprint
+from lightstream.schemas.codec.convert import to_avro
+from lightstream.schemas.codec.files import schema_fingerprint, schema_versions
 from lightstream.schemas.errors import DecodeError, RecordError, ServiceUnavailableError, UnknownSchemaError
 from lightstream.schemas.examples import EXAMPLES
-from lightstream.schemas.records import LlmCall, Record, SpanRecord, SpanStatus
+from lightstream.schemas.records import LlmCall, Record, SpanEventRecord, SpanRecord, SpanStatus
 from lightstream.schemas.settings import Settings
 
 CODEC = Codec()
@@ -39,6 +42,30 @@ def _span(**fields: Any) -> SpanRecord:
 @pytest.mark.parametrize("record", EXAMPLES, ids=lambda r: type(r).__name__)
 def test_every_record_survives(record: Record) -> None:
     assert CODEC.decode(CODEC.encode(record)) == record
+
+
+def as_fastavro_writes(record: Record) -> bytes:
+    latest = [version for version in schema_versions() if version.record is type(record)][-1]
+    buffer = BytesIO()
+    schemaless_writer(buffer, latest.parsed, to_avro(record))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda r: type(r).__name__)
+def test_the_bytes_are_those_that_fastavro_writes(record: Record) -> None:
+    assert CODEC.encode(record)[10:] == as_fastavro_writes(record)
+
+
+@given(
+    st.dictionaries(st.text(), values, max_size=6), st.integers(-(2**63), 2**63 - 1), st.text(), st.none() | st.binary()
+)
+def test_any_span_is_written_as_fastavro_writes_it(
+    attributes: dict[str, Any], number: int, text: str, data: bytes | None
+) -> None:
+    event = SpanEventRecord(name=text, time_unix_nano=number, attributes=attributes)
+    call = LlmCall(response_id=text, policy_version=number, prompt_token_ids=data)
+    span = _span(attributes=attributes, start_unix_nano=number, status_message=text, events=[event] * 3, llm_call=call)
+    assert CODEC.encode(span)[10:] == as_fastavro_writes(span)
 
 
 def test_the_header_is_the_specifications() -> None:
@@ -98,8 +125,18 @@ def test_an_unknown_schema_is_named() -> None:
 
 
 def test_a_value_that_avro_cannot_hold_is_refused_before_anything_is_sent() -> None:
-    with pytest.raises(RecordError, match="SpanRecord"):
-        CODEC.encode(_span().model_copy(update={"name": 7}))
+    wrong: list[dict[str, Any]] = [
+        {"name": 7},
+        {"name": "\ud800"},
+        {"start_unix_nano": 2**63},
+        {"start_unix_nano": "1"},
+        {"status": "no such status"},
+        {"llm_call": "x"},
+        {"attributes": {1: 2}},
+    ]
+    for fields in wrong:
+        with pytest.raises(RecordError, match="SpanRecord"):
+            CODEC.encode(_span().model_copy(update=fields))
 
 
 class _Registry(BaseHTTPRequestHandler):

@@ -8,15 +8,17 @@ Two framings, and readers accept both:
 
 from __future__ import annotations
 
+import struct
 from io import BytesIO
 from typing import Any, Protocol
 
-from fastavro import schemaless_reader, schemaless_writer
+from fastavro import schemaless_reader
 
 from ..errors import DecodeError, RecordError, UnknownSchemaError
 from ..records import Record
-from .convert import from_avro, to_avro
+from .convert import from_avro
 from .files import SchemaVersion, schema_versions
+from .writer import writer_of
 
 __all__ = ["Codec", "SchemaIds"]
 
@@ -62,14 +64,13 @@ class Codec:
         Raises:
             RecordError: a field has a value its Avro type cannot hold.
         """
-        latest = self._latest[type(record)]
-        buffer = BytesIO()
-        buffer.write(self._header(latest))
+        buffer = bytearray(self._header(self._latest[type(record)]))
         try:
-            schemaless_writer(buffer, latest.parsed, to_avro(record))
-        except (ValueError, TypeError, OverflowError, AttributeError) as error:
-            raise RecordError(f"a {type(record).__name__} cannot be written as Avro: {error}") from error
-        return buffer.getvalue()
+            writer_of(type(record))(buffer, record)
+        except (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error) as error:
+            name = type(record).__name__
+            raise RecordError(f"a {name} cannot be written as Avro: {type(error).__name__}: {error}") from error
+        return bytes(buffer)
 
     def decode(self, data: bytes | None) -> Record:
         """The record in ``data``; its type follows from the schema it was written with.
