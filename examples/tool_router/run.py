@@ -7,6 +7,7 @@ import time
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.settings import Settings
@@ -28,15 +29,16 @@ STALL_S = 180.0
 
 QUESTIONS = (
     "SELECT stage, count, reason FROM funnel",
-    "SELECT model, count(*) AS calls, avg(reward) AS mean_reward FROM triplets GROUP BY model ORDER BY count(*) DESC LIMIT 5",
-    "SELECT input_json->>'dataset' AS dataset, count(*) AS rollouts, avg(reward) AS mean_reward FROM trajectories "
-    "GROUP BY ALL ORDER BY mean_reward",
+    "SELECT model, count(*) AS calls, avg(reward) AS mean_reward FROM triplets GROUP BY model ORDER BY calls LIMIT 5",
+    "SELECT input_json->>'dataset' AS task, count(*), avg(reward) FROM trajectories GROUP BY ALL ORDER BY task",
 )
 
 
 def run_demo(settings: Settings, options: Options, console: Console) -> bool:
     """Run it all; returns whether the reward climbed and nothing was lost."""
-    console.print("[bold]Lightstream[/bold]: an agent learns which tool solves a task, from the events it leaves behind.")
+    console.print(
+        "[bold]Lightstream[/bold]: an agent learns which tool solves a task, from the events it leaves behind."
+    )
     console.print(
         f"One rollout is one task from eight data sets of reasoning-gym; {options.groups} tasks, {options.samples} "
         f"rollouts each, a step; {options.steps} steps. Chance is 1 in 8."
@@ -67,7 +69,9 @@ def _watch(view: ViewClient, options: Options, console: Console) -> None:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             now = take_snapshot(view)
-            live.update(render(now, before, steps=options.steps, title="Lightstream", note=note if not now.step else ""))
+            live.update(
+                render(now, before, steps=options.steps, title="Lightstream", note=note if not now.step else "")
+            )
             if now.step >= options.steps:
                 return
             if now.step != step:
@@ -84,7 +88,7 @@ def _watch(view: ViewClient, options: Options, console: Console) -> None:
 
 def _report(view: ViewClient, settings: Settings, console: Console) -> bool:
     curve = read_curve(view, RUN_ID)
-    console.print(curve.text(), highlight=False)
+    console.print(Text(curve.text()), no_wrap=True, crop=False)
     picture = curve.save_png(settings.data_dir / "reward.png", title="Tool router: mean reward of each step")
     console.print(f"The curve as a picture: {picture}")
     account = take_account(view)

@@ -1,18 +1,18 @@
-"""The trainer's process: makes the model, trains, and waits to be stopped."""
+"""The trainer's process: makes the tiny model, trains it, and waits to be stopped."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from pathlib import Path
 
 from lightstream.schemas.services import Service, announce
 from lightstream.schemas.settings import Settings
 
-from .agent import route
+from .agent import prompt_of, route
 from .options import RUN_ID, Options
 from .tasks import sample_tasks
+from .tools import TOOLS
 
 __all__ = ["train_until_done"]
 
@@ -20,6 +20,8 @@ RUNNER_PROCESSES = 1
 RUNNER_CONCURRENCY = 128
 ROLLOUT_UNRESPONSIVE_S = 10.0
 ROLLOUT_TIMEOUT_S = 120.0
+WARM_UP_STEPS = 60
+"""A few seconds in which the random model learns that an answer is a letter; which one is right, rewards tell."""
 
 
 def train_until_done(settings: Settings, options: Options) -> None:
@@ -29,17 +31,29 @@ def train_until_done(settings: Settings, options: Options) -> None:
     """
     announce(settings, Service("trainer", "", os.getpid(), time.time_ns()))
     from lightstream.schemas.records import AttemptStatus, RolloutConfig
-    from lightstream.trainers import VERL, Trainer
+    from lightstream.trainers import VERL, Trainer, make_tiny_model, teach_answers
 
-    model = Path(options.model) if options.model else _tiny_model(settings, options)
+    tasks = sample_tasks(options.steps * options.groups, seed=options.seed)
+    if options.model:
+        model, warm_up = options.model, None
+    else:
+        model = str(make_tiny_model(settings.data_dir / "model", seed=options.seed))
+        prompts = [prompt_of(task)[0]["content"] for task in tasks]
+        warm_up = teach_answers(prompts, list(TOOLS), steps=WARM_UP_STEPS, end_turn=False, seed=options.seed)
     trainer = Trainer(
         algorithm=VERL(
             model=model,
+            warm_up=warm_up,
             steps=options.steps,
-            groups_per_step=options.groups,
-            samples_per_group=options.samples,
+            tasks_per_step=options.groups,
+            rollouts_per_task=options.samples,
             learning_rate=options.learning_rate,
-            sampling_parameters={"temperature": 1.0, "max_tokens": options.max_tokens},
+            weight_decay=0.0,
+            mini_batches_per_step=4,
+            epochs_per_step=2,
+            clip_ratio_high=0.28,
+            sampling_parameters={"max_tokens": options.max_tokens},
+            threads=1,
         ),
         settings=settings,
         trainer_id=RUN_ID,
@@ -53,16 +67,5 @@ def train_until_done(settings: Settings, options: Options) -> None:
         ),
         seed=options.seed,
     )
-    trainer.fit(route, sample_tasks(options.steps * options.groups, seed=options.seed))
+    trainer.fit(route, tasks)
     signal.pause()
-
-
-def _tiny_model(settings: Settings, options: Options) -> Path:
-    """The tiny model, made once: a restarted trainer goes on from its checkpoints."""
-    folder = settings.data_dir / "model"
-    if not (folder / "made").exists():
-        from .model import make_model
-
-        make_model(folder, seed=options.seed)
-        (folder / "made").touch()
-    return folder

@@ -63,7 +63,7 @@ class LearningCurve:
         plotext.plot(self.steps, self.rewards, marker="braille")
         plotext.title("mean reward")
         plotext.xlabel("step")
-        return str(plotext.build())
+        return str(plotext.uncolorize(plotext.build()))
 
 
 def read_curve(view: ViewClient, run_id: str) -> LearningCurve:
@@ -74,7 +74,7 @@ def read_curve(view: ViewClient, run_id: str) -> LearningCurve:
     return LearningCurve(
         steps=[int(row[0]) for row in rows],
         rewards=[float(m.get("reward/mean", "nan")) for m in metrics],
-        logprob_diffs_max=[float(m.get("actor/logprob_diff_max", "nan")) for m in metrics],
+        logprob_diffs_max=[float(m.get("logprob_diff_max", "nan")) for m in metrics],
     )
 
 

@@ -60,6 +60,6 @@ def take_snapshot(view: ViewClient) -> Snapshot:
         lag_records=int(view.positions()["lag_records"]),
         step=int(steps[-1][0]) if steps else 0,
         rewards=[float(m.get("reward/mean", "nan")) for m in metrics],
-        logprob_diff_max=float(metrics[-1].get("actor/logprob_diff_max", "nan")) if metrics else float("nan"),
+        logprob_diff_max=float(metrics[-1].get("logprob_diff_max", "nan")) if metrics else float("nan"),
         **counts,
     )

@@ -245,7 +245,7 @@ EXAMPLES: tuple[Record, ...] = (
                 rollout_id=_SPEC.rollout_id, attempt_id=_ATTEMPT, revision=0, group_id="run7-s3-g0", triplet_count=1
             )
         ],
-        metrics={"reward/mean": 0.5, "actor/logprob_diff_max": 1.5e-6},
+        metrics={"reward/mean": 0.5, "logprob_diff_max": 1.5e-6},
         low_water=[PartitionOffset(topic="trajectories", partition=1, offset=77)],
         started_unix_nano=_NOON,
         ended_unix_nano=_NOON + 3 * _SECOND,
