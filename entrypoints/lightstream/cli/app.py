@@ -42,7 +42,7 @@ def up(
     proxy: Annotated[bool, typer.Option(help="Run the LLM proxy.")] = True,
     policy: Annotated[bool, typer.Option(help="Run the policy server.")] = False,
     checkpoint: Annotated[Path | None, typer.Option(help="Model folder of the policy server.")] = None,
-    run_id: Annotated[str | None, typer.Option(help="Run whose resources the policy server follows.")] = None,
+    run_id: Annotated[str, typer.Option(help="Run whose resources the policy server follows; empty means all.")] = "",
 ) -> None:
     """Run everything on this machine, until Ctrl-C."""
     from .up import run_up
@@ -76,7 +76,7 @@ def proxy() -> None:
 @app.command()
 def policy(
     checkpoint: Annotated[Path | None, typer.Option(help="Model folder to serve until one is published.")] = None,
-    run_id: Annotated[str | None, typer.Option(help="Run whose resources to follow; unset means all.")] = None,
+    run_id: Annotated[str, typer.Option(help="Run whose resources to follow; empty means all.")] = "",
 ) -> None:
     """Run the policy server: serves the model under training, version by version."""
     log_to_stderr()

@@ -13,7 +13,10 @@ __all__ = ["load", "log_to_stderr"]
 EXTRAS = {
     "lightstream.stream_processors.worker": "processors",
     "lightstream.store_views.server": "view",
+    "lightstream.store_views.server.json_values": "view",
+    "lightstream.store_views.server.query": "view",
     "lightstream.store_views.client": "view",
+    "duckdb": "view",
     "lightstream.producers.llm_proxy": "proxy",
     "lightstream.trainers.policy_server": "train",
 }

@@ -15,12 +15,15 @@ from lightstream.broker.config import BrokerFiles
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.services import Service, running_services
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import topic_named
 
-from .cluster_state import ClusterState, read_cluster_state
+from .cluster_state import ClusterState, GroupLag, read_cluster_state
+from .load import load
 
 __all__ = ["run_status"]
 
 MEBIBYTE = 1024 * 1024
+VIEW_PATIENCE_S = 2.0
 console = Console(highlight=False)
 
 
@@ -41,6 +44,11 @@ def run_status(settings: Settings, output: str) -> None:
         cluster = read_cluster_state(settings, files.records if embedded else None)
     except ServiceUnavailableError as error:
         trouble = str(error)
+    if cluster is not None and (settings.view_url or any(service.name == "view" for service in services)):
+        try:
+            cluster.lags.extend(_view_lags(settings))
+        except ServiceUnavailableError as error:
+            trouble = str(error)
     if output == "json":
         body = {
             "services": [asdict(service) for service in services],
@@ -56,6 +64,27 @@ def run_status(settings: Settings, output: str) -> None:
         return
     console.print(_topics_table(cluster))
     console.print(_lags_table(cluster))
+    if trouble:
+        console.print(trouble)
+
+
+def _view_lags(settings: Settings) -> list[GroupLag]:
+    """How far the view is behind; it keeps its offsets in its own file, not in Kafka."""
+    client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=VIEW_PATIENCE_S)
+    try:
+        answer: dict[str, dict[str, dict[str, int]]] = client.positions()
+    finally:
+        client.close()
+    positions, lag = answer["positions"], answer["lag"]
+    return [
+        GroupLag(
+            "(view)",
+            topic_named(topic).full_name(settings.topic_prefix),
+            sum(positions.get(topic, {}).values()),
+            sum(behind.values()),
+        )
+        for topic, behind in lag.items()
+    ]
 
 
 def _services_table(services: list[Service], settings: Settings) -> Table:

@@ -20,7 +20,7 @@ __all__ = ["run_up"]
 console = Console(highlight=False, soft_wrap=True)
 
 
-def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None, run_id: str | None) -> None:
+def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None, run_id: str) -> None:
     """Start the services, show where they are, and keep them running until SIGINT, SIGTERM or SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

@@ -30,18 +30,18 @@ class PolicyOptions:
 
     Attributes:
         checkpoint: folder of the model to serve until a trainer publishes one.
-        run_id: whose resources it follows.
+        run_id: whose resources it follows; empty means all runs.
     """
 
     checkpoint: Path | None = None
-    run_id: str | None = None
+    run_id: str = ""
 
     def arguments(self) -> list[str]:
         """Command line after ``lightstream policy``."""
         arguments: list[str] = []
         if self.checkpoint is not None:
             arguments += ["--checkpoint", str(self.checkpoint)]
-        if self.run_id is not None:
+        if self.run_id:
             arguments += ["--run-id", self.run_id]
         return arguments
 
