@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.services import Service, find
 from lightstream.schemas.settings import Settings
 from lightstream.up import BrokerUnit, ProcessUnit, Stack, Supervisor
+from lightstream.up.ports import with_kept_ports
 from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 from tests.support.waiting import eventually
@@ -119,6 +121,18 @@ def test_children_get_exactly_our_settings(local: Settings, monkeypatch: pytest.
     assert "LIGHTSTREAM_TOPIC_PARTITIONS" not in environment
     assert environment["LIGHTSTREAM_DATA_DIR"] == str(local.data_dir)
     assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_services_keep_their_ports(local: Settings) -> None:
+    first = with_kept_ports(local, ["view", "proxy"])
+    assert first.view_port != first.proxy_port
+    assert (first.policy_port, first.broker_port) == (0, 0)
+    again = with_kept_ports(local, ["view", "policy", "proxy"])
+    assert (again.view_port, again.proxy_port) == (first.view_port, first.proxy_port)
+    with socket.create_server(("127.0.0.1", first.view_port)):  # taken by a stranger meanwhile
+        assert with_kept_ports(local, ["view"]).view_port != first.view_port
+    named = local.model_copy(update={"proxy_port": 12_345})
+    assert with_kept_ports(named, ["proxy"]).proxy_port == 12_345
 
 
 def test_a_killed_broker_is_back_on_its_port(supervisor: Supervisor, local: Settings) -> None:

@@ -1,10 +1,10 @@
-"""Ports for the broker, chosen where the kernel does not hand them out by itself."""
+"""Ports for our servers, chosen where the kernel does not hand them out by itself."""
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Collection
+from collections.abc import Container
 
 from lightstream.schemas.errors import BrokerError
 
@@ -29,7 +29,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def free_port(taken: Collection[int] = ()) -> int:
+def free_port(taken: Container[int] = ()) -> int:
     """A free port, drawn at random so that two starts at once rarely meet.
 
     Raises:

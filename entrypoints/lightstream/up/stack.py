@@ -13,6 +13,7 @@ from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
 
+from .ports import with_kept_ports
 from .supervisor import Supervisor
 from .unit import BrokerUnit, ProcessUnit
 
@@ -90,7 +91,7 @@ class Stack:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the cluster's address filled in; known once started."""
+        """The settings with the addresses of the cluster and the services filled in; known once started."""
         if self._settings is None:
             raise ServiceUnavailableError("this stack was not started.", next_step="Call start() first.")
         return self._settings
@@ -112,7 +113,7 @@ class Stack:
             LightstreamError: something could not be started; what was started is stopped again.
         """
         try:
-            settings = self._with_kafka()
+            settings = with_kept_ports(self._with_kafka(), self._services)
             create_topics(settings)
             self._settings = settings
             units = [self._unit(name, settings) for name in self._services]
