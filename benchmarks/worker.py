@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def _latency_ms(settings: Settings, latencies: int) -> dict[str, float]:
 
 
 @contextmanager
-def _worker(settings: Settings) -> Iterator[None]:
+def _worker(settings: Settings) -> Generator[None]:
     process = subprocess.Popen([sys.executable, "-c", RUN_WORKER], env=os.environ | settings.to_environment())
     try:
         deadline = time.monotonic() + TIMEOUT_S

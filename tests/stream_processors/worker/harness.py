@@ -1,0 +1,186 @@
+"""A worker as a process of its own, and readers of what it writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import (
+    AttemptStatus,
+    EventKind,
+    LlmCall,
+    Record,
+    RolloutConfig,
+    RolloutEvent,
+    RolloutSpec,
+    SpanRecord,
+)
+from lightstream.schemas.services import find
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import Topic
+from tests.support.waiting import eventually
+
+__all__ = ["TopicReader", "WorkerProcess", "ended", "enqueued", "span", "started"]
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+RUN = """
+from lightstream.schemas.settings import Settings
+from lightstream.stream_processors.worker import run
+run(Settings.load())
+"""
+CODEC = Codec()
+
+
+class WorkerProcess:
+    """``worker.run`` in a process that can be killed. Its output is shown when it does not start."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = Path(settings.data_dir) / "worker.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text("utf-8") if self._log.exists() else ""
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", RUN],
+                env=os.environ | self._settings.to_environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def start(self) -> None:
+        """Start and wait until it works on its partitions."""
+        self.launch()
+        eventually(self._ready, timeout_s=START_TIMEOUT_S, what=f"the worker's start\n{self.output}")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; the exit code."""
+        assert self._process is not None
+        return self._process.wait(STOP_TIMEOUT_S)
+
+    def _ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the worker ended:\n{self.output}"
+        service = find(self._settings, "worker")
+        return service is not None and service.pid == self._process.pid
+
+
+class TopicReader:
+    """Everything in a topic, from its beginning, as decoded records."""
+
+    def __init__(self, settings: Settings, topic: Topic) -> None:
+        self.records: list[Record] = []
+        self.keys: list[str] = []
+        self._consumer = Consumer(consumer_config(settings, group_id="tests"))
+        name = topic.full_name(settings.topic_prefix)
+        partitions = range(topic.partitions(settings.topic_partitions))
+        self._consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for partition in partitions])
+
+    def poll(self) -> list[Record]:
+        """All records so far."""
+        while (message := self._consumer.poll(0.05)) is not None:
+            if message.error() is None:
+                self.records.append(CODEC.decode(message.value()))
+                self.keys.append((message.key() or b"").decode())
+        return self.records
+
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> list[Record]:
+        """Wait until there are ``count`` records."""
+        eventually(lambda: len(self.poll()) >= count, timeout_s=timeout_s, what=f"{count} records")
+        return self.records
+
+
+def enqueued(rollout_id: str, **config: object) -> RolloutEvent:
+    spec = RolloutSpec(rollout_id=rollout_id, config=RolloutConfig.model_validate(config))
+    return RolloutEvent(
+        event_id=f"{rollout_id}:enqueued",
+        kind=EventKind.ENQUEUED,
+        rollout_id=rollout_id,
+        occurred_unix_nano=time.time_ns(),
+        rollout=spec,
+    )
+
+
+def started(rollout_id: str, sequence: int = 1) -> RolloutEvent:
+    attempt_id = f"{rollout_id}-a{sequence}"
+    return RolloutEvent(
+        event_id=f"{attempt_id}:started",
+        kind=EventKind.ATTEMPT_STARTED,
+        rollout_id=rollout_id,
+        occurred_unix_nano=time.time_ns(),
+        attempt_id=attempt_id,
+        attempt_sequence=sequence,
+        worker_id="w",
+    )
+
+
+def ended(rollout_id: str, sequence: int = 1, error: str | None = None) -> RolloutEvent:
+    attempt_id = f"{rollout_id}-a{sequence}"
+    return RolloutEvent(
+        event_id=f"{attempt_id}:ended",
+        kind=EventKind.ATTEMPT_ENDED,
+        rollout_id=rollout_id,
+        occurred_unix_nano=time.time_ns(),
+        attempt_id=attempt_id,
+        outcome=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED,
+        error_type=error,
+    )
+
+
+def span(rollout_id: str, number: int = 0, sequence: int = 1) -> SpanRecord:
+    """An LLM call with three response tokens."""
+    return SpanRecord(
+        rollout_id=rollout_id,
+        attempt_id=f"{rollout_id}-a{sequence}",
+        trace_id=f"{number:032x}",
+        span_id=f"{number + 1:016x}",
+        name="chat.completion",
+        start_unix_nano=1,
+        end_unix_nano=2,
+        llm_call=LlmCall(
+            response_id=f"{rollout_id}-{number}",
+            response_model="policy@1",
+            policy_version=1,
+            prompt_token_ids=pack_int32([1, 2]),
+            response_token_ids=pack_int32([3, 4, 5]),
+            response_logprobs=pack_float32([-0.5, -0.5, -0.5]),
+            http_status=200,
+        ),
+    )
