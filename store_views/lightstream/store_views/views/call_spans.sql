@@ -1,5 +1,5 @@
--- What became of every logged span that records an LLM call. `fate`: triplet, dropped, pending (its attempt is open or
--- not yet assembled), repeated (the same span again) or joined (another span tells the same call).
+-- What became of every logged span that records an LLM call. `fate`: triplet, dropped, pending (its attempt is open, or
+-- not yet assembled), repeated (the same span again) or unaccounted (an error of ours, never expected).
 WITH call AS (
     SELECT log_partition, log_offset, rollout_id, attempt_id, trace_id, span_id, llm_response_id AS response_id,
         llm_choice_index AS choice_index,
@@ -22,9 +22,6 @@ by_place AS (
     FROM accounted
     GROUP BY ALL
 ),
-by_response AS (
-    SELECT DISTINCT rollout_id, attempt_id, response_id, choice_index, true AS told FROM accounted WHERE response_id IS NOT NULL
-),
 opened AS (SELECT rollout_id, attempt_id, min(log_offset) AS opened_offset FROM attempts_opened_raw GROUP BY ALL),
 closed AS (SELECT rollout_id, attempt_id, min(log_offset) AS closed_offset FROM attempts_closed_raw GROUP BY ALL),
 assembled AS (SELECT rollout_id, attempt_id, true AS known FROM trajectories),
@@ -35,24 +32,23 @@ judged AS (
             WHEN by_place.fate IS NOT NULL THEN by_place.fate
             WHEN first_offset < log_offset THEN 'repeated'
             WHEN rollout_id IS NULL OR attempt_id IS NULL OR opened_offset IS NULL THEN 'dropped'
-            WHEN by_response.told IS NOT NULL THEN 'joined'
-            WHEN closed_offset < log_offset THEN 'dropped'
+            WHEN log_offset < opened_offset OR closed_offset < log_offset THEN 'dropped'
             WHEN assembled.known IS NOT NULL THEN 'unaccounted'
             ELSE 'pending'
         END AS fate,
         CASE
             WHEN by_place.fate IS NOT NULL THEN by_place.reason
             WHEN rollout_id IS NULL OR rollout.known IS NULL THEN 'no_rollout'
-            WHEN attempt_id IS NULL OR opened_offset IS NULL THEN 'attempt_refused'
+            WHEN attempt_id IS NULL OR opened_offset IS NULL OR log_offset < opened_offset THEN 'attempt_refused'
             ELSE 'late'
         END AS known_reason
     FROM call
     LEFT JOIN by_place USING (log_partition, log_offset)
-    LEFT JOIN by_response USING (rollout_id, attempt_id, response_id, choice_index)
     LEFT JOIN opened USING (rollout_id, attempt_id)
     LEFT JOIN closed USING (rollout_id, attempt_id)
     LEFT JOIN assembled USING (rollout_id, attempt_id)
-    LEFT JOIN (SELECT DISTINCT rollout_id, true AS known FROM rollout_states WHERE status <> 'unknown') AS rollout USING (rollout_id)
+    LEFT JOIN (SELECT DISTINCT rollout_id, true AS known FROM rollout_states WHERE status <> 'unknown') AS rollout
+        USING (rollout_id)
 )
 SELECT
     rollout_id, attempt_id, trace_id, span_id, response_id, choice_index, fate,
@@ -61,7 +57,7 @@ SELECT
         WHEN fate <> 'dropped' THEN ''
         WHEN known_detail IS NOT NULL THEN known_detail
         WHEN known_reason = 'late' THEN 'logged after its attempt was closed'
-        WHEN known_reason = 'attempt_refused' THEN 'its attempt was never opened'
+        WHEN known_reason = 'attempt_refused' THEN 'its attempt was not opened, or not yet'
         ELSE 'no such rollout'
     END AS detail,
     fates, log_partition, log_offset
