@@ -109,6 +109,7 @@ def test_spans_that_cannot_be_delivered_are_an_error(settings: Settings) -> None
         tracer.trace_context(rollout_id="r", attempt_id="a"),
     ):
         emit_reward(1.0)
+    exporter.shutdown(0.0)
 
 
 def test_switched_off_sdk_is_an_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

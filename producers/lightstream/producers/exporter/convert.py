@@ -55,11 +55,11 @@ def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanReco
     context = span.get_span_context()
     if context is None:
         raise RecordError(f"the span {span.name!r} has no span context.")
-    raw = dict(span.attributes or {})
-    llm_call = take_llm_call(raw)
-    attributes = _attributes(raw)
+    attributes: dict[str, Any] = dict(span.attributes or {})
+    llm_call = take_llm_call(attributes)
+    _make_plain(attributes)
     resource = span.resource
-    resource_attributes = _attributes(resource.attributes)
+    resource_attributes = _resource_attributes(resource)
     rollout_id, attempt_id = _attempt_of(attributes, attempt, resource_attributes)
     scope = span.instrumentation_scope
     parent = span.parent
@@ -149,10 +149,29 @@ def _link(link: Any) -> SpanLinkRecord:
     )
 
 
+_last_resource: tuple[Resource | None, dict[str, Any]] = (None, {})
+"""A process has one resource as a rule; its attributes are converted once and shared by the records."""
+
+
+def _resource_attributes(resource: Resource) -> dict[str, Any]:
+    global _last_resource
+    known, attributes = _last_resource
+    if known is not resource:
+        attributes = _attributes(resource.attributes)
+        _last_resource = resource, attributes
+    return attributes
+
+
 def _attributes(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    if not attributes:
-        return {}
-    return {key: value if type(value) in _AS_THEY_ARE else _plain(value) for key, value in attributes.items()}
+    copied = dict(attributes or {})
+    _make_plain(copied)
+    return copied
+
+
+def _make_plain(attributes: dict[str, Any]) -> None:
+    for key, value in attributes.items():
+        if type(value) not in _AS_THEY_ARE:
+            attributes[key] = _plain(value)
 
 
 def _plain(value: Any) -> Any:
