@@ -96,3 +96,12 @@ def test_triplets_have_every_field_with_its_type() -> None:
     for triplet in assemble(proxy_span(1), proxy_span(2, response_logprobs=None), reward_span(3, 1)).triplets:
         assert TripletRecord(**triplet.model_dump()) == triplet
         assert set(triplet.__dict__) == set(TripletRecord.model_fields)
+
+
+def test_a_conflicting_span_delivered_twice_is_told_once() -> None:
+    other = proxy_span(1, [9], [9])
+    trajectory = assemble(proxy_span(1), other, other, proxy_span(1, [8], [8]), other)
+    assert [(d.reason, d.source_offset) for d in trajectory.drops] == [
+        (DropReason.CONFLICTING_SPAN, 2),
+        (DropReason.CONFLICTING_SPAN, 4),
+    ]

@@ -197,9 +197,9 @@ def test_discounted_returns_to_go() -> None:
     assert rewards(assemble(proxy_span(1), rules=rules)) == [None]
 
 
-def test_a_dropped_call_passes_its_reward_on_undiscounted() -> None:
+def test_the_reward_of_a_dropped_call_counts_for_the_call_before_it() -> None:
     steps = [CreditStep(kept=True), CreditStep(kept=False, reward=4.0), CreditStep(kept=True)]
-    assert credit_rule("discounted:0.5")(steps, 1.0)[0] == 2.5
+    assert credit_rule("discounted:0.5")(steps, 1.0) == [4.5, None, 1.0]
 
 
 def test_without_discount_the_sum_of_all_rewards_reaches_the_first_call() -> None:

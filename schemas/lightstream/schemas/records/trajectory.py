@@ -50,7 +50,6 @@ class NoteReason(RecordEnum):
     MISSING_PARENT = "missing_parent"
     MISSING_TIME = "missing_time"
     JOINED_CALL = "joined_call"
-    REPEATED_SPAN = "repeated_span"
     UNMATCHED_LINK = "unmatched_link"
     UNATTRIBUTED_CALL = "unattributed_call"
 

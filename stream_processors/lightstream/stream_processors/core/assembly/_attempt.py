@@ -50,9 +50,7 @@ class OpenAttempt:
         parent = span.parent_id
         attributes = span.attributes
         node = Node((span.trace_id, parent) if parent else None, content, offset)
-        call = span.llm_call
-        if call is not None:
-            node.tokens = (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
+        node.tokens = _tokens(span.llm_call)
         node.has_times = span.start_unix_nano > 0 and span.end_unix_nano > 0
         held.nodes[key] = node
         calls = read_calls(span)
@@ -77,10 +75,11 @@ class OpenAttempt:
         return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
 
     def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> None:
-        if content == known.content and _same_tokens(span.llm_call, known.tokens):
-            self._held.repeated.append(key)
+        tokens = _tokens(span.llm_call)
+        if content == known.content and known.tokens in (tokens, hash(tokens)):
             return
-        self._held.conflicts.append(
+        self._held.conflicts.setdefault(
+            (key, hash((content, tokens))),
             Drop(
                 span_id=key[1],
                 trace_id=key[0],
@@ -89,7 +88,7 @@ class OpenAttempt:
                 reason=DropReason.CONFLICTING_SPAN,
                 detail=f"a span with this id and other content came first, at offset {known.offset}",
                 source_offset=offset,
-            )
+            ),
         )
 
     def _has_room(self, call: ReadCall) -> bool:
@@ -111,11 +110,8 @@ class OpenAttempt:
         return False
 
 
-def _same_tokens(call: LlmCall | None, known: TokenData | int | None) -> bool:
-    if call is None or known is None:
-        return call is None and known is None
-    tokens = (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
-    return hash(tokens) == known if isinstance(known, int) else tokens == known
+def _tokens(call: LlmCall | None) -> TokenData | None:
+    return None if call is None else (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
 
 
 def _linkable(attributes: Mapping[str, Any]) -> dict[str, str] | None:

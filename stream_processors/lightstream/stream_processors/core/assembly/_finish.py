@@ -162,7 +162,7 @@ def _triplet(call_index: int, call: Call, reward: float | None) -> TripletRecord
 
 def _drops(calls: Sequence[Call], rewards: MatchedRewards, held: Held) -> list[Drop]:
     """Everything that became no training data, in log order."""
-    drops = list(held.conflicts)
+    drops = list(held.conflicts.values())
     for call in calls:
         if call.reason is not None:
             drops.append(_drop(call.sighting, call.reason, call.detail))

@@ -18,13 +18,11 @@ class Held:
     """All lists are in log order; ``nodes`` has one entry per distinct span, in log order too.
 
     Attributes:
-        conflicts: drops of spans whose id was taken.
-        repeated: keys of spans that were delivered again, unchanged.
+        conflicts: drops of spans whose id was taken, by that id and a fingerprint of what they say.
     """
 
     opened: AttemptOpened
     nodes: dict[SpanKey, Node] = field(default_factory=dict[SpanKey, Node])
     sightings: list[Sighting] = field(default_factory=list[Sighting])
     rewards: list[RewardReading] = field(default_factory=list[RewardReading])
-    conflicts: list[Drop] = field(default_factory=list[Drop])
-    repeated: list[SpanKey] = field(default_factory=list[SpanKey])
+    conflicts: dict[tuple[SpanKey, int], Drop] = field(default_factory=dict[tuple[SpanKey, int], Drop])

@@ -52,18 +52,17 @@ def _discounted(discount: float) -> CreditRule:
     def rule(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
         """Return to go: own reward plus ``discount`` times the next call's return; the trajectory's comes at the end.
 
-        A dropped call passes its reward on undiscounted. Without any reward all values are missing.
+        The reward of a dropped call counts for the call kept before it. Without any reward all values are missing.
         """
         values: list[float | None] = [None] * len(steps)
         if trajectory is None and all(step.reward is None for step in steps):
             return values
-        ahead, first = (0.0 if trajectory is None else trajectory), True
+        following, own = 0.0, trajectory or 0.0
         for index in range(len(steps) - 1, -1, -1):
-            step = steps[index]
-            if step.kept:
-                ahead, first = (ahead if first else discount * ahead), False
-            ahead += step.reward or 0.0
-            values[index] = ahead
+            own += steps[index].reward or 0.0
+            if steps[index].kept:
+                following, own = own + discount * following, 0.0
+                values[index] = following
         return values
 
     return rule
