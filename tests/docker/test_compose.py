@@ -1,0 +1,81 @@
+"""The compose file fits the program: its commands, its settings, and the broker settings that our processes rely on."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightstream.broker import KAFKA_VERSION
+from lightstream.broker.config import BrokerFiles, server_properties
+from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
+
+FOLDER = Path(__file__).parents[2] / "docker"
+PLACES_AND_SIZES = {
+    "process.roles", "node.id", "controller.quorum.voters", "listeners", "advertised.listeners",
+    "controller.listener.names", "inter.broker.listener.name", "listener.security.protocol.map", "log.dirs",
+    "offsets.topic.num.partitions", "transaction.state.log.num.partitions",
+    "share.coordinator.state.topic.num.partitions", "socket.request.max.bytes", "num.network.threads",
+    "num.io.threads", "background.threads", "group.coordinator.threads", "share.coordinator.threads",
+    "log.segment.bytes", "log.cleaner.dedupe.buffer.size", "broker.session.timeout.ms", "broker.heartbeat.interval.ms",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+}  # fmt: skip
+"""What may differ between the embedded broker and one in a container: addresses, and what keeps the former small."""
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    yaml: Any = importlib.import_module("yaml")  # by name: it has no types
+    parsed: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    return parsed
+
+
+def test_every_command_exists(compose: dict[str, Any]) -> None:
+    ours = {name: service for name, service in compose["services"].items() if name != "kafka"}
+    assert set(ours) == {"topics", "worker", "view", "proxy", "policy"}
+    for service in ours.values():
+        command = [sys.executable, "-m", "lightstream.cli", *service["command"], "--help"]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0, command
+
+
+def test_every_setting_exists_and_is_valid(compose: dict[str, Any]) -> None:
+    values: dict[str, str] = compose["x-lightstream"]["environment"]
+    names = {name.removeprefix(ENVIRONMENT_PREFIX).lower(): value for name, value in values.items()}
+    assert set(names) <= set(Settings.model_fields)
+    Settings.load(**{name: value for name, value in names.items() if "${" not in value})
+
+
+def test_the_broker_is_the_one_we_test_with(compose: dict[str, Any], tmp_path: Path) -> None:
+    kafka = compose["services"]["kafka"]
+    assert kafka["image"] == f"apache/kafka:{KAFKA_VERSION}"
+    settings = Settings.load(data_dir=tmp_path)
+    lines = server_properties(settings, BrokerFiles.of(settings), 1, 2).splitlines()
+    embedded = dict(line.split("=", 1) for line in lines)
+    contained = {key: str(value) for key, value in kafka["environment"].items()}
+    for key in set(embedded) - PLACES_AND_SIZES:
+        assert contained[f"KAFKA_{key.upper().replace('.', '_')}"] == embedded[key], key
+
+
+def test_the_image_holds_every_source_folder() -> None:
+    dockerfile = (FOLDER / "Dockerfile").read_text()
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
+    sources = [path.name for path in FOLDER.parent.iterdir() if (path / "lightstream").is_dir()]
+    assert sources
+    for name in sources:
+        assert f"COPY {name} {name}\n" in dockerfile
+        assert f"!{name}" in ignored
+
+
+def test_extras_of_the_images_exist(compose: dict[str, Any]) -> None:
+    import tomllib
+
+    extras = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    used = [compose["services"]["policy"]["build"]["args"]["EXTRAS"]]
+    used += [line.split("=")[1] for line in (FOLDER / "Dockerfile").read_text().splitlines() if "ARG EXTRAS=" in line]
+    for name in ",".join(used).split(","):
+        assert name in extras, json.dumps(sorted(extras))
