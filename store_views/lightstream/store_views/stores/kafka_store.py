@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,7 +26,7 @@ from lightstream.schemas.types import AttemptedRollout, Rollout
 
 from . import _facts, _shapes
 from ._follower import Follower, is_unknown
-from ._queue import TaskQueue
+from ._queue import QueuedTask, TaskQueue
 
 __all__ = ["KafkaLightningStore"]
 
@@ -71,8 +72,7 @@ class KafkaLightningStore(LightningStore):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
-            remaining_s = max(0.0, deadline - loop.time())
-            taken = await loop.run_in_executor(self._taking, self._task_queue().take, remaining_s)
+            taken = await loop.run_in_executor(self._taking, self._take_until, deadline)
             if taken is None:
                 if loop.time() >= deadline:
                     return None
@@ -85,6 +85,13 @@ class KafkaLightningStore(LightningStore):
             self._task_queue().settle(taken)
             if state.verdict.outcome is VerdictOutcome.APPLIED and fact.attempt_id is not None:
                 return _shapes.attempted_rollout(state, fact.attempt_id)
+
+    def _take_until(self, deadline_s: float) -> QueuedTask | None:
+        """Runs in the one taking thread, where a call may have waited behind others: their time counts as its own.
+
+        ``deadline_s`` is on the monotonic clock, as event loops count.
+        """
+        return self._task_queue().take(max(0.0, deadline_s - time.monotonic()))
 
     async def end_attempt(
         self,
