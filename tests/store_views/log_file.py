@@ -1,0 +1,71 @@
+"""A view's file filled without Kafka: records get offsets, and become rows as the materialiser makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, Record, SpanRecord, Trajectory
+from lightstream.schemas.topics import TOPICS, Topic
+from lightstream.store_views.materialiser import ViewDatabase
+from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
+from lightstream.store_views.tables import tables_of
+from lightstream.stream_processors.core.assembly import Assembler
+
+__all__ = ["LogFile", "open_log_file"]
+
+_TOPIC_OF: dict[type[Record], Topic] = {record: topic for topic in TOPICS for record in topic.records}
+
+
+class LogFile:
+    """One partition per topic, the assembler at work, and the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = ViewDatabase(path, {"made by": "test"})
+        self._next: dict[str, int] = {}
+        self._assembler = Assembler(partition=0)
+
+    def write(self, *records: Record) -> list[int]:
+        """Log records and materialise them; returns their offsets."""
+        return [self._write(record) for record in records]
+
+    def write_and_assemble(self, *records: SpanRecord | AttemptOpened | AttemptClosed) -> list[Trajectory]:
+        """Log records of ``spans``, materialise them, and let the assembler do its part."""
+        trajectories: list[Trajectory] = []
+        for record in records:
+            found = self._assembler.on_record(record, self._write(record))
+            self.write(*found)
+            trajectories += found
+        return trajectories
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The answer to a query."""
+        return self.database.cursor().execute(sql).fetchall()
+
+    def dicts(self, sql: str) -> list[dict[str, Any]]:
+        """The answer to a query, by column name."""
+        cursor = self.database.cursor().execute(sql)
+        names = [column[0] for column in cursor.description or []]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _write(self, record: Record) -> int:
+        topic = _TOPIC_OF[type(record)].name
+        offset = self._next.get(topic, 0)
+        self._next[topic] = offset + 1
+        logged = [LoggedRecord(record, 0, offset, 1_000)]
+        tables = {table.name: arrow_table(table, logged) for table in tables_of(type(record))}
+        self.database.append(tables, {(topic, 0): offset + 1})
+        return offset
+
+
+@contextmanager
+def open_log_file(path: Path, records: Iterable[Record] = ()) -> Iterator[LogFile]:
+    """A :class:`LogFile`, closed at the end."""
+    log = LogFile(path)
+    try:
+        log.write(*records)
+        yield log
+    finally:
+        log.database.close()

@@ -1,0 +1,99 @@
+"""The file: one owner, rows and offsets together, rebuilt when it was made from something else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.examples import example_of
+from lightstream.schemas.records import WorkerHeartbeat
+from lightstream.store_views.materialiser import ViewDatabase
+from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
+from lightstream.store_views.tables import tables_of
+
+OPEN_ELSEWHERE = """
+import sys; from pathlib import Path
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.store_views.materialiser import ViewDatabase
+try: ViewDatabase(Path(sys.argv[1]), {})
+except ServiceUnavailableError as error: print(error)
+"""
+
+
+def workers(*offsets: int) -> dict[str, pa.Table]:
+    record = example_of(WorkerHeartbeat)
+    logged = [LoggedRecord(record, 0, offset, 1) for offset in offsets]
+    return {table.name: arrow_table(table, logged) for table in tables_of(WorkerHeartbeat)}
+
+
+def count(database: ViewDatabase) -> int:
+    ((rows,),) = database.cursor().execute("SELECT count(*) FROM workers_raw").fetchall()
+    return int(rows)
+
+
+def test_rows_and_offsets_survive_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "view.duckdb"
+    database = ViewDatabase(path, {"topic a": "1"})
+    database.append(workers(0, 1), {("workers", 0): 2, ("spans", 3): 7})
+    database.append(workers(2), {("workers", 0): 3})
+    database.close()
+    database = ViewDatabase(path, {"topic a": "1", "topic new": "2"})
+    assert database.next_offsets() == {("workers", 0): 3, ("spans", 3): 7}
+    assert count(database) == 3
+    database.close()
+
+
+def test_a_failing_append_changes_nothing_and_the_next_one_works(tmp_path: Path) -> None:
+    database = ViewDatabase(tmp_path / "view.duckdb", {})
+    with pytest.raises(duckdb.Error):
+        database.append({**workers(0), "dead_letters_raw": pa.table({"wrong": [1]})}, {("workers", 0): 1})
+    assert (count(database), database.next_offsets()) == (0, {})
+    database.append(workers(0), {("workers", 0): 1})
+    assert (count(database), database.next_offsets()) == (1, {("workers", 0): 1})
+    database.close()
+
+
+def test_a_second_process_is_told_who_owns_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    database = ViewDatabase(path, {})
+    command = [sys.executable, "-c", OPEN_ELSEWHERE, str(path)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{path} is owned by process" in refused
+    assert "lightstream sql" in refused
+    with pytest.raises(ServiceUnavailableError, match="is owned by process"):
+        ViewDatabase(path, {})
+    database.close()
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_a_file_made_from_other_topics_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    database = ViewDatabase(path, {"topic workers": "first"})
+    database.append(workers(0), {("workers", 0): 1})
+    database.close()
+    database = ViewDatabase(path, {"topic workers": "made again"})
+    assert (count(database), database.next_offsets()) == (0, {})
+    database.close()
+    with duckdb.connect(str(path.with_name("view.duckdb.old")), read_only=True) as old:
+        assert old.execute("SELECT count(*) FROM workers_raw").fetchall() == [(1,)]
+
+
+def test_a_reader_keeps_its_snapshot_and_does_not_block_the_writer(tmp_path: Path) -> None:
+    database = ViewDatabase(tmp_path / "view.duckdb", {})
+    database.append(workers(0), {("workers", 0): 1})
+    reader = database.cursor()
+    reader.execute("BEGIN TRANSACTION READ ONLY")
+    assert reader.execute("SELECT count(*) FROM workers_raw").fetchall() == [(1,)]
+    for offset in range(1, 50):
+        database.append(workers(offset), {("workers", 0): offset + 1})
+    assert reader.execute("SELECT count(*) FROM workers_raw").fetchall() == [(1,)]
+    assert reader.execute("SELECT next_offset FROM offsets").fetchall() == [(1,)]
+    reader.execute("COMMIT")
+    assert count(database) == 50
+    database.close()
