@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from lightstream.broker import EmbeddedBroker
 from lightstream.cli.cluster_state import GroupLag, read_cluster_state
 from lightstream.schemas.kafka import consumer_config, producer_config
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
+from lightstream.up import Stack
 from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 from tests.support.waiting import eventually
@@ -49,12 +51,8 @@ def test_wrong_settings_name_the_variable(variable: str, value: str, said: str) 
 
 
 def test_without_a_broker_it_says_how_to_start_one(tmp_path: Path) -> None:
-    elsewhere = {"LIGHTSTREAM_DATA_DIR": str(tmp_path), "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": ""}
-    os_environ = {k: v for k, v in os.environ.items() if not k.startswith("LIGHTSTREAM_")}
-    del elsewhere["LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS"]
-    done = subprocess.run(
-        [*COMMAND, "topics", "create"], env=os_environ | elsewhere, capture_output=True, text=True, check=False
-    )
+    environment = child_environment(Settings.load(data_dir=tmp_path, kafka_bootstrap_servers=None))
+    done = subprocess.run([*COMMAND, "topics", "create"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "lightstream broker start" in done.stderr
 
@@ -131,3 +129,30 @@ def _listen(process: subprocess.Popen[str]) -> list[str]:
     assert stream is not None
     threading.Thread(target=lambda: said.extend(iter(stream.readline, "")), daemon=True).start()
     return said
+
+
+def test_a_broker_started_alone_runs_on_and_is_used(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path, kafka_bootstrap_servers=None)
+    environment = child_environment(settings)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    assert run("broker", "status").returncode == 3
+    try:
+        started = run("broker", "start")
+        assert started.returncode == 0, started.stderr
+        broker = EmbeddedBroker(settings)
+        pid, address = broker.pid, broker.start()
+        assert f"The broker runs at {address} (process {pid})." in run("broker", "status").stdout
+        with Stack(settings, services=[]) as stack:
+            assert stack.names == []  # it was there before, so it is not the stack's to stop
+            assert stack.settings.kafka_bootstrap_servers == address
+        assert broker.pid == pid
+        assert "All topics exist as declared." in run("topics", "create").stdout
+    finally:
+        stopped = run("broker", "stop")
+    assert "The broker is stopped." in stopped.stdout
+    assert not processes_of(tmp_path)

@@ -45,7 +45,7 @@ class EmbeddedBroker:
     ``start`` on a folder whose broker already runs only returns its address.
 
     Args:
-        settings: ``data_dir``, ``cache_dir``, ``broker_port`` (0: the port of the last start, else a free one) and
+        settings: ``data_dir``, ``cache_dir``, ``broker_port`` (0: the port of the last start if free, else another) and
             ``record_bytes_max`` are used; ``kafka_bootstrap_servers`` is not.
         dies_with_us: the broker is killed when this process ends; False lets it run on (``lightstream broker start``).
         java: the Java to use instead of the installed one.
@@ -201,15 +201,22 @@ class EmbeddedBroker:
         return address
 
     def _choose_port(self) -> int:
-        """The named port, else that of the last start, else a free one."""
-        remembered = read_number(self._files.port)
-        wanted = self._settings.broker_port or remembered
+        """The named port, else that of the last start, else a free one.
+
+        A broker that this object restarts has clients that know its port, so that one is waited for. At a first start
+        nobody does, so a port taken by a stranger is exchanged for another unless it was named.
+        """
+        named = self._settings.broker_port
+        restarts = self._process is not None
+        wanted = named or read_number(self._files.port)
         if not wanted:
             return free_port()
-        deadline = time.monotonic() + (PORT_WAIT_S if wanted == remembered else 0.0)
+        deadline = time.monotonic() + (PORT_WAIT_S if restarts else 0.0)
         while not is_free(wanted):
             if time.monotonic() > deadline:
-                whose = "LIGHTSTREAM_BROKER_PORT" if self._settings.broker_port else "the port of the last start"
+                if not named and not restarts:
+                    return free_port()
+                whose = "LIGHTSTREAM_BROKER_PORT" if named else "the port it had before"
                 raise BrokerError(
                     f"port {wanted} ({whose}) is taken by another program.",
                     next_step="Stop that program, or name another port with LIGHTSTREAM_BROKER_PORT.",
