@@ -85,7 +85,12 @@ def create_app(
     async def health(_request: Request) -> Response:
         alive = service.engine.is_alive
         names = versions.names()
-        body = {"status": "ok" if alive else "failed", "versions": names, "waiting": service.engine.waiting}
+        body = {
+            "status": "ok" if alive else "failed",
+            "versions": names,
+            "waiting": service.engine.waiting,
+            "running": service.engine.running,
+        }
         return _json_response(body, 200 if alive else 503)
 
     routes = [

@@ -36,16 +36,23 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """A causal language model in evaluation mode, without gradients.
 
     Raises:
-        TrainingError: the folder's files are missing, damaged, or of no known architecture.
+        TrainingError: the folder's files are missing, damaged, incomplete, or of no known architecture.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
+    load: Any = AutoModelForCausalLM.from_pretrained  # what it returns depends on its arguments
+    model: Any
+    about: dict[str, Any]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+            model, about = load(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise TrainingError(f"the checkpoint {folder} cannot be loaded: {error}") from error
+    missing = sorted(about["missing_keys"])  # transformers would fill them with chance
+    if missing:
+        raise TrainingError(f"the weights of {folder} lack {len(missing)} tensors, {missing[0]!r} among them.")
     return model.to(device).eval().requires_grad_(False)
 
 

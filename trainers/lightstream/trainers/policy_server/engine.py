@@ -61,6 +61,11 @@ class Engine:
         return len(self._waiting)
 
     @property
+    def running(self) -> int:
+        """Sequences that are under way."""
+        return sum(len(batch.rows) for batch in self._running)
+
+    @property
     def is_alive(self) -> bool:
         """Whether it takes work."""
         return self._thread.is_alive() and not self._stopping
@@ -110,7 +115,7 @@ class Engine:
                     if left_s <= 0:
                         break
                     self._wake.wait(left_s)
-            free = self._rows_max - sum(len(batch.rows) for batch in self._running)
+            free = self._rows_max - self.running
             return [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
 
     def _new_batches(self, newcomers: list[Generation]) -> list[RunningBatch]:

@@ -1,0 +1,89 @@
+"""What the policy server's tests share: a model of reference, and engines without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightstream.trainers.policy_server.checkpoint import load_model
+from lightstream.trainers.policy_server.engine import Engine
+from lightstream.trainers.policy_server.generation import Generation, Job
+from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
+
+__all__ = ["EngineRun", "new_versions", "reference_logprobs"]
+
+CPU = torch.device("cpu")
+
+
+def new_versions(kept: int = 3) -> Versions:
+    return Versions(CPU, torch.float32, kept)
+
+
+@cache
+def _reference(folder: Path) -> Any:
+    return load_model(folder, CPU, torch.float32)
+
+
+@torch.inference_mode()
+def reference_logprobs(folder: Path, prompt: Sequence[int], response: Sequence[int], temperature: float = 1.0) -> Any:
+    """Log-probabilities of ``response`` by one plain forward pass over prompt and response: float32 (n,)."""
+    ids = torch.tensor([[*prompt, *response]])
+    logits = _reference(folder)(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    return torch.log_softmax(logits / temperature, -1).gather(-1, torch.tensor(response)[:, None])[:, 0]
+
+
+class EngineRun:
+    """An engine, and a way to wait for what it does."""
+
+    def __init__(self, *, rows_max: int = 64, window_s: float = 0.0) -> None:
+        self.heard = 0
+        self._news = threading.Condition()
+        self.engine = Engine(rows_max=rows_max, window_s=window_s, threads=1, on_news=self._on_news)
+
+    def _on_news(self, jobs: list[Job]) -> None:
+        with self._news:
+            self.heard += len(jobs)
+            self._news.notify_all()
+
+    def job(
+        self,
+        version: PolicyVersion,
+        prompt: list[int],
+        tokens_max: int,
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        streams: bool = False,
+    ) -> Job:
+        """A job of one choice, not yet submitted."""
+        job = Job(version, streams, asyncio.Event())
+        job.generations.append(
+            Generation(
+                job=job,
+                prompt_ids=prompt,
+                tokens_max=tokens_max,
+                temperature=temperature,
+                top_p=1.0,
+                top_logprobs=0,
+                chance=random.Random(seed),
+                stop_watcher=None,
+            )
+        )
+        return job
+
+    def wait(self, *jobs: Job, timeout_s: float = 60.0) -> None:
+        """Until all of them are over."""
+        with self._news:
+            assert self._news.wait_for(lambda: all(job.reported for job in jobs), timeout_s), "the engine is not done"
+
+    def wait_for_tokens(self, job: Job, count: int, timeout_s: float = 60.0) -> None:
+        """Until a streaming job has that many tokens."""
+        with self._news:
+            assert self._news.wait_for(lambda: job.generations[0].ready >= count, timeout_s), "too few tokens"
