@@ -31,8 +31,11 @@ def group_id(settings: Settings) -> str:
     return f"{settings.topic_prefix}lightstream-worker"
 
 
-def make_app(settings: Settings) -> faust.App:
+def make_app(settings: Settings, instance_id: str | None = None) -> faust.App:
     """An app without agents yet. Connects to nothing until it is started.
+
+    Args:
+        instance_id: its name in the consumer group, if it is to keep its partitions over a restart.
 
     Raises:
         ServiceUnavailableError: no cluster was named and none runs here.
@@ -49,6 +52,7 @@ def make_app(settings: Settings) -> faust.App:
         broker_heartbeat_interval=HEARTBEAT_INTERVAL_S,
         broker_request_timeout=REQUEST_TIMEOUT_S,
         broker_max_poll_records=POLL_RECORDS_MAX,
+        consumer_group_instance_id=instance_id,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=settings.record_bytes_max,
         producer_max_request_size=settings.record_bytes_max,

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from .app import group_id, make_app
 from .assembler_handler import AssemblerHandler
 from .context import WorkerContext
 from .lifecycle_handler import LifecycleHandler
+from .membership import Membership
 from .processors import Processors
 
 __all__ = ["run"]
@@ -53,11 +55,12 @@ def run(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    asyncio.run(_run(settings))
+    with closing(Membership(settings)) as membership:
+        asyncio.run(_run(settings, membership.instance_id))
 
 
-async def _run(settings: Settings) -> None:
-    app = make_app(settings)
+async def _run(settings: Settings, instance_id: str | None) -> None:
+    app = make_app(settings, instance_id)
     codec = codec_for(settings)
     publisher = KafkaPublisher(settings, codec=codec, linger_ms=LINGER_MS)
     context = WorkerContext(settings, publisher, codec, SystemClock(), group_id(settings))
