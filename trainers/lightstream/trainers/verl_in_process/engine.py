@@ -101,7 +101,7 @@ class VerlEngine:
         rows = tensordict_utils.index_select_tensor_dict(batch, part) if not whole else batch.clone(recurse=False)
         tensordict_utils.assign_non_tensor(
             rows,
-            **self._settings(len(part), longest),
+            **self._settings(rows, longest),
             global_token_num=rows["input_ids"].offsets().diff().tolist(),
             update_lr_scheduler=is_last,
         )
@@ -113,15 +113,19 @@ class VerlEngine:
         from verl.utils import tensordict_utils
 
         rows = batch.clone(recurse=False)
-        tensordict_utils.assign_non_tensor(rows, **self._settings(len(batch), longest), compute_loss=False)
+        tensordict_utils.assign_non_tensor(rows, **self._settings(rows, longest), compute_loss=False)
         output = self._worker.infer_batch(rows)
         self._loss.compare(output["log_probs"].to("cpu"), batch)
 
-    def _settings(self, rows: int, longest: int) -> dict[str, Any]:
+    def _settings(self, rows: Any, longest: int) -> dict[str, Any]:
+        count = len(rows)
         return {
             "calculate_entropy": self._config.entropy_coefficient != 0.0,
-            "global_batch_size": rows,
+            "global_batch_size": count,
             "max_token_len_per_gpu": max(self._config.tokens_per_micro_batch, longest),
+            # Where all rows fit at once, verl need not balance them.
+            "use_dynamic_bsz": count * longest > self._config.tokens_per_micro_batch,
+            "micro_batch_size_per_gpu": count,
         }
 
 
@@ -160,6 +164,7 @@ def _new_worker(config: VerlConfig, folder: Path) -> Any:
                 clip_grad=config.gradient_norm_max,
                 lr_warmup_steps=config.lr_warmup_steps,
                 total_training_steps=max(1, config.steps),
+                override_optimizer_config={"fused": True},  # one kernel instead of ten small ones a parameter
             ),
             checkpoint_config=CheckpointConfig(),
         )

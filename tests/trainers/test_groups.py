@@ -1,0 +1,119 @@
+"""Complete groups, each once, whatever the log repeats."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightstream.schemas.records import RolloutMode, Trajectory
+from lightstream.trainers.groups import Arrival, GroupCollector, natural_order
+
+from .support.trajectories import make_trajectory
+
+
+def member(group: int, sample: int, size: int = 2, **changes: object) -> Trajectory:
+    options: dict[str, object] = {"group_id": f"run-s1-g{group}", "group_size": size}
+    return make_trajectory(f"run-s1-g{group}-{sample}", **(options | changes))  # type: ignore[arg-type]  # checked there
+
+
+def test_a_group_is_complete_with_its_last_member() -> None:
+    collector = GroupCollector("run")
+    assert collector.add(member(0, 0), 0, 5) is Arrival.COUNTED
+    assert collector.complete() == []
+    assert collector.missing(["run-s1-g0", "run-s1-g1"]) == {"run-s1-g0": 1, "run-s1-g1": 0}
+    assert collector.low_water({0: 6}) == {0: 5}
+    collector.add(member(0, 1), 0, 6)
+    assert collector.complete() == ["run-s1-g0"]
+    assert collector.low_water({0: 7}) == {0: 5}, "complete, but nobody has it yet"
+    (group,) = collector.take(["run-s1-g0"])
+    assert [t.rollout_id for t in group.trajectories] == ["run-s1-g0-0", "run-s1-g0-1"]
+    assert collector.low_water({0: 7}) == {0: 7}
+
+
+def test_what_does_not_count_holds_nothing_back() -> None:
+    collector = GroupCollector("run")
+    assert collector.add(member(0, 0, run_id="other"), 0, 0) is Arrival.NOT_OURS
+    assert collector.add(member(0, 0, mode=RolloutMode.VAL), 0, 1) is Arrival.NOT_OURS
+    assert collector.add(member(0, 0, final=False), 0, 2) is Arrival.NOT_FINAL
+    assert collector.low_water({0: 3}) == {0: 3}
+
+
+def test_a_rollout_without_a_group_is_its_own() -> None:
+    collector = GroupCollector("run")
+    collector.add(make_trajectory("alone"), 0, 0)
+    assert collector.complete() == ["alone"]
+
+
+def test_revisions() -> None:
+    collector = GroupCollector("run")
+    collector.add(member(0, 0, revision=1), 0, 0)
+    assert collector.add(member(0, 0, revision=0), 0, 1) is Arrival.DUPLICATE
+    assert collector.add(member(0, 0, revision=2, reward=7.0), 0, 2) is Arrival.REPLACED
+    assert collector.low_water({0: 3}) == {0: 0}
+    collector.add(member(0, 1), 0, 3)
+    (group,) = collector.take(["run-s1-g0"])
+    assert group.trajectories[0].reward == 7.0
+    assert collector.add(member(0, 0, revision=3), 0, 4) is Arrival.REVISED_TOO_LATE
+    assert collector.add(member(0, 0, revision=2), 0, 5) is Arrival.DUPLICATE
+    assert collector.add(member(0, 0, attempt=2), 0, 6) is Arrival.SECOND_FINAL
+    assert collector.complete() == []
+    assert collector.low_water({0: 7}) == {0: 7}
+
+
+def test_what_an_earlier_step_consumed_does_not_come_back() -> None:
+    collector = GroupCollector("run", [("run-s1-g0-0", "run-s1-g0-0-a1", 0)])
+    assert collector.add(member(0, 0), 0, 0) is Arrival.DUPLICATE
+    assert collector.add(member(0, 0, revision=1), 0, 1) is Arrival.REVISED_TOO_LATE
+
+
+def test_a_group_that_is_not_complete_cannot_be_taken() -> None:
+    collector = GroupCollector("run")
+    collector.add(member(0, 0, size=1), 0, 0)
+    collector.add(member(1, 0), 0, 1)
+    with pytest.raises(KeyError, match="run-s1-g1"):
+        collector.take(["run-s1-g0", "run-s1-g1"])
+    assert collector.complete() == ["run-s1-g0"], "nothing was removed"
+
+
+def test_natural_order() -> None:
+    names = ["r-s10-g0-1", "r-s2-g11-0", "r-s2-g2-10", "r-s2-g2-9"]
+    assert sorted(names, key=natural_order) == ["r-s2-g2-9", "r-s2-g2-10", "r-s2-g11-0", "r-s10-g0-1"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 4))
+def test_every_trajectory_is_consumed_once_across_crashes(seed: int, groups: int, size: int) -> None:
+    """A log with repeats; a reader that crashes anywhere and starts again at the low water it committed."""
+    chance = random.Random(seed)
+    log = [member(g, s, size) for g in range(groups) for s in range(size)]
+    log += chance.choices(log, k=len(log) // 2)
+    chance.shuffle(log)
+    consumed: list[tuple[str, str, int]] = []
+    committed_low = 0
+    crashes = 3
+    done = False
+    while not done:
+        collector = GroupCollector("run", consumed)
+        position = committed_low
+        crash_at = chance.randint(position, len(log) + 1) if crashes else len(log) + 1
+        while position < len(log):
+            if position == crash_at:
+                break
+            collector.add(log[position], 0, position)
+            position += 1
+            if chance.random() < 0.3 and collector.complete():
+                taken = collector.take(collector.complete()[:1])
+                consumed += [(t.rollout_id, t.attempt_id, t.revision) for g in taken for t in g.trajectories]
+                low = collector.low_water({0: position})[0]
+                assert low >= committed_low, "the low-water mark never goes back"
+                committed_low = low
+        else:
+            taken = collector.take(collector.complete())
+            consumed += [(t.rollout_id, t.attempt_id, t.revision) for g in taken for t in g.trajectories]
+            assert collector.low_water({0: position}) == {0: position}, "nothing is left"
+            done = True
+        crashes -= 1
+    assert sorted(consumed) == sorted({(t.rollout_id, t.attempt_id, t.revision) for t in log})
