@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,21 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.database = ViewDatabase(path, {"made by": "test"})
         self._next: dict[str, int] = {}
+        self._uncommitted: dict[type[Record], list[LoggedRecord]] = {}
         self._assembler = Assembler(partition=0)
 
-    def write(self, *records: Record) -> list[int]:
-        """Log records and materialise them; returns their offsets."""
-        return [self._write(record) for record in records]
+    def write(self, *records: Record) -> None:
+        """Log records and materialise them, in one transaction."""
+        for record in records:
+            self._log(record)
+        self._commit()
 
     def write_and_assemble(self, *records: SpanRecord | AttemptOpened | AttemptClosed) -> list[Trajectory]:
-        """Log records of ``spans``, materialise them, and let the assembler do its part."""
+        """Log records of ``spans``, let the assembler do its part, and materialise everything."""
         trajectories: list[Trajectory] = []
         for record in records:
-            found = self._assembler.on_record(record, self._write(record))
-            self.write(*found)
-            trajectories += found
+            trajectories += self._assembler.on_record(record, self._log(record))
+        self.write(*trajectories)
         return trajectories
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -50,18 +52,25 @@ class LogFile:
         names = [column[0] for column in cursor.description or []]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def _write(self, record: Record) -> int:
+    def _log(self, record: Record) -> int:
         topic = _TOPIC_OF[type(record)].name
         offset = self._next.get(topic, 0)
         self._next[topic] = offset + 1
-        logged = [LoggedRecord(record, 0, offset, 1_000)]
-        tables = {table.name: arrow_table(table, logged) for table in tables_of(type(record))}
-        self.database.append(tables, {(topic, 0): offset + 1})
+        self._uncommitted.setdefault(type(record), []).append(LoggedRecord(record, 0, offset, 1_000))
         return offset
+
+    def _commit(self) -> None:
+        tables = {
+            table.name: arrow_table(table, logged)
+            for record, logged in self._uncommitted.items()
+            for table in tables_of(record)
+        }
+        self.database.append(tables, {(topic, 0): offset for topic, offset in self._next.items()})
+        self._uncommitted = {}
 
 
 @contextmanager
-def open_log_file(path: Path, records: Iterable[Record] = ()) -> Iterator[LogFile]:
+def open_log_file(path: Path, records: Iterable[Record] = ()) -> Generator[LogFile, None, None]:
     """A :class:`LogFile`, closed at the end."""
     log = LogFile(path)
     try:

@@ -6,6 +6,8 @@ single-object framing); those of earlier versions stay there and must decode for
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from .packing import pack_float32, pack_int32
 from .records import (
     AttemptClosed,
@@ -265,6 +267,9 @@ EXAMPLES: tuple[Record, ...] = (
 )
 
 
-def example_of(record: type[Record]) -> Record:
+R = TypeVar("R", bound=Record)
+
+
+def example_of(record: type[R]) -> R:
     """The example of that type."""
-    return next(example for example in EXAMPLES if type(example) is record)
+    return next(example for example in EXAMPLES if isinstance(example, record))

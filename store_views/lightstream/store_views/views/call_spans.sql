@@ -38,9 +38,9 @@ judged AS (
         END AS fate,
         CASE
             WHEN by_place.fate IS NOT NULL THEN by_place.reason
-            WHEN rollout_id IS NULL OR rollout.known IS NULL THEN 'no_rollout'
-            WHEN attempt_id IS NULL OR opened_offset IS NULL OR log_offset < opened_offset THEN 'attempt_refused'
-            ELSE 'late'
+            WHEN opened_offset < log_offset THEN 'late'
+            WHEN opened_offset IS NULL AND rollout.known IS NULL THEN 'no_rollout'
+            ELSE 'attempt_refused'
         END AS known_reason
     FROM call
     LEFT JOIN by_place USING (log_partition, log_offset)
