@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -32,15 +32,21 @@ DISCONNECT_CHECK_S = 0.25
 
 
 def create_app(
-    settings: Settings, upstream: Upstream, publisher: Publisher, *, clock: Clock | None = None
+    settings: Settings,
+    upstream: Upstream,
+    publisher: Publisher,
+    *,
+    clock: Clock | None = None,
+    stop: Callable[[], object] = lambda: None,
 ) -> Starlette:
     """The ASGI application.
 
     Args:
         settings: limits.
         upstream: what answers; started and stopped with the application.
-        publisher: where calls are recorded; flushed, but not closed, at the end.
+        publisher: where calls are recorded.
         clock: time of the spans.
+        stop: called (in a thread) after the last request: time to flush the publisher.
     """
     clock = clock or SystemClock()
     exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
@@ -52,7 +58,7 @@ def create_app(
             yield
         finally:
             await upstream.stop()
-            await asyncio.to_thread(publisher.flush, settings.publish_timeout_s)
+            await asyncio.to_thread(stop)
 
     async def chat(request: Request) -> Response:
         try:

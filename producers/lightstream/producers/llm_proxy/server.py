@@ -29,7 +29,8 @@ def run(settings: Settings) -> None:
 def llm_proxy(settings: Settings) -> HttpServer:
     """As :func:`run`, but returns the server before it starts."""
     bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
-    app = create_app(settings, upstream_of(settings), KafkaPublisher(settings, linger_ms=LINGER_MS))
+    publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
+    app = create_app(settings, upstream_of(settings), publisher, stop=publisher.close)
     return HttpServer(app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT")
 
 
