@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from lightstream.schemas.codec.convert import assembled
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall
@@ -21,11 +22,11 @@ def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
     Returns ``None``, and leaves ``attributes`` as they are, where they hold no token ids or where these cannot be
     packed. Bytes count as packed already (little-endian int32 and float32).
     """
-    if semconv.PROMPT_TOKEN_IDS not in attributes and semconv.RESPONSE_TOKEN_IDS not in attributes:
+    prompt_ids, response_ids = attributes.get(semconv.PROMPT_TOKEN_IDS), attributes.get(semconv.RESPONSE_TOKEN_IDS)
+    if prompt_ids is None and response_ids is None:
         return None
     try:
-        prompt = _packed(attributes.get(semconv.PROMPT_TOKEN_IDS), pack_int32)
-        response = _packed(attributes.get(semconv.RESPONSE_TOKEN_IDS), pack_int32)
+        prompt, response = _packed(prompt_ids, pack_int32), _packed(response_ids, pack_int32)
         logprobs = _packed(attributes.get(semconv.RESPONSE_LOGPROBS), pack_float32)
     except RecordError:
         return None
@@ -33,17 +34,18 @@ def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
         attributes.pop(name, None)
     version = attributes.get(semconv.POLICY_VERSION)
     reasons = attributes.get("gen_ai.response.finish_reasons")
-    return LlmCall(
-        response_id=_text(attributes.get("gen_ai.response.id")),
-        requested_model=_text(attributes.get("gen_ai.request.model")) or "",
-        response_model=_text(attributes.get("gen_ai.response.model")),
-        policy_version=version if type(version) is int else None,
-        resources_id=_text(attributes.get(semconv.RESOURCES_ID)),
-        prompt_token_ids=prompt,
-        response_token_ids=response,
-        response_logprobs=logprobs,
-        finish_reason=_text(reasons[0]) if isinstance(reasons, (list, tuple)) and reasons else None,
-    )
+    values: dict[str, Any] = {
+        "response_id": _text(attributes.get("gen_ai.response.id")),
+        "requested_model": _text(attributes.get("gen_ai.request.model")) or "",
+        "response_model": _text(attributes.get("gen_ai.response.model")),
+        "policy_version": version if type(version) is int else None,
+        "resources_id": _text(attributes.get(semconv.RESOURCES_ID)),
+        "prompt_token_ids": prompt,
+        "response_token_ids": response,
+        "response_logprobs": logprobs,
+        "finish_reason": _text(reasons[0]) if isinstance(reasons, (list, tuple)) and reasons else None,
+    }
+    return assembled(LlmCall, values)
 
 
 def _packed(values: Any, pack: Callable[[Any], bytes]) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -33,19 +33,21 @@ RETRY_INTERVAL_S = 0.01
 SPAN_WEIGHT_BYTES, VALUE_WEIGHT_BYTES, ITEM_WEIGHT_BYTES = 2048, 128, 36
 """Memory of a span, of an attribute, and of a number in a list (CPython 3.11, 64 bit)."""
 
+_WEIGHTLESS = frozenset({int, float, bool, type(None)})
 _SHORTEN_ATTEMPTS_MAX = 4
 
-_Entry: TypeAlias = "tuple[ReadableSpan, AttemptRef | None, Group, int]"
+_Entry: TypeAlias = "tuple[ReadableSpan, dict[str, Any], AttemptRef | None, Group, int]"
 
 
-def weight_bytes(span: ReadableSpan) -> int:
-    """About how much memory ``span`` holds, in a few microseconds: lengths only, nothing is walked."""
+def weight_bytes(attributes: Mapping[str, Any]) -> int:
+    """About how much memory a span with these attributes holds: lengths only, so it takes a microsecond or two."""
     total = SPAN_WEIGHT_BYTES
-    for value in (span.attributes or {}).values():
+    for value in attributes.values():
         total += VALUE_WEIGHT_BYTES
-        if isinstance(value, (str, bytes)):
+        kind = type(value)
+        if kind is str or kind is bytes:
             total += len(value)
-        elif isinstance(value, Sequence) and value:
+        elif kind not in _WEIGHTLESS and isinstance(value, Sequence) and value:
             first = value[0]
             total += len(value) * (ITEM_WEIGHT_BYTES + (len(first) if isinstance(first, (str, bytes)) else 0))
     return total
@@ -71,9 +73,11 @@ class Sender:
         self.failed = 0
         self.truncated = 0
 
-    def put(self, span: ReadableSpan, attempt: AttemptRef | None, group: Group, size_bytes: int) -> None:
-        """Queue one span; does not block."""
-        self._queue.put((span, attempt, group, size_bytes))
+    def put(
+        self, span: ReadableSpan, attributes: dict[str, Any], attempt: AttemptRef | None, group: Group, size_bytes: int
+    ) -> None:
+        """Queue one span with a copy of its attributes, which is taken over; does not block."""
+        self._queue.put((span, attributes, attempt, group, size_bytes))
 
     def start(self) -> None:
         """Start the thread."""
@@ -88,9 +92,9 @@ class Sender:
 
     def _run(self) -> None:
         while (entry := self._queue.get()) is not None:
-            span, attempt, group, size_bytes = entry
+            span, attributes, attempt, group, size_bytes = entry
             try:
-                future = self._send(span, attempt)
+                future = self._send(record_of(span, attempt, attributes=attributes))
             except (PublishError, RecordError) as error:
                 self._settle(group, str(error))
             except Exception as error:  # noqa: BLE001  # recorded: the span counts as lost, and flush raises
@@ -98,10 +102,9 @@ class Sender:
             else:
                 future.add_done_callback(partial(self._delivered, group))
             self.taken_bytes += size_bytes
-            del entry, span
+            del entry, span, attributes
 
-    def _send(self, span: ReadableSpan, attempt: AttemptRef | None) -> Future[Position]:
-        record = record_of(span, attempt)
+    def _send(self, record: SpanRecord) -> Future[Position]:
         try:
             return self._publish(record)
         except RecordTooLargeError as error:

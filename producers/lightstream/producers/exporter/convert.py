@@ -9,8 +9,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, StatusCode
 from opentelemetry.trace import SpanKind as OtelSpanKind
-from pydantic import ValidationError
 
+from lightstream.schemas.codec.convert import assembled
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import (
     LlmCall,
@@ -42,20 +42,25 @@ _AS_THEY_ARE = frozenset({str, int, float, bool, bytes, type(None)})
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
 
 
-def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanRecord:
+def record_of(
+    span: ReadableSpan, attempt: AttemptRef | None = None, *, attributes: dict[str, Any] | None = None
+) -> SpanRecord:
     """The record of an ended span. The span is unchanged.
+
+    ``attributes`` is a copy of the span's attributes that is taken over, where the caller has made one already.
 
     Which attempt it belongs to: the span's own ``lightstream.*`` attributes, else ``attempt``, else the resource's
     ``agentlightning.*`` attributes. Token ids and log-probabilities of the ``lightstream.*`` attributes move, packed,
     into ``llm_call``; those that cannot be packed stay attributes, for the assembler to report.
 
     Raises:
-        RecordError: the span has no context, or a name that is not text.
+        RecordError: the span has no context.
     """
     context = span.get_span_context()
     if context is None:
         raise RecordError(f"the span {span.name!r} has no span context.")
-    attributes: dict[str, Any] = dict(span.attributes or {})
+    if attributes is None:
+        attributes = dict(span.attributes or {})
     llm_call = take_llm_call(attributes)
     _make_plain(attributes)
     resource = span.resource
@@ -70,7 +75,7 @@ def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanReco
         "trace_id": f"{context.trace_id:032x}",
         "span_id": f"{context.span_id:016x}",
         "parent_id": None if parent is None else f"{parent.span_id:016x}",
-        "name": span.name,
+        "name": str(span.name),
         "kind": _KINDS.get(span.kind, SpanKind.UNKNOWN),
         "status": _STATUSES.get(span.status.status_code, SpanStatus.UNKNOWN),
         "status_message": span.status.description or "",
@@ -91,10 +96,7 @@ def record_of(span: ReadableSpan, attempt: AttemptRef | None = None) -> SpanReco
         "dropped_links_count": span.dropped_links,
         "llm_call": llm_call,
     }
-    try:
-        return SpanRecord(**values)
-    except ValidationError as error:
-        raise RecordError(f"the span {span.name!r} is no record: {error}") from error
+    return assembled(SpanRecord, values)
 
 
 def with_valid_text(record: SpanRecord) -> SpanRecord:

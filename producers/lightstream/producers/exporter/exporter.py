@@ -86,7 +86,8 @@ class KafkaSpanExporter(SpanExporter):
 
     def submit(self, span: ReadableSpan, attempt: AttemptRef | None = None) -> bool:
         """Hand one ended span over; returns at once. ``False``: it was rejected (the buffer is full, or closed)."""
-        size_bytes = weight_bytes(span)
+        attributes: dict[str, Any] = dict(span.attributes or {})
+        size_bytes = weight_bytes(attributes)
         ledger = self._ledger
         with ledger.door:
             group = ledger.group_of(attempt)
@@ -98,7 +99,7 @@ class KafkaSpanExporter(SpanExporter):
             self._handed_bytes += size_bytes
             self._handed_over += 1
             started, self._started = self._started, True
-        self._sender.put(span, attempt, group, size_bytes)
+        self._sender.put(span, attributes, attempt, group, size_bytes)
         if not started:
             self._sender.start()
             at_process_exit(self)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from ..packing import pack_int32, unpack_int32
 from ..records import Record, RecordEnum
 
-__all__ = ["from_avro", "packs_as_int32", "to_avro"]
+__all__ = ["assembled", "from_avro", "packs_as_int32", "to_avro"]
 
 R = TypeVar("R", bound=Record)
 Converter = Callable[[Any], Any]
@@ -36,6 +36,20 @@ def from_avro(record: type[R], values: dict[str, Any]) -> R:
     return cast("R", _decoder(record)(values))
 
 
+def assembled(record: type[R], values: dict[str, Any]) -> R:
+    """A record of values that are known to have the right types; what is missing takes its default.
+
+    Nothing is checked (2 microseconds instead of 6 for a span): encoding refuses what Avro cannot hold. Mutable
+    defaults are shared by all records made so, as records are not changed.
+    """
+    return cast("R", _assembler(record)(_defaults(record) | values))
+
+
+@cache
+def _defaults(record: type[Record]) -> dict[str, Any]:
+    return {name: field.default for name, field in record.model_fields.items() if not field.is_required()}
+
+
 @cache
 def _encoder(record: type[Record]) -> Callable[[Record], dict[str, Any]]:
     special = [(n, c) for n, f in record.model_fields.items() if (c := _field_encoder(f.annotation)) is not None]
@@ -54,14 +68,24 @@ def _encoder(record: type[Record]) -> Callable[[Record], dict[str, Any]]:
 @cache
 def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
     special = [(n, c) for n, f in record.model_fields.items() if (c := _field_decoder(f.annotation)) is not None]
-    set_attribute = object.__setattr__
-    fields_set = set(record.model_fields)  # shared: records are frozen, and a copy copies it
+    assemble = _assembler(record)
 
     def decode(values: dict[str, Any]) -> Record:
         for name, convert in special:
             value = values[name]
             if value is not None:
                 values[name] = convert(value)
+        return assemble(values)
+
+    return decode
+
+
+@cache
+def _assembler(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
+    set_attribute = object.__setattr__
+    fields_set = set(record.model_fields)  # shared: records are frozen, and a copy copies it
+
+    def assemble(values: dict[str, Any]) -> Record:
         instance = record.__new__(record)
         set_attribute(instance, "__dict__", values)
         set_attribute(instance, "__pydantic_fields_set__", fields_set)
@@ -69,7 +93,7 @@ def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
         set_attribute(instance, "__pydantic_private__", None)
         return instance
 
-    return decode
+    return assemble
 
 
 def _inner(annotation: Any) -> Any:
