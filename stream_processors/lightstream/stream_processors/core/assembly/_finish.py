@@ -22,10 +22,14 @@ from ._held import Held
 from ._joining import join
 from ._notes import notes_of
 from ._rules import AssemblyRules
-from ._sighting import Call, Sighting
+from ._sighting import Sighting
 from ._tree import Tree, resolve
 
 __all__ = ["finish"]
+
+_NO_IDS: list[str] = []
+_NO_SOURCES: dict[str, str] = {}
+"""Shared by all triplets without any: records never change, and 100,000 lists cost the garbage collector time."""
 
 
 def finish(
@@ -73,26 +77,26 @@ def finish(
     )
 
 
-def _set_surroundings(calls: Sequence[Call], tree: Tree) -> None:
+def _set_surroundings(calls: Sequence[Sighting], tree: Tree) -> None:
     """Agent name and reward scope, from the call's own span, else from the other spans that tell of it."""
     agents: dict[str, str] = {}
     for call in calls:
-        for sighting in (call.sighting, *call.joined):
+        for sighting in (call, *call.joined) if call.joined else (call,):
             around = tree.inherited[sighting.key]
             call.in_reward = call.in_reward or around.in_reward
             if call.agent_name is None and around.agent_name is not None:
                 call.agent_name = around.agent_name
-                if sighting is not call.sighting:
+                if sighting is not call:
                     call.filled("agent_name", f"{sighting.key[1]}:span")
-        response = call.sighting.read.response_id
+        response = call.read.response_id
         if response is not None and call.agent_name is not None:
             agents.setdefault(response, call.agent_name)
     for call in calls:  # other choices of the same response
-        if call.agent_name is None and call.sighting.read.response_id is not None:
-            call.agent_name = agents.get(call.sighting.read.response_id)
+        if call.agent_name is None and call.read.response_id is not None:
+            call.agent_name = agents.get(call.read.response_id)
 
 
-def _judge(calls: Sequence[Call], rules: AssemblyRules, *, final: bool) -> None:
+def _judge(calls: Sequence[Sighting], rules: AssemblyRules, *, final: bool) -> None:
     """Give each call that cannot become a triplet its reason."""
     selected = re.compile(rules.agents) if rules.agents is not None else None
     for call in calls:
@@ -105,20 +109,20 @@ def _judge(calls: Sequence[Call], rules: AssemblyRules, *, final: bool) -> None:
             call.detail = f"agent {call.agent_name!r} does not match {rules.agents!r}"
         else:
             filled = call.field_sources is not None
-            fault = check(call.sighting.read) if filled else call.sighting.fault
+            fault = check(call.read) if filled else call.fault
             if fault is not None:
                 call.reason, call.detail = fault
 
 
-def _index(calls: Sequence[Call], held: Held) -> CallIndex:
+def _index(calls: Sequence[Sighting], held: Held) -> CallIndex:
     """What rewards may name calls by; only the offsets where no reward has a link."""
-    index = CallIndex([call.sighting.offset for call in calls])
+    index = CallIndex([call.offset for call in calls])
     keys = {key for reading in held.rewards for key, _ in reading.links}
     if not keys:
         return index
     by_attribute = bool(keys - {"span_id", "trace_id", "gen_ai.response.id"})
     for position, call in enumerate(calls):
-        for sighting in (call.sighting, *call.joined):
+        for sighting in (call, *call.joined):
             trace_id, span_id = sighting.key
             index.add("span_id", span_id, position)
             index.add("trace_id", trace_id, position)
@@ -130,15 +134,14 @@ def _index(calls: Sequence[Call], held: Held) -> CallIndex:
     return index
 
 
-def _triplet(call_index: int, call: Call, reward: float | None) -> TripletRecord:
-    sighting = call.sighting
-    read = sighting.read
+def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRecord:
+    read = call.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
     assert read.response_token_ids is not None  # noqa: S101
     values = {  # every field, each of its type: built as the codec builds decoded records, without a second validation
         "call_index": call_index,
-        "span_id": sighting.key[1],
-        "trace_id": sighting.key[0],
+        "span_id": call.key[1],
+        "trace_id": call.key[0],
         "response_id": read.response_id,
         "agent_name": call.agent_name,
         "model": read.model,
@@ -149,24 +152,25 @@ def _triplet(call_index: int, call: Call, reward: float | None) -> TripletRecord
         "response_mask": b"\x01" * (len(read.response_token_ids) // 4),
         "reward": reward,
         "finish_reason": read.finish_reason,
-        "start_unix_nano": sighting.start_unix_nano,
-        "end_unix_nano": sighting.end_unix_nano,
-        "source_offset": sighting.offset,
+        "start_unix_nano": call.start_unix_nano,
+        "end_unix_nano": call.end_unix_nano,
+        "source_offset": call.offset,
         "choice_index": read.choice_index,
         "dialect": read.dialect,
-        "joined_span_ids": [other.key[1] for other in call.joined],
-        "field_sources": call.field_sources or {},
+        "joined_span_ids": [other.key[1] for other in call.joined] if call.joined else _NO_IDS,
+        "field_sources": call.field_sources or _NO_SOURCES,
     }
     return from_avro(TripletRecord, values)
 
 
-def _drops(calls: Sequence[Call], rewards: MatchedRewards, held: Held) -> list[Drop]:
+def _drops(calls: Sequence[Sighting], rewards: MatchedRewards, held: Held) -> list[Drop]:
     """Everything that became no training data, in log order."""
     drops = list(held.conflicts.values())
     for call in calls:
         if call.reason is not None:
-            drops.append(_drop(call.sighting, call.reason, call.detail))
-        drops.extend(drop for other in call.joined if (drop := _duplicate(other, call)) is not None)
+            drops.append(_drop(call, call.reason, call.detail))
+        if call.joined:
+            drops.extend(drop for other in call.joined if (drop := _duplicate(other, call)) is not None)
     drops.extend(
         Drop(
             span_id=reading.span_id,
@@ -182,12 +186,12 @@ def _drops(calls: Sequence[Call], rewards: MatchedRewards, held: Held) -> list[D
     return drops
 
 
-def _duplicate(other: Sighting, call: Call) -> Drop | None:
+def _duplicate(other: Sighting, call: Sighting) -> Drop | None:
     """A recorded call that another record stands for; or other tokens that were told of the same response."""
     if other.recorded:
-        drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.sighting.key[1]}")
-    elif other.content is not None and other.content != call.sighting.content:
-        drop = _drop(other, DropReason.DUPLICATE_CALL, f"other tokens than span {call.sighting.key[1]} for the call")
+        drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.key[1]}")
+    elif other.content is not None and other.content != call.content:
+        drop = _drop(other, DropReason.DUPLICATE_CALL, f"other tokens than span {call.key[1]} for the call")
         drop = drop.model_copy(update={"is_llm_call": False})
     else:
         return None

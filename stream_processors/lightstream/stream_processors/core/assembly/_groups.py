@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dialects import ReadCall
-from ._sighting import Call, Sighting
+from ._sighting import Sighting
 
 __all__ = ["Groups"]
 
@@ -62,29 +61,29 @@ class Groups:
         """Leave a lone position out of the calls."""
         self._removed.add(index)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[Sighting]:
         """One call per set, in log order of the sighting that is believed."""
         sightings = self._sightings
         if not self._joined:
-            return [Call(s) for i, s in enumerate(sightings) if i not in self._removed]
+            return [s for i, s in enumerate(sightings) if i not in self._removed]
         members: dict[int, list[Sighting]] = {}
         for index, sighting in enumerate(sightings):
             if index not in self._removed:
                 members.setdefault(self.root(index), []).append(sighting)
         calls = [_believe(group) for group in members.values()]
-        calls.sort(key=lambda call: (call.sighting.offset, call.sighting.read.choice_index))
+        calls.sort(key=lambda call: (call.offset, call.read.choice_index))
         return calls
 
 
-def _believe(group: list[Sighting]) -> Call:
+def _believe(group: list[Sighting]) -> Sighting:
     """The proxy's record first, then one with tokens, then a recorded one, then the first in the log."""
     if len(group) == 1:
-        return Call(group[0])
+        return group[0]
     best = min(group, key=_doubt)
-    call = Call(best, [sighting for sighting in group if sighting is not best])
-    for other in sorted(call.joined, key=_doubt):
-        _fill(call, best.read, other)
-    return call
+    best.joined = [sighting for sighting in group if sighting is not best]
+    for other in sorted(best.joined, key=_doubt):
+        _fill(best, other)
+    return best
 
 
 def _doubt(sighting: Sighting) -> tuple[bool, bool, bool, int]:
@@ -97,8 +96,9 @@ def _doubt(sighting: Sighting) -> tuple[bool, bool, bool, int]:
     )
 
 
-def _fill(call: Call, read: ReadCall, other: Sighting) -> None:
+def _fill(call: Sighting, other: Sighting) -> None:
     """Take from ``other`` what the believed sighting does not say. Tokens and log-probabilities only together."""
+    read = call.read
     fields: list[str] = []
     untold = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
     if untold and other.read.has_tokens and other.read.problem is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ._groups import Groups
-from ._sighting import Call, Sighting
+from ._sighting import Sighting
 from ._tree import SpanKey, Tree
 
 __all__ = ["Joined", "join"]
@@ -33,7 +33,7 @@ class Joined:
         unattributed: LLM spans that name no response and hold no tokens, where the proxy recorded the calls.
     """
 
-    calls: list[Call] = field(default_factory=list[Call])
+    calls: list[Sighting] = field(default_factory=list[Sighting])
     wrappers: list[Sighting] = field(default_factory=list[Sighting])
     unattributed: list[Sighting] = field(default_factory=list[Sighting])
 
@@ -74,7 +74,7 @@ class _ProxyCalls:
     def __init__(self, sightings: Sequence[Sighting]) -> None:
         self._sightings = sightings
         self._taken: list[int] = []
-        self._by_response: dict[_ResponseKey, list[int]] = {}
+        self._by_response: dict[_ResponseKey, int | list[int]] = {}
         self._same: dict[tuple[_ResponseKey, _Content | None], int] = {}
         self._by_content: dict[_Content, list[int]] | None = None
         self._claimed: dict[_Content, int] = {}
@@ -90,15 +90,16 @@ class _ProxyCalls:
         read = sighting.read
         if read.response_id is not None:
             response = (read.response_id, read.choice_index)
-            known = self._by_response.setdefault(response, [])
-            if known:
-                if len(known) == 1:
-                    self._same[response, self._sightings[known[0]].content] = known[0]
+            known = self._by_response.setdefault(response, index)
+            if known != index:
+                if isinstance(known, int):
+                    self._same[response, self._sightings[known].content] = known
+                    known = self._by_response[response] = [known]
                 first = self._same.setdefault((response, sighting.content), index)
                 if first != index:
                     groups.union(first, index, both_recorded=True)
                     return
-            known.append(index)
+                known.append(index)
         self._taken.append(index)
 
     def claim(self, index: int, groups: Groups) -> bool:
@@ -109,9 +110,12 @@ class _ProxyCalls:
         """
         sighting = self._sightings[index]
         read, content = sighting.read, sighting.content
-        if read.response_id is not None and (found := self._by_response.get((read.response_id, read.choice_index))):
-            groups.union(found[max(bisect_right(found, index) - 1, 0)], index)
-            return True
+        if read.response_id is not None:
+            quoted = self._by_response.get((read.response_id, read.choice_index))
+            if quoted is not None:
+                records = [quoted] if isinstance(quoted, int) else quoted
+                groups.union(records[max(bisect_right(records, index) - 1, 0)], index)
+                return True
         if content is None or (found := self._with_content().get(content)) is None:
             return False
         turn = self._claimed.get(content, 0)

@@ -1,4 +1,4 @@
-"""One span telling of one call, and one call as all its spans tell it."""
+"""One span telling of one call; the one that is believed stands for the call itself."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from ..dialects import PROXY, RECORDED, ReadCall
 from ._checks import Fault
 from ._tree import SpanKey
 
-__all__ = ["Call", "Sighting"]
+__all__ = ["Sighting"]
 
 
 @dataclass(slots=True)
 class Sighting:
-    """A call as one span tells it.
+    """A call as one span tells it, and, once believed, the call with what became of it.
 
-    ``offset`` orders sightings; those of one span are told apart by their choice. ``recorded`` means that the span
-    record itself carries the call (``llm_call``), so it counts as an LLM call wherever calls are counted.
-    ``fault`` says why it cannot be trained on as it is.
+    Attributes:
+        offset: orders sightings; those of one span are told apart by their choice.
+        fault: why it cannot be trained on as it is.
+        joined: the other sightings of the same call.
+        agent_name, in_reward: whose call it is, and whether it was made while computing a reward.
+        field_sources: which fields were filled from another sighting: field -> ``span id:place``.
+        reason, detail: why the call is no triplet.
     """
 
     key: SpanKey
@@ -29,9 +33,16 @@ class Sighting:
     fault: Fault | None = None
     start_unix_nano: int = 0
     end_unix_nano: int = 0
+    joined: Sequence[Sighting] = ()
+    agent_name: str | None = None
+    in_reward: bool = False
+    field_sources: dict[str, str] | None = None
+    reason: DropReason | None = None
+    detail: str = ""
 
     @property
     def recorded(self) -> bool:
+        """The record itself carries the call (``llm_call``): it counts wherever LLM calls are counted."""
         return self.read.dialect in _OF_RECORD
 
     @property
@@ -49,27 +60,11 @@ class Sighting:
         """It names no response and has no tokens: it may belong to no call at all."""
         return not self.recorded and not self.read.names_a_call
 
-
-_OF_RECORD = frozenset({PROXY, RECORDED})
-
-
-@dataclass(slots=True)
-class Call:
-    """One LLM call: the sighting that is believed, and the others of the same call.
-
-    ``field_sources`` says which fields were filled from another sighting: field -> ``span id:place``.
-    """
-
-    sighting: Sighting
-    joined: Sequence[Sighting] = ()
-    agent_name: str | None = None
-    in_reward: bool = False
-    field_sources: dict[str, str] | None = None
-    reason: DropReason | None = None
-    detail: str = ""
-
     def filled(self, field: str, source: str) -> None:
         """Note that ``field`` was filled from elsewhere."""
         if self.field_sources is None:
             self.field_sources = {}
         self.field_sources[field] = source
+
+
+_OF_RECORD = frozenset({PROXY, RECORDED})
