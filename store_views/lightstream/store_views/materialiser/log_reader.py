@@ -38,7 +38,8 @@ LINGER_S = 0.1
 """How long a lone record waits for company when nobody waits for it: a transaction costs about 8 ms of processor."""
 PARTITIONS_REFRESH_S = 30.0
 ENDS_REFRESH_S = 0.25
-METADATA_TIMEOUT_S = 10.0
+METADATA_TIMEOUT_S = 3.0
+METADATA_RETRY_S = 1.0
 
 
 class LogReader:
@@ -140,6 +141,7 @@ class LogReader:
             found = self._consumer.list_topics(timeout=METADATA_TIMEOUT_S).topics
         except KafkaException as error:
             logger.warning("the partitions could not be listed: %s", error)
+            self._next_refresh_s = time.monotonic() + METADATA_RETRY_S
             return
         new = [
             TopicPartition(full_name, partition, self._start_offsets.get((topic.name, partition), OFFSET_BEGINNING))

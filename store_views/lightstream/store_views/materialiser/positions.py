@@ -27,6 +27,11 @@ class Positions:
         """Whether somebody waits, so that a commit should not be put off."""
         return self._waiters > 0
 
+    @property
+    def closed(self) -> str | None:
+        """Why nothing more will be reflected; ``None`` while the log is followed."""
+        return self._closed
+
     def snapshot(self) -> dict[Place, int]:
         """Place -> offset of the first record that is not yet reflected."""
         with self._changed:
