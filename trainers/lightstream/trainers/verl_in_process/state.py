@@ -72,7 +72,9 @@ def load(folder: Path, engine: Any) -> bool:
         engine.optimizer.state[parameters[name]][field] = _placed_like(parameters[name], tensor)
     for group, stored in zip(engine.optimizer.param_groups, values["optimizer"], strict=True):
         group.update(stored)
-    engine.lr_scheduler.load_state_dict(values["scheduler"])
+    # The schedule's functions are made from the options, not stored; None leaves them as they are.
+    functions = {"lr_lambdas": [None] * len(engine.optimizer.param_groups)}
+    engine.lr_scheduler.load_state_dict(values["scheduler"] | functions)
     _restore_random_state(values["random"])
     return True
 
