@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from lightstream.schemas.codec.convert import from_avro
+from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import (
     AttemptClosed,
     Drop,
@@ -44,6 +45,8 @@ def finish(
     rewards = match_rewards(held.rewards, _index(calls, held), rules.reward_match)
     steps = [CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name) for i, call in enumerate(calls)]
     credit = credit_rule(rules.credit)(steps, rewards.shared)
+    if len(credit) != len(calls):
+        raise SettingsError(f"credit rule {rules.credit!r} gave {len(credit)} values for {len(calls)} calls.")
     triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
     drops = _drops(calls, rewards, held)
     rollout = held.opened.rollout
