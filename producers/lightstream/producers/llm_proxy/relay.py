@@ -43,10 +43,11 @@ class StreamRelay:
                 else:
                     yield event
             if not self._call.is_complete and not self._call.error_message:
-                self._call.error_message = "the LLM server's stream ended before the answer was complete"
+                raise UpstreamError("the LLM server's stream ended before the answer was complete", status=502)
         except UpstreamError as error:
-            self._call.error_message = str(error)
-            held.append(event_of(error_reply(error.status, str(error)).body))
+            if not self._call.is_complete:  # what breaks off after the last token costs nothing
+                self._call.error_message = str(error)
+                held.append(event_of(error_reply(error.status, str(error)).body))
         failure = await self._record()
         for event in [failure] if failure is not None else held:
             yield event

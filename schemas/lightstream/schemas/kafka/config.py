@@ -19,6 +19,12 @@ RECONNECT_BACKOFF_MAX_MS = 500
 FETCH_BYTES_OVERHEAD = 1024 * 1024
 """A fetched batch is a little larger than its one record."""
 
+DECOMPRESSION_GROWTH = 3
+"""librdkafka unpacks zstd into a buffer that it triples until the batch fits, and gives up beyond this limit: seen with
+20 MB of one letter, which arrive as 1 kB (`Decompression … failed`) while the limit was the record's."""
+
+INT32_MAX = 2**31 - 1
+
 
 def bootstrap_servers(settings: Settings) -> str:
     """The cluster to talk to: the one that was named, else the embedded broker that runs here.
@@ -86,5 +92,7 @@ def consumer_config(settings: Settings, *, group_id: str, read_committed: bool =
         "fetch.wait.max.ms": 50,
         "fetch.message.max.bytes": settings.record_bytes_max,
         "fetch.max.bytes": settings.record_bytes_max + FETCH_BYTES_OVERHEAD,
-        "receive.message.max.bytes": settings.record_bytes_max + 2 * FETCH_BYTES_OVERHEAD,
+        "receive.message.max.bytes": min(
+            DECOMPRESSION_GROWTH * settings.record_bytes_max + 2 * FETCH_BYTES_OVERHEAD, INT32_MAX
+        ),
     }
