@@ -1,0 +1,157 @@
+"""The view server, as other processes meet it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from lightstream.schemas.errors import QueryError, ServiceUnavailableError
+from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.services import discover, find
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import SPANS
+from lightstream.store_views.client import ViewClient
+from lightstream.store_views.materialiser import default_path
+from tests.store_views.view_process import running_view, start_view, wait_until_ready
+from tests.stream_processors.assembly.build import proxy_span
+
+ARROW = "application/vnd.apache.arrow.stream"
+SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
+
+
+@pytest.fixture
+def client(settings: Settings) -> Generator[ViewClient, None, None]:
+    view = ViewClient(settings)
+    yield view
+    view.close()
+
+
+def test_a_reader_sees_its_own_writes_at_once(settings: Settings, client: ViewClient) -> None:
+    publisher = KafkaPublisher(settings)
+    with running_view(settings):
+        for number in range(1, 11):
+            written = publisher.publish(SPANS, f"r{number}", proxy_span(number)).result(60)
+            assert client.query("SELECT count(*) FROM spans", [written]).scalar() == number
+        client.wait_for("now")
+        positions = client.positions()
+        assert sum(positions["positions"]["spans"].values()) == 10
+        assert set(positions) == {"positions", "end", "lag", "lag_records"}
+        answer = client.query("SELECT span_id, llm_prompt_token_ids FROM spans ORDER BY ALL LIMIT 1")
+        assert answer.dicts() == [{"span_id": "0" * 15 + "1", "llm_prompt_token_ids": [1, 2, 3]}]
+        assert answer.types == ["VARCHAR", "INTEGER[]"]
+    publisher.close()
+
+
+def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) -> None:
+    with running_view(settings):
+        with pytest.raises(QueryError, match="the view only reads"):
+            client.query("DROP VIEW rollouts")
+        with pytest.raises(QueryError, match="does not exist"):
+            client.query("FROM nothing_of_the_kind")
+        with pytest.raises(QueryError, match="longer than"):
+            client.query(SLOW, timeout_s=0.1)
+        with pytest.raises(ServiceUnavailableError, match=r"spans/0 is at 0, not 8"):
+            client.query("SELECT 1", {"spans": {0: 7}}, wait_s=0.1)
+        cut = client.query("FROM range(10)", rows_max=3)
+        assert (len(cut.rows), cut.truncated) == (3, True)
+        assert client.query("FROM rollouts").rows == []
+        with pytest.raises(QueryError, match="no rows"):
+            client.query("FROM rollouts").scalar()
+        url = discover(settings, "view").address
+        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000).status_code == 400
+        assert httpx.get(f"{url}/v1/sql").status_code == 405
+        assert httpx.get(f"{url}/nowhere").status_code == 404
+
+
+def test_arrow_is_answered_to_those_who_ask(settings: Settings) -> None:
+    with running_view(settings):
+        url = discover(settings, "view").address
+        body = {"sql": "SELECT range AS x, [range] AS y FROM range(5000)", "rows_max": 4000}
+        response = httpx.post(f"{url}/v1/sql", json=body, headers={"accept": ARROW})
+        assert response.headers["content-type"] == ARROW
+        assert response.headers["x-lightstream-truncated"] == "true"
+        table = pa.ipc.open_stream(response.content).read_all()
+        assert table["x"].to_pylist() == list(range(4000))
+
+
+def test_slow_queries_and_waiters_keep_nobody_waiting(settings: Settings, client: ViewClient) -> None:
+    errors: list[Exception] = []
+
+    def ask(sql: str, at_least: dict[str, dict[int, int]] | None) -> None:
+        mine = ViewClient(settings)
+        try:
+            mine.query(sql, at_least, timeout_s=3.0, wait_s=3.0)
+        except (QueryError, ServiceUnavailableError) as error:
+            errors.append(error)
+        finally:
+            mine.close()
+
+    publisher = KafkaPublisher(settings)
+    with running_view(settings):
+        threads = [threading.Thread(target=ask, args=(SLOW, None)) for _ in range(2)]
+        threads += [threading.Thread(target=ask, args=("SELECT 1", {"spans": {0: 10**9}})) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        written = publisher.publish(SPANS, "r1", proxy_span(1)).result(60)
+        assert client.query("SELECT count(*) FROM spans", [written]).scalar() == 1
+        for thread in threads:
+            thread.join()
+        assert len(errors) == len(threads)
+    publisher.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(number: signal.Signals, settings: Settings) -> None:
+    process = start_view(settings)
+    wait_until_ready(settings, process)
+    process.send_signal(number)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert find(settings, "view") is None
+    path = default_path(settings)
+    assert path.exists()
+    assert not Path(f"{path}.wal").exists(), "everything is in the one file, ready to be opened by other programs"
+
+
+def test_a_second_server_says_who_has_the_file(settings: Settings) -> None:
+    with running_view(settings) as first:
+        second = start_view(settings)
+        _, output = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert f"is owned by process {first.pid}" in output
+        assert "lightstream sql" in output
+        assert find(settings, "view") is not None
+
+
+def test_a_taken_port_is_named(settings: Settings) -> None:
+    with running_view(settings):
+        port = discover(settings, "view").address.rsplit(":", 1)[1]
+        other = settings.model_copy(update={"view_port": int(port), "data_dir": settings.data_dir / "other"})
+        process = start_view(other)
+        _, output = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "LIGHTSTREAM_VIEW_PORT" in output
+
+
+def test_a_client_rides_out_a_restart(settings: Settings, client: ViewClient) -> None:
+    with running_view(settings):
+        assert client.query("SELECT 1").scalar() == 1
+    answers: list[object] = []
+    asking = threading.Thread(target=lambda: answers.append(client.query("SELECT 2").scalar()))
+    asking.start()
+    with running_view(settings):
+        asking.join()
+    assert answers == [2]
+
+
+def test_without_a_server_a_client_says_how_to_start_one(settings: Settings) -> None:
+    client = ViewClient(settings, patience_s=0.0)
+    with pytest.raises(ServiceUnavailableError, match="lightstream view"):
+        client.query("SELECT 1")
+    client.close()

@@ -1,0 +1,51 @@
+"""The view server as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from lightstream.schemas.services import find
+from lightstream.schemas.settings import Settings
+from tests.support.waiting import eventually
+
+__all__ = ["running_view", "start_view", "wait_until_ready"]
+
+
+def start_view(settings: Settings) -> subprocess.Popen[str]:
+    """A view server, perhaps not ready yet; its output is in ``stderr``."""
+    command = [sys.executable, "-m", "lightstream.store_views"]
+    environment = os.environ | settings.to_environment()
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until_ready(settings: Settings, process: subprocess.Popen[str]) -> str:
+    """The address of the server, once it has announced itself.
+
+    Raises:
+        AssertionError: it ended, or did not within a minute.
+    """
+
+    def announced() -> str | None:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        service = find(settings, "view")
+        return service.address if service is not None and service.pid == process.pid else None
+
+    address = eventually(announced, what="the view")
+    assert address is not None
+    return address
+
+
+@contextmanager
+def running_view(settings: Settings) -> Generator[subprocess.Popen[str], None, None]:
+    """A view server that is ready; stopped at the end."""
+    process = start_view(settings)
+    try:
+        wait_until_ready(settings, process)
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
