@@ -126,6 +126,19 @@ def test_a_span_revives_an_unresponsive_attempt(log: Log) -> None:
     assert log.status("slow", RolloutStatus.SUCCEEDED).attempts[0].status is AttemptStatus.SUCCEEDED
 
 
+def test_a_prompt_of_20_megabytes_becomes_a_triplet(log: Log) -> None:
+    log.publisher.publish(ROLLOUT_EVENTS, "large", enqueued("large"))
+    log.publisher.publish(ROLLOUT_EVENTS, "large", started("large"))
+    log.verdict("large", "large-a1:started")
+    ordinary = span("large")
+    assert ordinary.llm_call is not None
+    prompt = bytes(4 * 5_000_000)
+    call = ordinary.llm_call.model_copy(update={"prompt_token_ids": prompt})
+    log.publisher.publish(SPANS, "large", ordinary.model_copy(update={"llm_call": call})).result()
+    log.publisher.publish(ROLLOUT_EVENTS, "large", ended("large"))
+    assert log.trajectory("large").triplets[0].prompt_token_ids == prompt
+
+
 GOOD_SPAN = CODEC.encode(span("beside"))
 BAD_IN_BOTH = {
     "not Avro": (b"hello", DeadLetterReason.NOT_AVRO),

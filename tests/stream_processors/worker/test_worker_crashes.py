@@ -228,3 +228,15 @@ def test_without_kafka_the_worker_ends_and_says_so(tmp_path_factory: pytest.Temp
     worker.launch()
     assert worker.wait() != 0
     assert "127.0.0.1:1" in worker.output
+
+
+def test_without_topics_the_worker_ends_and_says_so(
+    kafka_servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    bare = Settings.load(
+        kafka_bootstrap_servers=kafka_servers, topic_prefix="nothing.", data_dir=tmp_path_factory.mktemp("bare")
+    )
+    worker = WorkerProcess(bare)
+    worker.launch()
+    assert worker.wait() != 0
+    assert "lightstream topics create" in worker.output

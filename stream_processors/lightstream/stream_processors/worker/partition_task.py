@@ -48,6 +48,8 @@ class PartitionTask:
         self.handler = handler
         self.inbox = inbox
         self.recovered = asyncio.Event()
+        self.position: int | None = None
+        """Next offset to process; ``None`` until the state is recovered."""
         self.committable: int | None = None
         """Everything below this offset may be committed; ``None`` while there is nothing to commit."""
         self._on_failure = on_failure
@@ -64,6 +66,7 @@ class PartitionTask:
 
     async def _run(self) -> None:
         expected = await asyncio.to_thread(self.handler.recover)
+        self.position = expected
         self.recovered.set()
         while batch := await self.inbox.take():
             fresh = [record for record in batch if record.offset >= expected]
@@ -73,6 +76,7 @@ class PartitionTask:
                 expected = record.offset + 1
             if fresh:
                 self.committable = await self.handler.handle(fresh)
+                self.position = expected
 
     async def _check_gap(self, expected: int, found: int) -> None:
         """Offsets may be missing where transactions ended or records expired; nowhere else."""

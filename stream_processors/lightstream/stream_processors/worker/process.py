@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import threading
 import time
 from contextlib import closing
@@ -28,6 +27,9 @@ from .context import WorkerContext
 from .lifecycle_handler import LifecycleHandler
 from .membership import Membership
 from .processors import Processors
+from .stop_request import StopRequest
+from .topic_check import check_topics
+from .watchdog import Watchdog
 
 __all__ = ["run"]
 
@@ -49,32 +51,32 @@ def run(settings: Settings) -> None:
     """Run the worker until SIGTERM or SIGINT. Blocking; call it in the main thread.
 
     Raises:
-        ServiceUnavailableError: Kafka cannot be reached, or was lost for longer than the clients wait.
+        ServiceUnavailableError: Kafka cannot be reached, lacks our topics, or was lost for longer than clients wait.
+        TopicMismatchError: topics that belong together have different numbers of partitions.
         LightstreamError: a processor failed. Nothing it had in hand was committed: restart the worker.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    with closing(Membership(settings)) as membership:
-        asyncio.run(_run(settings, membership.instance_id))
+    stop = StopRequest()
+    with stop.listening(), closing(Membership(settings)) as membership:
+        check_topics(settings)
+        asyncio.run(_run(settings, membership.instance_id, stop))
 
 
-async def _run(settings: Settings, instance_id: str | None) -> None:
+async def _run(settings: Settings, instance_id: str | None, stop_request: StopRequest) -> None:
     app = make_app(settings, instance_id)
     codec = codec_for(settings)
     publisher = KafkaPublisher(settings, codec=codec, linger_ms=LINGER_MS)
-    context = WorkerContext(settings, publisher, codec, SystemClock(), group_id(settings))
+    clock = SystemClock()
+    context = WorkerContext(settings, publisher, codec, clock, group_id(settings))
     processors = Processors(
         app,
         settings,
+        Watchdog(settings, clock),
         {ROLLOUT_EVENTS: partial(LifecycleHandler, context), SPANS: partial(AssemblerHandler, context)},
     )
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-
-    stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait())
+    stop: asyncio.Task[Any] = asyncio.create_task(stop_request.wait())
     started: asyncio.Task[Any] = asyncio.create_task(_start_and_wait(app))
     ready: asyncio.Task[Any] = asyncio.create_task(processors.ready.wait())
     ends: list[asyncio.Future[Any]] = [stop, started, processors.failed]
@@ -96,8 +98,8 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
     publisher.close(timeout_s=0.0)
     for task in (stop, started, ready):
         task.cancel()
+    guard.cancel()
     if error is None:
-        guard.cancel()
         log.info("stopped")
         return
     if isinstance(error, LightstreamError):

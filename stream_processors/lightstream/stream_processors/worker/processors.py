@@ -16,6 +16,7 @@ from lightstream.schemas.topics import Topic
 from .inbox import Inbox, LogRecord
 from .partition_task import PartitionHandler, PartitionTask
 from .transport import LightstreamConsumer
+from .watchdog import CHECK_INTERVAL_S, Watchdog
 
 __all__ = ["Processors"]
 
@@ -44,8 +45,12 @@ class Processors:
         ready: set once the first assignment has been recovered.
     """
 
-    def __init__(self, app: faust.App, settings: Settings, factories: Mapping[Topic, HandlerFactory]) -> None:
+    def __init__(
+        self, app: faust.App, settings: Settings, watchdog: Watchdog, factories: Mapping[Topic, HandlerFactory]
+    ) -> None:
         self._app = app
+        self._watchdog = watchdog
+        self._rebalancing = True
         self._factories = {topic.full_name(settings.topic_prefix): make for topic, make in factories.items()}
         self._tasks: dict[TP, PartitionTask] = {}
         self._committed: dict[TP, int] = {}
@@ -62,8 +67,8 @@ class Processors:
             connect(handler)
 
     def start(self) -> None:
-        """Begin to commit and to tick."""
-        for loop in (self._commit_loop(), self._tick_loop()):
+        """Begin to commit, to tick and to watch."""
+        for loop in (self._commit_loop(), self._tick_loop(), self._watch_loop()):
             task = asyncio.create_task(loop)
             task.add_done_callback(self._background_done)
             self._background.append(task)
@@ -99,6 +104,7 @@ class Processors:
             if make is not None:
                 self._tasks[place] = PartitionTask(make(place.partition), Inbox(self._consumer().budget), self._fail)
         log.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
+        self._rebalancing = False
         if not self.ready.is_set():
             waiter = asyncio.create_task(self._wait_recovered(list(self._tasks.values())))
             waiter.add_done_callback(self._background_done)
@@ -106,6 +112,7 @@ class Processors:
 
     async def _revoked(self, _app: Any, *arguments: Any, **_: Any) -> None:
         revoked: set[TP] = arguments[0]
+        self._rebalancing = True
         await self._commit()
         await self._drop(revoked)
 
@@ -147,6 +154,12 @@ class Processors:
             for task in list(self._tasks.values()):
                 if task.recovered.is_set():
                     await task.handler.tick()
+
+    async def _watch_loop(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            positions = {place: task.position for place, task in self._tasks.items() if task.position is not None}
+            await asyncio.to_thread(self._watchdog.check, positions, self._rebalancing)
 
     def _background_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -1,0 +1,131 @@
+"""Parts of the worker that need no Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import faust
+import pytest
+from pydantic import SecretStr
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.examples import example_of
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, EventKind, SpanRecord, Trajectory
+from lightstream.schemas.settings import Settings
+from lightstream.stream_processors.core.lifecycle import Limits
+from lightstream.stream_processors.worker.app import make_app
+from lightstream.stream_processors.worker.assembler_handler import without_triplets
+from lightstream.stream_processors.worker.inbox import BATCH_RECORDS_MAX, Budget, Inbox, LogRecord
+from lightstream.stream_processors.worker.membership import Membership
+from lightstream.stream_processors.worker.span_heartbeats import SpanHeartbeats
+
+SECOND = 1_000_000_000
+
+
+def records(count: int, size: int = 1) -> list[LogRecord]:
+    return [LogRecord("t", 0, offset, None, b"x" * size) for offset in range(count)]
+
+
+def test_an_inbox_gives_everything_in_order_in_bounded_batches() -> None:
+    async def scenario() -> None:
+        inbox = Inbox(Budget(10_000, 10_000))
+        inbox.put(records(BATCH_RECORDS_MAX + 5))
+        first, second = await inbox.take(), await inbox.take()
+        assert [r.offset for r in first + second] == list(range(BATCH_RECORDS_MAX + 5))
+        assert len(first) == BATCH_RECORDS_MAX
+        inbox.close()
+        assert await inbox.take() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("records_max", "bytes_max"), [(5, 10**9), (10**9, 500)])
+def test_a_full_budget_stops_fetching_until_there_is_room(records_max: int, bytes_max: int) -> None:
+    async def scenario() -> None:
+        budget = Budget(records_max, bytes_max)
+        inbox, other = Inbox(budget), Inbox(budget)
+        assert await budget.wait_for_room(0.0)
+        inbox.put(records(3, size=100))
+        other.put(records(3, size=100))
+        assert not await budget.wait_for_room(0.01)
+        await inbox.take()
+        assert await budget.wait_for_room(0.01)
+        inbox.put(records(3, size=100))
+        inbox.close()
+        assert await budget.wait_for_room(0.01), "what is dropped takes no room"
+
+    asyncio.run(scenario())
+
+
+def test_spans_are_passed_on_as_signs_of_life_but_seldom() -> None:
+    heartbeats = SpanHeartbeats(Limits(unresponsive_s=30.0))
+    opened = example_of(AttemptOpened)
+    span = example_of(SpanRecord).model_copy(
+        update={"rollout_id": opened.rollout.rollout_id, "attempt_id": opened.attempt_id}
+    )
+    interval = Limits(unresponsive_s=30.0).unresponsive_nanos(opened.rollout.config) // 3
+    assert heartbeats.on_record(span, 0, 0) is None, "the attempt is not open"
+    assert heartbeats.on_record(opened, 1, 0) is None
+    assert heartbeats.on_record(span, 2, interval - 1) is None
+    fact = heartbeats.on_record(span, 3, interval)
+    assert fact is not None
+    assert (fact.kind, fact.rollout_id, fact.attempt_id) == (EventKind.HEARTBEAT, span.rollout_id, span.attempt_id)
+    assert heartbeats.on_record(span, 4, interval + 1) is None
+    closed = example_of(AttemptClosed).model_copy(
+        update={"rollout_id": opened.rollout.rollout_id, "attempt_id": opened.attempt_id}
+    )
+    assert heartbeats.on_record(closed, 5, interval) is None
+    assert heartbeats.on_record(span, 6, 10 * interval) is None
+
+
+def test_a_trajectory_too_large_for_a_record_tells_of_every_call() -> None:
+    trajectory = example_of(Trajectory)
+    assert trajectory.triplets
+    small = without_triplets(trajectory, "a record of 9 bytes is over the limit")
+    assert small.triplets == []
+    dropped = [drop.span_id for drop in small.drops if drop.reason == "too_large"]
+    assert dropped == [triplet.span_id for triplet in trajectory.triplets]
+    assert sum(drop.is_llm_call for drop in small.drops) == trajectory.call_count
+
+
+def test_of_two_workers_with_one_data_folder_one_has_the_name(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path)
+    first = Membership(settings)
+    second = Membership(settings)
+    assert first.instance_id
+    assert second.instance_id is None
+    first.close()
+    third = Membership(settings)
+    assert third.instance_id == first.instance_id
+    third.close()
+    second.close()
+
+
+def app_of(tmp_path: Path, **security: object) -> faust.App:
+    return make_app(Settings.load(data_dir=tmp_path, kafka_bootstrap_servers="a:1,b:2", **security))
+
+
+def test_the_app_takes_every_server_and_the_security_settings(tmp_path: Path) -> None:
+    plain = app_of(tmp_path)
+    assert [(url.host, url.port) for url in plain.conf.broker] == [("a", 1), ("b", 2)]
+    assert plain.conf.broker_credentials is None
+
+    scram = app_of(
+        tmp_path,
+        kafka_security_protocol="SASL_SSL",
+        kafka_sasl_mechanism="SCRAM-SHA-512",
+        kafka_sasl_username="user",
+        kafka_sasl_password=SecretStr("secret"),
+    ).conf.broker_credentials
+    assert isinstance(scram, faust.SASLCredentials)
+    assert (scram.protocol.value, scram.mechanism.value) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (scram.username, scram.password) == ("user", "secret")
+
+    tls = app_of(tmp_path, kafka_security_protocol="SSL").conf.broker_credentials
+    assert isinstance(tls, faust.SSLCredentials)
+
+
+def test_sasl_without_a_mechanism_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="LIGHTSTREAM_KAFKA_SASL_MECHANISM"):
+        app_of(tmp_path, kafka_security_protocol="SASL_PLAINTEXT")
