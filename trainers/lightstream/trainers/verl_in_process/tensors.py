@@ -34,7 +34,14 @@ def to_tensordict(
     sequences = prompts + responses
 
     def jagged(values: npt.NDArray[Any], at: torch.Tensor) -> torch.Tensor:
-        nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(torch.from_numpy(values), at)
+        lengths = at.diff()
+        nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(
+            torch.from_numpy(values),
+            at,
+            # Without these, padding would go to the sum of the lengths.
+            min_seqlen=int(lengths.min()),
+            max_seqlen=int(lengths.max()),
+        )
         return nested
 
     tensors: dict[str, Any] = {
