@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import httpx
@@ -13,8 +13,16 @@ import openai
 import pytest
 from starlette.responses import Response
 
-from lightstream.producers.llm_proxy import llm_proxy
+from lightstream.producers.llm_proxy import llm_proxy, upstream_of
+from lightstream.producers.llm_proxy.call import Call, Caller
+from lightstream.producers.llm_proxy.capture import Wanted
+from lightstream.producers.llm_proxy.exchange import Exchange
+from lightstream.producers.llm_proxy.recorder import CallRecorder
+from lightstream.producers.llm_proxy.relay import StreamRelay
+from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
+from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import LlmCall, SpanStatus
 from lightstream.schemas.settings import Settings
@@ -121,9 +129,9 @@ def test_a_server_that_refuses_our_extras_is_asked_without_them(
 
 
 BREAKS: list[Callable[[], list[Any]]] = [
-    lambda: [chunk(1, first=True), ConnectionError("gone")],
-    lambda: [chunk(1, first=True)],
-    lambda: [chunk(1, first=True), event({"error": {"message": "gone"}})],
+    lambda: [chunk(1, first=True), None, ConnectionError("gone")],
+    lambda: [chunk(1, first=True), None],
+    lambda: [chunk(1, first=True), None, event({"error": {"message": "gone"}})],
 ]
 
 
@@ -136,18 +144,28 @@ def test_a_stream_that_breaks_off_is_an_error_and_recorded(
     with pytest.raises(openai.APIError):  # noqa: PT012  # the error comes while iterating
         for piece in client.chat.completions.create(model="m", messages=MESSAGES, stream=True):
             said += [piece.choices[0].delta.content]
+            upstream.go_on.set()
     assert said == ["<1>"]
     call = _only_call(settings)
     assert call.error_message
     assert list(unpack_int32(call.response_token_ids or b"")) == [1]
 
 
-def test_a_stream_that_breaks_off_after_its_last_token_is_complete(
-    client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings
-) -> None:
-    upstream.answer = lambda _: [chunk(1, first=True, finish_reason="stop"), ConnectionError("gone")]
-    (piece,) = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
-    assert piece.choices[0].finish_reason == "stop"
+def test_a_stream_that_breaks_off_after_its_last_token_is_complete(settings: Settings) -> None:
+    async def pieces() -> AsyncGenerator[bytes]:
+        yield event(chunk(1, first=True, finish_reason="stop"))
+        raise UpstreamError("gone", status=502)
+
+    async def relayed() -> list[bytes]:
+        recorder = CallRecorder(publisher, SystemClock())
+        exchange = Exchange(settings, upstream_of(settings), recorder, SystemClock())
+        answer = UpstreamAnswer(200, pieces=pieces())
+        relay = StreamRelay(exchange, Call(Caller("r", "a", "0" * 32)), answer, Wanted(True, True))
+        return [piece async for piece in relay.pieces()]
+
+    publisher = KafkaPublisher(settings)
+    assert asyncio.run(relayed()) == [event(chunk(1, first=True, finish_reason="stop"))]
+    publisher.close()
     assert _only_call(settings).error_message is None
 
 

@@ -168,9 +168,10 @@ def test_an_unknown_version_is_not_found_after_a_wait(client: openai.OpenAI) -> 
 
 
 def test_a_prompt_that_is_too_long_is_refused_with_both_numbers(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match=r"has 400\d\d tokens; policy@0 takes 32768") as caught:
-        _ask(client, "x" * 40_000)
-    assert caught.value.code == "context_length_exceeded"
+    for size, shown in ((40_000, r"400\d\d tokens"), (20_000_000, "20,000,000 characters")):
+        with pytest.raises(openai.BadRequestError, match=rf"has {shown}; policy@0 takes 32768") as caught:
+            _ask(client, "x" * size)
+        assert caught.value.code == "context_length_exceeded"
 
 
 def test_a_request_over_the_limit_is_refused(server: HttpServer) -> None:

@@ -69,7 +69,8 @@ class Versions:
     Attributes:
         device, dtype: where and how weights are kept.
         kept: how many versions stay in memory, the newest ones and those in use.
-        tokenizer: of the first version loaded; all versions share it.
+        tokenizer: of the first version loaded; all versions share it. Its longest token has
+            ``token_characters_max`` characters.
         on_change: called (from any thread) after a version was announced, loaded or failed.
     """
 
@@ -78,6 +79,7 @@ class Versions:
     kept: int
     on_change: Callable[[], None] = lambda: None
     tokenizer: Any = None
+    token_characters_max: int = 1
     _announced: dict[str, _Announced] = field(default_factory=dict[str, _Announced])
     _loaded: dict[str, PolicyVersion] = field(default_factory=dict[str, PolicyVersion])
     _spare: list[PolicyVersion] = field(default_factory=list[PolicyVersion])
@@ -184,6 +186,7 @@ class Versions:
         version = PolicyVersion(name, announced.number, url, announced.resources_id, architecture=architecture)
         if self.tokenizer is None:
             self.tokenizer = load_tokenizer(folder)
+            self.token_characters_max = max(map(len, self.tokenizer.get_vocab()))
         with self._lock:
             fitting = [spare for spare in self._spare if spare.architecture == architecture]
             self._spare.clear()

@@ -24,8 +24,12 @@ TOKENS_DEFAULT = 1024
 JOBS_WAITING_MAX = 10_000
 """Sequences that may wait; beyond, requests are refused with 429 instead of growing the queue."""
 
+COMPOSED_CHARACTERS_MAX = 2
+"""Characters that normalising may make one of (NFC: a letter and its accent): a text longer than this many times the
+longest token times the context cannot fit, and is refused at once; tokenizing 20 MB would take 40 s."""
+
 INLINE_CHARACTERS_MAX = 64 * 1024
-"""Longer prompts are tokenized in a thread, so that they do not hold the loop up (1 MiB takes about 0.3 s)."""
+"""Longer prompts are tokenized in a thread, so that they do not hold the loop up (1 MB takes 1.5 s)."""
 
 
 class PolicyService:
@@ -69,7 +73,7 @@ class PolicyService:
             raise RequestError(f"{self.engine.waiting} sequences wait already", status=429, code="overloaded")
         version = await self._version(request.model)
         try:
-            prompt_ids = await self._prompt_ids(request)
+            prompt_ids = await self._prompt_ids(request, version)
             job = Job(version, request.streams, asyncio.Event())
             job.generations.extend(self._generations(request, job, prompt_ids))
         except BaseException:
@@ -88,12 +92,7 @@ class PolicyService:
     def _generations(self, request: ChatRequest, job: Job, prompt_ids: list[int]) -> list[Generation]:
         room = job.version.positions_max - len(prompt_ids)
         if room < 1:
-            raise RequestError(
-                f"the prompt has {len(prompt_ids)} tokens; {job.version.name} takes {job.version.positions_max} "
-                "in all, at least one of them for the answer",
-                parameter="messages",
-                code="context_length_exceeded",
-            )
+            raise _too_long(f"{len(prompt_ids)} tokens", job.version)
         return [
             Generation(
                 job=job,
@@ -108,8 +107,10 @@ class PolicyService:
             for index in range(request.choices)
         ]
 
-    async def _prompt_ids(self, request: ChatRequest) -> list[int]:
+    async def _prompt_ids(self, request: ChatRequest, version: PolicyVersion) -> list[int]:
         size = sum(len(m["content"]) for m in request.messages if isinstance(m["content"], str))
+        if size > COMPOSED_CHARACTERS_MAX * version.positions_max * self.versions.token_characters_max:
+            raise _too_long(f"{size:,} characters", version)
         if size <= INLINE_CHARACTERS_MAX:
             return self.tokenize(request)
         return await asyncio.to_thread(self.tokenize, request)
@@ -183,3 +184,12 @@ class PolicyService:
     def _versions_changed(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._changed.set)
+
+
+def _too_long(size: str, version: PolicyVersion) -> RequestError:
+    return RequestError(
+        f"the prompt has {size}; {version.name} takes {version.positions_max} tokens in all, at least one of them for "
+        "the answer",
+        parameter="messages",
+        code="context_length_exceeded",
+    )
