@@ -100,9 +100,15 @@ def _spans_per_second(settings: Settings, attempts: int) -> dict[str, float]:
                 publisher.publish(SPANS, spec.rollout_id, _span(spec.rollout_id, attempt_id, i * SPANS_PER_ATTEMPT + j))
             publisher.publish(SPANS, spec.rollout_id, _closed(spec.rollout_id, attempt_id))
         assert publisher.flush(TIMEOUT_S) == 0
-    with _worker(settings):
+    with _worker(settings) as pid:
+        before_s = _cpu_s(pid)
         times = _record_times(settings, TRAJECTORIES, attempts)
-    return {"assembler_spans_per_s": (len(times) - 1) * SPANS_PER_ATTEMPT / (times[-1] - times[0])}
+        cpu_s = _cpu_s(pid) - before_s
+    spans = attempts * SPANS_PER_ATTEMPT
+    return {
+        "assembler_spans_per_s": spans / (times[-1] - times[0]),
+        "assembler_cpu_us_per_span": 1e6 * cpu_s / spans,
+    }
 
 
 def _facts_per_second(settings: Settings, rollouts: int) -> dict[str, float]:
@@ -111,9 +117,14 @@ def _facts_per_second(settings: Settings, rollouts: int) -> dict[str, float]:
             for fact in _facts(f"r{i}"):
                 publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact)
         assert publisher.flush(TIMEOUT_S) == 0
-    with _worker(settings):
+    with _worker(settings) as pid:
+        before_s = _cpu_s(pid)
         times = _record_times(settings, ROLLOUTS, 3 * rollouts)
-    return {"life_cycle_facts_per_s": (len(times) - 1) / (times[-1] - times[0])}
+        cpu_s = _cpu_s(pid) - before_s
+    return {
+        "life_cycle_facts_per_s": 3 * rollouts / (times[-1] - times[0]),
+        "life_cycle_cpu_us_per_fact": 1e6 * cpu_s / (3 * rollouts),
+    }
 
 
 def _latency_ms(settings: Settings, latencies: int) -> dict[str, float]:
@@ -140,7 +151,8 @@ def _latency_ms(settings: Settings, latencies: int) -> dict[str, float]:
 
 
 @contextmanager
-def _worker(settings: Settings) -> Generator[None]:
+def _worker(settings: Settings) -> Generator[int]:
+    """A worker that is ready; yields its process id."""
     process = subprocess.Popen([sys.executable, "-c", RUN_WORKER], env=os.environ | settings.to_environment())
     try:
         deadline = time.monotonic() + TIMEOUT_S
@@ -148,10 +160,16 @@ def _worker(settings: Settings) -> Generator[None]:
             assert process.poll() is None, "the worker ended"
             assert time.monotonic() < deadline, "the worker does not start"
             time.sleep(0.01)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(TIMEOUT_S)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of a process since it started, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _follower(settings: Settings, topic: Topic) -> Iterator[float]:

@@ -131,15 +131,18 @@ def test_a_kill_with_open_attempts_loses_nothing(settings: Settings, feeder: Fee
         check(feeder.wait_for_trajectories(everything), everything, 3)
 
 
-def test_kills_at_random_moments_lose_nothing(settings: Settings, feeder: Feeder) -> None:
+@pytest.mark.parametrize(
+    ("rollouts", "kills"), [(60, 3), pytest.param(2000, 40, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_kills_at_random_moments_lose_nothing(settings: Settings, feeder: Feeder, rollouts: int, kills: int) -> None:
     print(f"LIGHTSTREAM_TEST_SEED={SEED}")
     chance = random.Random(SEED)
-    rollout_ids = [f"r{i}" for i in range(60)]
+    rollout_ids = [f"r{i}" for i in range(rollouts)]
     over = threading.Event()
     with WorkerProcess(settings) as worker:
 
         def disturb() -> None:
-            for _ in range(3):
+            for _ in range(kills):
                 if over.wait(chance.uniform(0.0, 2.0)):
                     return
                 worker.kill()
