@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -41,8 +42,14 @@ RUN_POLICY = (
     "import sys; from pathlib import Path; from lightstream.schemas.settings import Settings as S; "
     "from lightstream.trainers.policy_server import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
 )
-RUN_PROXY = "from lightstream.schemas.settings import Settings as S; from lightstream.producers.llm_proxy import run; run(S.load())"
-RUN_CANNED = "from benchmarks.proxy import serve_canned_answers as run; from lightstream.schemas.settings import Settings as S; run(S.load())"
+RUN_PROXY = (
+    "from lightstream.schemas.settings import Settings as S; "
+    "from lightstream.producers.llm_proxy import run; run(S.load())"
+)
+RUN_CANNED = (
+    "from lightstream.schemas.settings import Settings as S; "
+    "from benchmarks.proxy import serve_canned_answers as run; run(S.load())"
+)
 
 
 def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
@@ -154,8 +161,6 @@ def serve_canned_answers(settings: Settings) -> None:
 @contextmanager
 def _process(settings: Settings, name: str, program: str, *arguments: str) -> Iterator[str]:
     """Run a server in a process of its own; gives its URL."""
-    import os
-
     environment = os.environ | settings.to_environment()
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment)
     try:
