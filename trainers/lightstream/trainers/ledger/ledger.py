@@ -9,8 +9,10 @@ then reads how far that self came.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -36,6 +38,11 @@ OPEN_TIMEOUT_S = 120.0
 """The first transaction of a broker's life may wait for its coordinator to load."""
 
 ATTEMPT_TIMEOUT_S = 10.0
+OFFSETS_TIMEOUT_S = 5.0
+OFFSETS_STUCK_AFTER_S = 8.0
+"""librdkafka may never return from sending offsets after a broker's restart, whatever the timeout (its issue 5456)."""
+
+REOPENINGS_MAX = 5
 RETRY_PAUSE_S = 0.1
 RECORD_OVERHEAD_BYTES_MAX = 1024
 
@@ -130,9 +137,20 @@ class TrainingLedger:
             if commit.resources is not None:
                 self._produce(producer, RESOURCES, commit.resources.resources_id, commit.resources)
             if offsets:
-                producer.send_offsets_to_transaction(offsets, commit.consumer_group, ATTEMPT_TIMEOUT_S)
+                _send_offsets(producer, offsets, commit.consumer_group)
 
-        self._transaction(write)
+        for _ in range(REOPENINGS_MAX):
+            try:
+                self._transaction(write)
+                return
+            except _StuckClientError:
+                _LOG.warning("the Kafka client stands still; a new one takes over from it")
+                if self.open().last_step >= commit.step.step:
+                    return
+        raise TrainingError(
+            f"Kafka's client stood still {REOPENINGS_MAX} times while step {commit.step.step} was committed.",
+            next_step="Is the group coordinator up? Start the trainer again: it goes on after the last step.",
+        )
 
     def close(self) -> None:
         """Give the producer back. Everything committed is durable already."""
@@ -195,6 +213,30 @@ class TrainingLedger:
                 if time.monotonic() > deadline:
                     raise ServiceUnavailableError(f"Kafka {failure} within {limit_s:g} s: {reason}.") from error
                 time.sleep(RETRY_PAUSE_S)
+
+
+class _StuckClientError(Exception):
+    """A call of the client did not return; the producer is of no more use, and a new one fences it."""
+
+
+def _send_offsets(producer: Producer, offsets: list[TopicPartition], consumer_group: object) -> None:
+    """As the client's call, but returning in time, one way or the other."""
+    outcome: Future[None] = Future()
+
+    def call() -> None:
+        try:
+            producer.send_offsets_to_transaction(offsets, consumer_group, OFFSETS_TIMEOUT_S)
+        except KafkaException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    # A thread of its own, since one that hangs is left behind.
+    threading.Thread(target=call, name="lightstream-send-offsets", daemon=True).start()
+    try:
+        outcome.result(OFFSETS_STUCK_AFTER_S)
+    except TimeoutError as error:
+        raise _StuckClientError from error
 
 
 def _reason(error: KafkaException) -> KafkaError:
