@@ -3,6 +3,7 @@
 ``python -m benchmarks.proxy`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
 ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. The policy is the tiny random model on the CPU; each
 server is a process of its own. ``proxy_alone`` forwards to a server that answers at once with the same words.
+``cpu_ms_per_request`` is the server's own processor time: the figure to compare on a busy machine.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,19 @@ RUN_CANNED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server."""
+
+    url: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Processor time it has used, all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
     """All figures; times in milliseconds, rates per second."""
     with ExitStack() as stack:
@@ -67,10 +82,11 @@ def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
         with _process(settings, "proxy", RUN_PROXY) as proxy:
             figures |= asyncio.run(_compare(policy, proxy, requests, concurrency))
         with _process(settings, "canned", RUN_CANNED) as canned:
-            forwarding = settings.model_copy(update={"llm_upstream_url": f"{canned}/v1"})
+            forwarding = settings.model_copy(update={"llm_upstream_url": f"{canned.url}/v1"})
             with _process(forwarding, "proxy", RUN_PROXY) as proxy:
                 alone = asyncio.run(_load(proxy, requests, concurrency, max_tokens=1))
                 figures["proxy_alone_requests_per_s"] = alone["requests_per_s"]
+                figures["proxy_alone_cpu_ms_per_request"] = alone["cpu_ms_per_request"]
                 one = asyncio.run(_load(proxy, 300, 1, max_tokens=1))
                 bare = asyncio.run(_load(canned, 300, 1, max_tokens=1))
                 figures["added_idle_p50_ms"] = one["p50_ms"] - bare["p50_ms"]
@@ -78,20 +94,20 @@ def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
         return figures
 
 
-async def _compare(policy: str, proxy: str, requests: int, concurrency: int) -> dict[str, float]:
+async def _compare(policy: Server, proxy: Server, requests: int, concurrency: int) -> dict[str, float]:
     figures: dict[str, float] = {"concurrency": concurrency}
     for tokens in (1, 16):
         count = requests if tokens == 1 else requests // 4
-        for name, url in (("policy", policy), ("proxy", proxy)):
-            await _load(url, concurrency, concurrency, max_tokens=tokens)  # warm up
-            result = await _load(url, count, concurrency, max_tokens=tokens)
+        for name, server in (("policy", policy), ("proxy", proxy)):
+            await _load(server, concurrency, concurrency, max_tokens=tokens)  # warm up
+            result = await _load(server, count, concurrency, max_tokens=tokens)
             figures |= {f"{name}_{tokens}_tokens_{key}": value for key, value in result.items()}
-    for name, url in (("policy", policy), ("proxy", proxy)):
-        figures[f"{name}_first_token_p50_ms"] = await _first_token_ms(url, 50)
+    for name, server in (("policy", policy), ("proxy", proxy)):
+        figures[f"{name}_first_token_p50_ms"] = await _first_token_ms(server.url, 50)
     return figures
 
 
-async def _load(url: str, requests: int, concurrency: int, *, max_tokens: int) -> dict[str, float]:
+async def _load(server: Server, requests: int, concurrency: int, *, max_tokens: int) -> dict[str, float]:
     body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": QUESTION}]}
     data = json.dumps(body | {"max_tokens": max_tokens} | EXTRAS).encode()
     durations_s: list[float] = []
@@ -100,18 +116,19 @@ async def _load(url: str, requests: int, concurrency: int, *, max_tokens: int) -
     async def work(session: aiohttp.ClientSession) -> None:
         for _ in left:
             began = time.perf_counter()
-            async with session.post(f"{url}/v1/chat/completions", data=data) as response:
+            async with session.post(f"{server.url}/v1/chat/completions", data=data) as response:
                 await response.read()
                 assert response.status == 200, response.status
             durations_s.append(time.perf_counter() - began)
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        began = time.perf_counter()
+        began, cpu_before_s = time.perf_counter(), server.cpu_s()
         await asyncio.gather(*(work(session) for _ in range(concurrency)))
-        elapsed_s = time.perf_counter() - began
+        elapsed_s, cpu_s = time.perf_counter() - began, server.cpu_s() - cpu_before_s
     hundredths = statistics.quantiles(durations_s, n=100)
     return {
         "requests_per_s": requests / elapsed_s,
+        "cpu_ms_per_request": cpu_s / requests * 1000,
         "p50_ms": statistics.median(durations_s) * 1000,
         "p99_ms": hundredths[98] * 1000,
     }
@@ -159,8 +176,8 @@ def serve_canned_answers(settings: Settings) -> None:
 
 
 @contextmanager
-def _process(settings: Settings, name: str, program: str, *arguments: str) -> Iterator[str]:
-    """Run a server in a process of its own; gives its URL."""
+def _process(settings: Settings, name: str, program: str, *arguments: str) -> Generator[Server]:
+    """Run a server in a process of its own."""
     environment = os.environ | settings.to_environment()
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment)
     try:
@@ -169,7 +186,7 @@ def _process(settings: Settings, name: str, program: str, *arguments: str) -> It
             assert time.monotonic() < deadline, f"{name} did not start"
             assert process.poll() is None, f"{name} ended with {process.returncode}"
             time.sleep(0.05)
-        yield service.address
+        yield Server(service.address, process.pid)
     finally:
         process.terminate()
         process.wait(30)
@@ -191,7 +208,7 @@ def main() -> None:
         print(json.dumps(figures))
         return
     for name, value in figures.items():
-        print(f"{name:<36}{value:>12,.1f}")
+        print(f"{name:<40}{value:>12,.2f}")
 
 
 if __name__ == "__main__":
