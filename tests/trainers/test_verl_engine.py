@@ -155,9 +155,9 @@ def test_advantages_are_verls() -> None:
 
     arrays = arrays_of([group("mixed", [1.0, 0.0]), group("uniform", [1.0, 1.0]), group("alone", [0.5])])
     deviation = np.std([1.0, 0.0], ddof=1)
-    expected = [0.5 / deviation, -0.5 / deviation, 0.0, 0.0, 0.5]
+    expected = np.array([0.5 / deviation, -0.5 / deviation, 0.0, 0.0, 0.5])
     np.testing.assert_allclose(row_advantages(arrays, "grpo"), expected, atol=1e-5)
-    np.testing.assert_allclose(row_advantages(arrays, "dr_grpo"), [0.5, -0.5, 0, 0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(row_advantages(arrays, "dr_grpo"), np.array([0.5, -0.5, 0, 0, 0.5]), atol=1e-6)
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(0, 3), (1, 3), (7, 3), (8, 1), (64, 4)])

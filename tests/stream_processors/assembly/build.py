@@ -129,7 +129,7 @@ def reward_span(number: int, value: Any, *, link: dict[str, str] | None = None, 
 def assemble(*spans: SpanRecord, rules: AssemblyRules | None = None, final: bool = True, **spec: Any) -> Trajectory:
     """The trajectory of one attempt with these spans, at offsets 1, 2, ….; opened at 0."""
     assembler = Assembler(partition=0, rules=rules)
-    records = [opened(**spec), *spans, closed(final=final)]
+    records: list[SpanRecord | AttemptOpened | AttemptClosed] = [opened(**spec), *spans, closed(final=final)]
     (trajectory,) = assembler.on_records((record, offset) for offset, record in enumerate(records))
     assert assembler.low_water(len(records)) == len(records)
     assert trajectory.call_count == len(trajectory.triplets) + sum(d.is_llm_call for d in trajectory.drops)

@@ -384,7 +384,7 @@ def match(
 def named_by(links: dict[str, str], group: list[Sighting]) -> bool:
     """Whether a link names one of the spans of a call, each key by any of them."""
     rids = [response_id(group) if s is believed(group) else s.rid for s in group]
-    values = {
+    values: dict[str, list[Any]] = {
         "span_id": [s.span.span_id for s in group],
         "trace_id": [s.span.trace_id for s in group],
         "gen_ai.response.id": rids,

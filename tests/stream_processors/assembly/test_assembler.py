@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightstream.schemas.packing import pack_float32, pack_int32, unpack_int32
-from lightstream.schemas.records import AttemptStatus, DropReason
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, AttemptStatus, DropReason, SpanRecord
 from lightstream.stream_processors.core.assembly import Assembler
 
 from .build import assemble, closed, opened, proxy_span, reward_span, span_id
@@ -90,7 +90,7 @@ def test_logprobs_may_be_missing_and_may_overshoot_zero_by_rounding() -> None:
 
 def test_several_attempts_interleave() -> None:
     assembler = Assembler()
-    records = [
+    records: list[SpanRecord | AttemptOpened | AttemptClosed] = [
         opened("a"),
         opened("b"),
         proxy_span(1, rollout_id="a"),
@@ -119,7 +119,15 @@ def test_records_of_attempts_that_are_not_open_are_ignored() -> None:
 
 def test_repeated_opening_and_closing_records_change_nothing() -> None:
     assembler = Assembler()
-    records = [opened(), proxy_span(1), opened(), closed(), closed(), opened(), closed()]
+    records: list[SpanRecord | AttemptOpened | AttemptClosed] = [
+        opened(),
+        proxy_span(1),
+        opened(),
+        closed(),
+        closed(),
+        opened(),
+        closed(),
+    ]
     (trajectory,) = assembler.on_records((r, i) for i, r in enumerate(records))
     assert len(trajectory.triplets) == 1
     assert assembler.open_count == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -141,7 +142,7 @@ Turns = list[tuple[list[int], list[int]]]
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> Turns:
+def conversations(draw: Any) -> Turns:  # mypy binds DrawFn's type to the result's
     """Calls that continue, branch, retokenise or edit earlier ones, over few ids so that prefixes collide."""
     turns: Turns = []
     for _ in range(draw(st.integers(1, 12))):

@@ -7,6 +7,7 @@ SIGKILL at one of them; the next try starts from what is on the disk and in the 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import random
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,7 +44,7 @@ def chain(context: AlgorithmContext, steps: int) -> None:
         for group in groups:
             for trajectory in group.trajectories:
                 link = hashlib.sha256((link + repr(trajectory)).encode()).hexdigest()
-        folder = context.checkpoints.write(step, lambda path, link=link: _write(path, link))
+        folder = context.checkpoints.write(step, functools.partial(_write, text=link))
         context.commit(
             step, groups, started_unix_nano=started, resources=context.resources_record(step, {}, checkpoint=folder)
         )
@@ -74,6 +76,13 @@ def fit(settings: Settings, arguments: argparse.Namespace) -> None:
 
     Trainer(algorithm=algorithm, n_runners=0, settings=settings, store=InstantStore(settings)).fit(
         None, [f"task {i}" for i in range(7)]
+    )
+
+
+def part_of(settings: Settings, name: str) -> Settings:
+    """Settings of one of the two trainings."""
+    return settings.model_copy(
+        update={"topic_prefix": f"{settings.topic_prefix}{name}.", "data_dir": settings.data_dir / name}
     )
 
 
@@ -115,33 +124,42 @@ def attempt(settings: Settings, arguments: argparse.Namespace, kill_at: int | No
     return os.waitpid(child, 0)[1]
 
 
+def until_done(settings: Settings, arguments: argparse.Namespace, kills: Iterator[int]) -> tuple[int, list[int]]:
+    """Try until it comes through: how many lines the last try ran, and at which lines the others were killed."""
+    killed_at: list[int] = []
+    counted = settings.data_dir / "lines"
+    for _ in range(TRIES_MAX):
+        kill_at = next(kills, None)
+        status = attempt(settings, arguments, kill_at, counted)
+        if status == 0:
+            return int(counted.read_text()), killed_at
+        if kill_at is None or not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+            sys.exit(f"the trainer ended with status {status}; killed before at lines {killed_at}")
+        killed_at.append(kill_at)
+    sys.exit("too many tries")
+
+
 def main() -> None:
+    """Train once without and once with kills, each with topics and a folder of its own (both made already)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--lines", type=int, default=0, help="lines of an uninterrupted run; 0: run uninterrupted")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--model", default="")
     parser.add_argument("--ahead", type=int, default=0)
     arguments = parser.parse_args()
     settings = Settings.load()
     chance = random.Random(arguments.seed)
     if arguments.model:
-        import torch  # noqa: F401
         import verl.workers.engine_workers  # noqa: F401
-    killed_at: list[int] = []
-    counted = settings.data_dir / "lines"
-    for _ in range(TRIES_MAX):
-        kill_at = chance.randint(1, arguments.lines) if len(killed_at) < arguments.kills and arguments.lines else None
-        status = attempt(settings, arguments, kill_at, counted)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and kill_at is not None:
-            killed_at.append(kill_at)
-        elif status == 0:
-            print(json.dumps({"lines": int(counted.read_text()), "killed_at": killed_at}))
-            return
-        else:
-            sys.exit(f"the trainer ended with status {status}; killed before at lines {killed_at}")
-    sys.exit("too many tries")
+
+        from lightstream.trainers.verl_in_process.runtime import load_verl
+
+        load_verl("cpu")
+    lines, _ = until_done(part_of(settings, "whole"), arguments, iter(()))
+    kills = (chance.randint(1, lines) for _ in range(arguments.kills))
+    _, killed_at = until_done(part_of(settings, "killed"), arguments, kills)
+    print(json.dumps({"lines": lines, "killed_at": killed_at}))
 
 
 if __name__ == "__main__":
