@@ -41,6 +41,20 @@ def test_logprobs_of_a_batch_equal_a_plain_forward_pass(
         _assert_as_reference(checkpoints[0], job, temperature)
 
 
+def test_equal_prompts_are_sampled_independently_and_rightly(checkpoints: list[Path], version: PolicyVersion) -> None:
+    run = EngineRun(window_s=1.0, rows_max=12)  # all of them share the first pass
+    run.engine.start()
+    prompts = [prompt for prompt in _prompts(3) for _ in range(4)]
+    jobs = [run.job(version, list(prompt), 1 + i % 5, seed=i) for i, prompt in enumerate(prompts)]
+    for job in jobs:
+        run.engine.submit(job)
+    run.wait(*jobs)
+    run.engine.stop()
+    for job in jobs:
+        _assert_as_reference(checkpoints[0], job)
+    assert len({job.generations[0].token_ids[0] for job in jobs[:4]}) > 1
+
+
 def test_a_batch_says_what_each_says_alone(version: PolicyVersion, run: EngineRun) -> None:
     prompts = _prompts(12)
     together = [run.job(version, prompt, 6, seed=i) for i, prompt in enumerate(prompts)]

@@ -51,26 +51,32 @@ class RunningBatch:
 
     @torch.inference_mode()
     def start(self) -> None:
-        """Read the prompts and sample each row's first token."""
+        """Read the prompts, equal ones once, and sample each row's first token."""
         from transformers import DynamicCache
 
-        width = max(len(row.prompt_ids) for row in self.rows)
         device = self.version.model.device
-        ids = torch.tensor([[PADDING_ID] * (width - len(r.prompt_ids)) + r.prompt_ids for r in self.rows])
-        mask = torch.tensor([[0] * (width - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in self.rows])
-        self._mask = mask.to(device)
-        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
-        self._positions = positions[:, -1:]
+        prompt_of_row, prompts = _distinct([row.prompt_ids for row in self.rows])
+        width = max(map(len, prompts))
+        ids = torch.tensor([[PADDING_ID] * (width - len(p)) + p for p in prompts], device=device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
         keeps_cache = any(row.tokens_max > 1 for row in self.rows)
         self._cache = DynamicCache() if keeps_cache else None
-        self._forward(ids.to(device), positions)
+        logits = self._forward(ids, mask, positions)
+        self._mask, self._positions = mask, positions[:, -1:]
+        if len(prompts) < len(self.rows):
+            rows = torch.tensor(prompt_of_row, device=device)
+            logits, self._mask, self._positions = logits[rows], mask[rows], self._positions[rows]
+            for layer in self._cache.layers if self._cache is not None else ():
+                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+        self._draw(logits)
 
     @torch.inference_mode()
     def step(self) -> None:
         """Sample every row's next token."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self.rows), 1)], dim=1)
         self._positions = self._positions + 1
-        self._forward(self._last, self._positions)
+        self._draw(self._forward(self._last, self._mask, self._positions))
 
     @torch.inference_mode()
     def drop_finished(self) -> list[Generation]:
@@ -105,18 +111,23 @@ class RunningBatch:
         self._positions = torch.cat([self._positions, other._positions])
         self.rows = self.rows + other.rows
 
-    def _forward(self, ids: Tensor, positions: Tensor) -> None:
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        """Logits (rows, vocabulary) of the token after the last column; the cache grows by ``ids``."""
         output = self.version.model(
             input_ids=ids,
-            attention_mask=self._mask,
+            attention_mask=mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=self._cache is not None,
             logits_to_keep=1,
         )
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def _draw(self, logits: Tensor) -> None:
         rows = self.rows
         drawn = sample(
-            output.logits[:, -1],
+            logits,
             [row.temperature for row in rows],
             [row.top_p for row in rows],
             [row.chance.random() for row in rows],
@@ -143,6 +154,13 @@ class RunningBatch:
         elif len(row.token_ids) >= row.tokens_max:
             row.finish_reason = "length"
         row.ready = len(row.token_ids)
+
+
+def _distinct(prompts: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Index of each prompt among the distinct ones, and these: groups of samples ask the same question."""
+    seen: dict[tuple[int, ...], int] = {}
+    index = [seen.setdefault(tuple(prompt), len(seen)) for prompt in prompts]
+    return index, [list(prompt) for prompt in seen]
 
 
 def _best(distribution: Tensor, rows: Sequence[Generation]) -> list[list[tuple[int, float]]]:
