@@ -34,8 +34,11 @@ from lightstream.trainers.tiny_model import make_tiny_model
 
 __all__ = ["main", "measure"]
 
-QUESTION = "What is the greatest common divisor of 84 and 36? Answer with o"
+QUESTION = "What is the greatest common divisor of {:>5} and 36? Answer w"
 """64 characters, as the demonstration's tasks."""
+
+GROUP_SIZE = 8
+"""Requests in a row that ask the same question, as a group of samples does."""
 
 START_TIMEOUT_S = 120.0
 EXTRAS = {"logprobs": True, "return_token_ids": True}
@@ -108,13 +111,12 @@ async def _compare(policy: Server, proxy: Server, requests: int, concurrency: in
 
 
 async def _load(server: Server, requests: int, concurrency: int, *, max_tokens: int) -> dict[str, float]:
-    body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": QUESTION}]}
-    data = json.dumps(body | {"max_tokens": max_tokens} | EXTRAS).encode()
     durations_s: list[float] = []
     left = iter(range(requests))
 
     async def work(session: aiohttp.ClientSession) -> None:
-        for _ in left:
+        for number in left:
+            data = _body(number, max_tokens, **EXTRAS)
             began = time.perf_counter()
             async with session.post(f"{server.url}/v1/chat/completions", data=data) as response:
                 await response.read()
@@ -134,13 +136,18 @@ async def _load(server: Server, requests: int, concurrency: int, *, max_tokens: 
     }
 
 
+def _body(number: int, max_tokens: int, **parameters: Any) -> bytes:
+    messages = [{"role": "user", "content": QUESTION.format(number // GROUP_SIZE)}]
+    return json.dumps({"model": "policy", "messages": messages, "max_tokens": max_tokens} | parameters).encode()
+
+
 async def _first_token_ms(url: str, requests: int) -> float:
-    body = {"model": "policy", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "stream": True}
     delays_ms: list[float] = []
     async with aiohttp.ClientSession() as session:
-        for _ in range(requests):
+        for number in range(requests):
+            data = _body(number * GROUP_SIZE, 16, stream=True)
             began = time.perf_counter()
-            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            async with session.post(f"{url}/v1/chat/completions", data=data) as response:
                 await response.content.readany()
                 delays_ms.append((time.perf_counter() - began) * 1000)
                 await response.read()
