@@ -32,6 +32,26 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
         return consumer
 
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Go back to what is committed, everywhere.
+
+        aiokafka's own method leaves a partition where it is when 0 or nothing is committed; what was fetched and
+        thrown away during a rebalance is then never delivered (seen: a partition that began at offset 20).
+        """
+        offsets: Mapping[TP, int] = await self.call_thread(self._seek_to_committed)
+        return offsets
+
+    async def _seek_to_committed(self) -> dict[Any, int | None]:
+        consumer = self._ensure_consumer()
+        offsets: dict[Any, int | None] = {}
+        for place in consumer.assignment():
+            offsets[place] = await consumer.committed(place)
+            if offsets[place] is None:
+                await consumer.seek_to_beginning(place)
+            else:
+                consumer.seek(place, offsets[place])
+        return offsets
+
 
 class LightstreamConsumer(Consumer):
     """Delivers what a fetch brought for one partition as a single Faust event, and commits what it is told to.
