@@ -18,7 +18,7 @@ from .tools import use_tool
 
 __all__ = ["prompt_of", "route"]
 
-SHOWN_CHARACTERS_MAX = 64
+SHOWN_CHARACTERS_MAX = 48
 """The tiny model is slow to read; the beginning of a task tells what kind it is."""
 
 

@@ -20,7 +20,7 @@ from .options import RUN_ID, Options
 __all__ = ["run_demo"]
 
 SERVICES = ("worker", "view", "policy", "proxy")
-REFRESH_S = 1.0
+REFRESH_S = 2.0
 REWARD_AT_FIRST_MAX = 0.2
 REWARD_AT_LAST_MIN = 0.95
 LOGPROB_DIFF_MAX = 1e-3

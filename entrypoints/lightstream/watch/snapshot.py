@@ -13,7 +13,7 @@ __all__ = ["Snapshot", "take_snapshot"]
 _COUNTS = """
 SELECT
     (SELECT count(DISTINCT rollout_id) FROM rollout_events WHERE kind = 'enqueued') AS rollouts,
-    (SELECT count(*) FROM spans) AS spans,
+    (SELECT count(*) FROM spans_raw) AS spans,
     (SELECT count(*) FROM trajectories_raw) AS trajectories,
     (SELECT count(*) FROM triplets_raw) AS triplets,
     (SELECT coalesce(sum(len(prompt_token_ids) + len(response_token_ids)), 0)::BIGINT FROM triplets_raw) AS tokens,
