@@ -1,0 +1,46 @@
+"""Run every benchmark, one after another: ``python -m benchmarks [--json]`` (``make bench``).
+
+One broker serves them all, so that its start is not measured again and again; each benchmark is a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.schemas.settings import Settings
+
+NAMES = ("import_cost", "assembler_core", "exporter", "worker", "view", "proxy")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0 when every benchmark ran (none judges its own figures)."""
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        named = Settings.load().kafka_bootstrap_servers
+        broker = None if named else EmbeddedBroker(Settings.load(data_dir=Path(folder)))
+        servers = named if broker is None else broker.start()
+        try:
+            for name in NAMES:
+                print(f"\n$ python -m benchmarks.{name} {' '.join(arguments)}", flush=True)
+                done = subprocess.run(
+                    [sys.executable, "-m", f"benchmarks.{name}", *arguments],
+                    env=os.environ | {"LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": str(servers)},
+                    check=False,
+                )
+                if done.returncode:
+                    failed.append(name)
+        finally:
+            if broker is not None:
+                broker.stop()
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
