@@ -12,7 +12,7 @@ import duckdb
 from confluent_kafka import KafkaException
 
 from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.codec import Codec
+from lightstream.schemas.codec import Codec, codec_for
 from lightstream.schemas.errors import LightstreamError, PublishError
 from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import DeadLetter
@@ -61,7 +61,7 @@ class Materialiser:
     ) -> None:
         self._settings = settings
         self._path = path or default_path(settings)
-        self._codec = codec or Codec()
+        self._codec = codec or codec_for(settings)
         self._clock = clock or SystemClock()
         self._patience_s = settings.publish_timeout_s if patience_s is None else patience_s
         self._on_failure = on_failure

@@ -7,7 +7,7 @@ import threading
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from lightstream.schemas.codec import Codec
+from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.kafka import consumer_config
 from lightstream.schemas.records import ResourcesRecord
@@ -49,7 +49,7 @@ class ResourcesFollower:
         self._settings = settings
         self._versions = versions
         self._run_id = run_id
-        self._codec = Codec()
+        self._codec = codec_for(settings)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lightstream-resources", daemon=True)
 
