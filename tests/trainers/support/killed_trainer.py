@@ -16,6 +16,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,26 +56,26 @@ def _write(path: Path, text: str) -> None:
     (path / "chain").write_text(text)
 
 
+def algorithm(arguments: argparse.Namespace) -> Any:
+    """VERL where a model is named, else the chain."""
+    if not arguments.model:
+        return lambda context: chain(context, arguments.steps)
+    from lightstream.trainers import VERL
+
+    return VERL(
+        model=arguments.model,
+        steps=arguments.steps,
+        tasks_per_step=GROUPS,
+        rollouts_per_task=SIZE,
+        learning_rate=1e-2,
+        steps_ahead=arguments.ahead,
+        device="cpu",
+        threads=1,
+    )
+
+
 def fit(settings: Settings, arguments: argparse.Namespace) -> None:
-    if arguments.model:
-        from lightstream.trainers import VERL
-
-        algorithm: Any = VERL(
-            model=arguments.model,
-            steps=arguments.steps,
-            tasks_per_step=GROUPS,
-            rollouts_per_task=SIZE,
-            learning_rate=1e-2,
-            steps_ahead=arguments.ahead,
-            device="cpu",
-            threads=1,
-        )
-    else:
-
-        def algorithm(context: AlgorithmContext) -> None:
-            chain(context, arguments.steps)
-
-    Trainer(algorithm=algorithm, n_runners=0, settings=settings, store=InstantStore(settings)).fit(
+    Trainer(algorithm=algorithm(arguments), n_runners=0, settings=settings, store=InstantStore(settings)).fit(
         None, [f"task {i}" for i in range(7)]
     )
 
@@ -151,13 +152,13 @@ def main() -> None:
     settings = Settings.load()
     chance = random.Random(arguments.seed)
     if arguments.model:
-        import verl.workers.engine_workers  # noqa: F401
-
         from lightstream.trainers.verl_in_process.runtime import load_verl
 
+        import_module("verl.workers.engine_workers")
         load_verl("cpu")
     lines, _ = until_done(part_of(settings, "whole"), arguments, iter(()))
-    kills = (chance.randint(1, lines) for _ in range(arguments.kills))
+    # Within the first two thirds: a try that starts late in the training has fewer lines left.
+    kills = (chance.randint(1, 2 * lines // 3) for _ in range(arguments.kills))
     _, killed_at = until_done(part_of(settings, "killed"), arguments, kills)
     print(json.dumps({"lines": lines, "killed_at": killed_at}))
 

@@ -28,7 +28,8 @@ BACKOFF_S, BACKOFF_S_MAX = 0.5, 30.0
 STEADY_S = 60.0
 """A process that lived this long starts the back-off afresh."""
 
-DEATHS_IN_A_ROW_MAX = 8
+DEATHS_IN_A_ROW_MAX = 6
+"""Half a minute of trying; an agent that cannot even be imported should not take longer to say so."""
 WATCH_INTERVAL_S = 0.5
 
 

@@ -14,7 +14,7 @@ from . import state
 from .advantage import row_advantages
 from .config import VerlConfig
 from .loss import ComparingLoss
-from .runtime import choose_device, prepare_process, worker_environment
+from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .tensors import select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine"]
@@ -38,7 +38,8 @@ class VerlEngine:
         self.device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        prepare_process(self.device)
+        load_verl(self.device)
+        join_process_group(self.device)
         with worker_environment():
             self._worker = _new_worker(config, folder)
         self._loss = ComparingLoss(_actor_config(config))

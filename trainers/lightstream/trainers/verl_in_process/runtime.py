@@ -12,7 +12,7 @@ from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
-__all__ = ["choose_device", "prepare_process", "worker_environment"]
+__all__ = ["choose_device", "join_process_group", "load_verl", "worker_environment"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,8 +41,12 @@ def choose_device(wanted: str) -> str:
     return wanted
 
 
-def prepare_process(device: str) -> None:
-    """Make this process one in which a verl worker runs alone. May be called again, for the same device."""
+def load_verl(device: str) -> None:
+    """Import verl and set it up for a device. Starts no thread. May be called again, for the same device.
+
+    Raises:
+        TrainingError: it is set up for another device.
+    """
     if device in _PREPARED:
         return
     if _PREPARED:
@@ -63,7 +67,7 @@ def prepare_process(device: str) -> None:
 
         EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
     _take_log_probabilities_in_chunks()
-    _join_process_group(device)
+    _find_language_models_at_once()
     _PREPARED.append(device)
 
 
@@ -85,7 +89,8 @@ def worker_environment() -> Generator[None]:
             _LOG.debug("verl: %s", line)
 
 
-def _join_process_group(device: str) -> None:
+def join_process_group(device: str) -> None:
+    """Be the only member of a process group, unless this process is in one."""
     from torch import distributed
 
     if distributed.is_initialized():
@@ -93,6 +98,22 @@ def _join_process_group(device: str) -> None:
     new_store: Any = vars(distributed)["HashStore"]  # in memory: no port is opened; the stubs leave it out
     backend = "cpu:gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     distributed.init_process_group(backend, store=new_store(), rank=0, world_size=1)
+
+
+def _find_language_models_at_once() -> None:
+    """Spare verl the search among all multi-modal models, which imports each of them (4 s), for a plain one."""
+    import verl.utils.model as models
+    from transformers import AutoModelForCausalLM
+
+    search: Any = models.get_hf_auto_model_class
+
+    def get_hf_auto_model_class(hf_config: Any) -> Any:
+        architectures: list[str] = getattr(hf_config, "architectures", None) or [""]
+        if architectures[0].endswith("ForCausalLM") and not getattr(hf_config, "auto_map", None):
+            return AutoModelForCausalLM
+        return search(hf_config)
+
+    models.get_hf_auto_model_class = get_hf_auto_model_class
 
 
 def _take_log_probabilities_in_chunks() -> None:
