@@ -18,7 +18,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
-from tests.store_views.view_process import running_view, start_view, wait_until_ready
+from tests.store_views.view_process import output_path, running_view, start_view, wait_until_ready
 from tests.stream_processors.assembly.build import proxy_span
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -111,8 +111,7 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, settings: Settings) ->
     process = start_view(settings)
     wait_until_ready(settings, process)
     process.send_signal(number)
-    _, output = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    assert process.wait(60) == 0, output_path(settings).read_text()
     assert find(settings, "view") is None
     path = default_path(settings)
     assert path.exists()
@@ -122,8 +121,8 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, settings: Settings) ->
 def test_a_second_server_says_who_has_the_file(settings: Settings) -> None:
     with running_view(settings) as first:
         second = start_view(settings)
-        _, output = second.communicate(timeout=60)
-        assert second.returncode == 1
+        assert second.wait(60) == 1
+        output = output_path(settings).read_text()
         assert f"is owned by process {first.pid}" in output
         assert "lightstream sql" in output
         assert find(settings, "view") is not None
@@ -134,9 +133,8 @@ def test_a_taken_port_is_named(settings: Settings) -> None:
         port = discover(settings, "view").address.rsplit(":", 1)[1]
         other = settings.model_copy(update={"view_port": int(port), "data_dir": settings.data_dir / "other"})
         process = start_view(other)
-        _, output = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert "LIGHTSTREAM_VIEW_PORT" in output
+        assert process.wait(60) == 1
+        assert "LIGHTSTREAM_VIEW_PORT" in output_path(other).read_text()
 
 
 def test_a_client_rides_out_a_restart(settings: Settings, client: ViewClient) -> None:

@@ -7,19 +7,27 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from tests.support.waiting import eventually
 
-__all__ = ["running_view", "start_view", "wait_until_ready"]
+__all__ = ["output_path", "running_view", "start_view", "wait_until_ready"]
 
 
 def start_view(settings: Settings) -> subprocess.Popen[str]:
-    """A view server, perhaps not ready yet; its output is in ``stderr``."""
+    """A view server, perhaps not ready yet. Its output goes to a file: a pipe that nobody reads would block it."""
     command = [sys.executable, "-m", "lightstream.store_views"]
     environment = os.environ | settings.to_environment()
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with output_path(settings).open("w") as output:
+        return subprocess.Popen(command, env=environment, stderr=output, text=True)
+
+
+def output_path(settings: Settings) -> Path:
+    """What the server has said."""
+    return settings.data_dir / "view.err"
 
 
 def wait_until_ready(settings: Settings, process: subprocess.Popen[str]) -> str:
@@ -30,7 +38,7 @@ def wait_until_ready(settings: Settings, process: subprocess.Popen[str]) -> str:
     """
 
     def announced() -> str | None:
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert process.poll() is None, output_path(settings).read_text()
         service = find(settings, "view")
         return service.address if service is not None and service.pid == process.pid else None
 
@@ -48,4 +56,5 @@ def running_view(settings: Settings) -> Generator[subprocess.Popen[str], None, N
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.wait(60)
+        print(output_path(settings).read_text()[-5_000:])  # shown when the test fails
