@@ -48,7 +48,6 @@ class TaskQueue:
                 "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 1000,
                 "queued.min.messages": 1,
-                "fetch.wait.max.ms": 20,
                 "partition.assignment.strategy": "cooperative-sticky",
             }
         )
