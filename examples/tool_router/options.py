@@ -14,7 +14,7 @@ RUN_ID = "demo"
 class Options:
     """Size of the run. The defaults learn in about two minutes on two cores."""
 
-    steps: int = 70
+    steps: int = 52
     groups: int = 16
     samples: int = 8
     model: str = ""
