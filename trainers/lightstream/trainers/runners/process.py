@@ -33,7 +33,7 @@ def run_runner(environment: dict[str, str], agent: Any, n_concurrent: int, worke
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the trainer too, which stops its Runners in order
     os.environ.update(environment)
-    logging.basicConfig(level=os.environ.get("LIGHTSTREAM_LOG_LEVEL", "WARNING"))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     threading.Thread(target=_watch_parent, name="lightstream-parent-watch", daemon=True).start()
     asyncio.run(_run(agent, n_concurrent, worker_id))
 

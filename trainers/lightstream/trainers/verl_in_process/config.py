@@ -41,7 +41,8 @@ class VerlConfig:
         device: ``auto`` takes a GPU if there is one.
         dtype: number format of the forward pass; weights and optimiser are float32 always.
         threads: CPU threads of the arithmetic; ``None`` leaves torch's setting. Results are repeatable to the bit
-            for the same number.
+            for the same number. Take 1 for a tiny model on a machine that runs everything else too: threads that wait
+            for each other are ten times slower on busy cores.
         gradient_checkpointing: trade time for memory.
         keep_checkpoints: how many of the last steps' checkpoints stay on the disk.
         validate_every: measure the validation tasks before every so many steps; 0 never.

@@ -100,9 +100,9 @@ def _optimizer_state(engine: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 def _placed_like(parameter: Any, tensor: Any) -> Any:
-    """A state tensor where its parameter is: sharded as it is, on its device. A step counter stays on the CPU."""
+    """A state tensor where its parameter is: on its device, and sharded as it is unless it is a step counter."""
     if tensor.shape != parameter.shape:
-        return tensor
+        return tensor.to(parameter.device)  # where the fused optimiser wants its counters
     if hasattr(parameter, "device_mesh"):
         from torch.distributed.tensor import distribute_tensor
 
