@@ -31,6 +31,9 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 """Two batches are under way at most (one filled, one written), each up to about four times this decoded."""
 FETCHED_KBYTES_MAX = 64 * 1024
 """What librdkafka may hold beyond that, over all partitions."""
+FETCH_PARTITION_BYTES_MAX = 1024 * 1024
+"""Per partition and request, compressed: text shrinks tenfold, and with 32 MB the partition that is asked for first is
+read to its end before the others get a turn. A larger record still comes, alone."""
 MESSAGES_PER_CALL_MAX = 500
 IDLE_WAIT_S = 0.1
 FILL_WAIT_S = 0.005
@@ -67,7 +70,11 @@ class LogReader:
         self._ends: dict[Place, int] = {}
         self._next_refresh_s = self._next_ends_s = 0.0
         config = consumer_config(settings, group_id=GROUP_ID, read_committed=True)
-        config |= {"enable.partition.eof": True, "queued.max.messages.kbytes": FETCHED_KBYTES_MAX}
+        config |= {
+            "enable.partition.eof": True,
+            "queued.max.messages.kbytes": FETCHED_KBYTES_MAX,
+            "fetch.message.max.bytes": FETCH_PARTITION_BYTES_MAX,
+        }
         self._consumer = Consumer(config)
         self._start_offsets = dict(next_offsets)
         self._assign_new_partitions()
