@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def running(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[KafkaLightningStore]:
+async def opened(settings: Settings) -> AsyncGenerator[KafkaLightningStore]:
     store = KafkaLightningStore(settings)
     await store.start()
     try:

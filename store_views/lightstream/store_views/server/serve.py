@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -65,6 +66,7 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
         yield
         withdraw(settings, SERVICE, os.getpid())
 
+    _tune_garbage_collection()
     materialiser = Materialiser(settings, on_failure=stop)
     materialiser.start()
     try:
@@ -82,6 +84,16 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
         listener.close()
     if materialiser.failure is not None:
         raise ServiceUnavailableError(f"the view stopped: {materialiser.failure}") from materialiser.failure
+
+
+def _tune_garbage_collection() -> None:
+    """Look for cycles rarely: decoding makes tens of thousands of objects a second and no cycles among them.
+
+    With Python's defaults a third of the decoding time went there.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def _listen(settings: Settings) -> socket.socket:
