@@ -50,7 +50,7 @@ def train_until_done(settings: Settings, options: Options) -> None:
             learning_rate=options.learning_rate,
             weight_decay=0.0,
             mini_batches_per_step=4,
-            epochs_per_step=3,
+            epochs_per_step=2,
             clip_ratio_high=0.28,
             sampling_parameters={"max_tokens": options.max_tokens},
             threads=1,
