@@ -6,7 +6,8 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ WAL_BYTES_BEFORE_CHECKPOINT = "256MB"
 """A checkpoint costs about 0.5 s per 100 MB of spans; at the default of 16 MB they would take a third of the time."""
 
 MEMORY_SHARE_OF_MACHINE_MAX = 0.5
-"""DuckDB's caches and queries; the rest is for batches on their way in, and for the other processes."""
+MEMORY_BYTES_MAX = 4 * 1024**3
+"""DuckDB's caches and queries; what a query needs beyond goes to disk, beside the file. Batches on their way in take
+up to about 1 GB more."""
+SPILL_BYTES_MAX = "20GB"
+"""A careless query fails at this, where DuckDB's default lets it fill nine tenths of the disk."""
 
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
@@ -48,6 +53,7 @@ class ViewDatabase:
         self.path = path
         self._lock = FileLock(path)
         self._closing = threading.Lock()
+        self._writing = threading.Lock()
         try:
             self._connection = self._open({**origin, "tables": _tables_fingerprint()})
         except BaseException:
@@ -87,6 +93,16 @@ class ViewDatabase:
         Raises:
             duckdb.Error: the disk is full, say; nothing was added.
         """
+        with self._writing:
+            self._append(tables, next_offsets)
+
+    @contextmanager
+    def paused(self) -> Generator[None, None, None]:
+        """Nothing is appended meanwhile; reading goes on."""
+        with self._writing:
+            yield
+
+    def _append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
         connection = self._connection
         connection.execute("BEGIN TRANSACTION")
         try:
@@ -105,7 +121,8 @@ class ViewDatabase:
                 connection.unregister("incoming")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(duckdb.Error):  # the connection may be beyond a rollback; the first error says why
+                connection.execute("ROLLBACK")
             raise
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -127,7 +144,8 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
         "autoload_known_extensions": False,
         "allow_community_extensions": False,
         "checkpoint_threshold": WAL_BYTES_BEFORE_CHECKPOINT,
-        "memory_limit": f"{int(memory * MEMORY_SHARE_OF_MACHINE_MAX)}B",
+        "memory_limit": f"{min(int(memory * MEMORY_SHARE_OF_MACHINE_MAX), MEMORY_BYTES_MAX)}B",
+        "max_temp_directory_size": SPILL_BYTES_MAX,
     }
     return duckdb.connect(str(path), config=config)
 

@@ -15,11 +15,11 @@ __all__ = ["json_text"]
 def json_text(value: Any) -> str:
     """``value`` as strict JSON: bytes as hex text, numbers that JSON lacks as text (``"NaN"``, ``"Infinity"``)."""
     if not value:
-        return "{}" if isinstance(value, Mapping) else "[]"
+        return "{}" if isinstance(value, dict) else "[]"
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+        return _encode(value)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+        return _encode(_finite(value))
 
 
 def _plain(value: Any) -> Any:
@@ -28,6 +28,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
 
 
 def _finite(value: Any) -> Any:

@@ -93,7 +93,7 @@ def _tune_garbage_collection() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(500_000, 20, 100)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -1,0 +1,52 @@
+"""The view's tables as Markdown: ``python -m lightstream.store_views.document > docs/tables.md``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from .materialiser import ViewDatabase
+from .tables import RAW_TABLES
+from .views import VIEWS
+
+__all__ = ["tables_as_markdown"]
+
+HEAD = """# What the view holds
+
+Query it with `lightstream sql "…"`, or over HTTP (`POST /v1/sql`). Times are nanoseconds since 1970 (`*_unix_nano`).
+Written by `python -m lightstream.store_views.document`; do not edit.
+
+Ask the **views**: each collapses repeated records by identity and shows the current state. The **raw tables** beneath
+are append-only, one row per record of the log, with `log_partition` and `log_offset` saying where in its topic it was.
+"""
+
+
+def tables_as_markdown() -> str:
+    """Every view and raw table with its columns, as DuckDB itself describes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = ViewDatabase(Path(folder) / "view.duckdb", {})
+        try:
+            columns = database.cursor().execute(
+                "SELECT table_name, column_name, data_type FROM information_schema.columns ORDER BY ordinal_position"
+            )
+            by_table: dict[str, list[tuple[str, str]]] = {}
+            for table, column, data_type in columns.fetchall():
+                by_table.setdefault(table, []).append((column, data_type))
+        finally:
+            database.close()
+    parts = [HEAD, "\n## Views\n"]
+    parts += [_section(view.name, view.doc, by_table[view.name]) for view in VIEWS]
+    parts += ["\n## Raw tables\n"]
+    parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
+    parts += [_section("offsets", "How far the tables reflect each partition.", by_table["offsets"])]
+    return "".join(parts)
+
+
+def _section(name: str, doc: str, columns: list[tuple[str, str]]) -> str:
+    rows = "".join(f"| `{column}` | {data_type.replace('|', chr(92) + '|')} |\n" for column, data_type in columns)
+    return f"\n### {name}\n\n{doc}\n\n| column | type |\n|---|---|\n{rows}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables_as_markdown())

@@ -1,0 +1,13 @@
+"""The documentation of the tables is what the tables are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightstream.store_views.document import tables_as_markdown
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+def test_the_document_is_current() -> None:
+    assert DOCUMENT.read_text("utf-8") == tables_as_markdown(), "run python -m lightstream.store_views.document"
