@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from lightstream.broker import EmbeddedBroker
@@ -16,6 +17,13 @@ from tests.support.containers import engine_answers, kafka_container
 
 for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and "KAFKA_BOOTSTRAP" not in name]:
     del os.environ[_name]  # a developer's own settings must not leak into the tests
+
+
+# No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
+hypothesis.settings.register_profile(
+    "lightstream", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("lightstream")
 
 
 @pytest.fixture(scope="session")
