@@ -13,6 +13,9 @@ REPLACEMENT = "\ufffd"
 PENDING_TOKENS_MAX = 16
 """A character has at most 4 bytes; tokens that still give none after this many are broken text and are let go."""
 
+BROKEN_RUN_MIN = 8
+"""That many replacements in a row at the end are broken text, not the beginning of a character."""
+
 
 class TextStream:
     """Decodes a growing list of tokens piece by piece; never hands out half a character."""
@@ -29,7 +32,9 @@ class TextStream:
         before = self._decode(token_ids[self._context_from : self._done_to])
         now = self._decode(token_ids[self._context_from :])
         pending = len(token_ids) - self._done_to
-        if now.endswith(REPLACEMENT) and not last and pending < PENDING_TOKENS_MAX:
+        broken = len(now) - len(now.rstrip(REPLACEMENT))
+        # Half a character decodes to one replacement; a long run of them will never become text.
+        if broken and not last and (broken < BROKEN_RUN_MIN or pending < PENDING_TOKENS_MAX):
             return ""
         self._context_from, self._done_to = self._done_to, len(token_ids)
         return now[len(before) :]
