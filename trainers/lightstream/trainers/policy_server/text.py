@@ -11,7 +11,7 @@ Decode: TypeAlias = Callable[[Sequence[int]], str]
 
 REPLACEMENT = "\ufffd"
 PENDING_TOKENS_MAX = 16
-"""A character has at most 4 bytes; tokens that still give none after this many are broken text and are let go."""
+"""A character has at most 4 bytes: after this many waiting tokens a long run of replacements is let go."""
 
 BROKEN_RUN_MIN = 8
 """That many replacements in a row at the end are broken text, not the beginning of a character."""
