@@ -6,8 +6,6 @@ set's own verifier scores what the tool returns. Nothing here knows about Kafka 
 
 from __future__ import annotations
 
-from functools import cache
-
 from openai import AsyncOpenAI
 
 from lightstream.producers import rollout
@@ -27,16 +25,14 @@ def prompt_of(task: Task) -> list[dict[str, str]]:
     return [{"role": "user", "content": task["question"][:SHOWN_CHARACTERS_MAX]}]
 
 
-@cache
-def _client() -> AsyncOpenAI:
-    """One connection pool per process."""
-    return AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0)
+_CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0)
+"""One connection pool per process; each rollout has an address of its own."""
 
 
 @rollout
 async def route(task: Task, llm: LLM, rollout: AttemptedRollout) -> float:
     """One task; returns its reward."""
-    client = _client().with_options(base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id))
+    client = _CLIENT.with_options(base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id))
     completion = await client.chat.completions.create(
         model=llm.model,
         messages=prompt_of(task),  # type: ignore[arg-type]  # plain dicts are what the SDK takes

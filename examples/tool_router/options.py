@@ -14,7 +14,7 @@ RUN_ID = "demo"
 class Options:
     """Size of the run. The defaults learn in minutes on two cores."""
 
-    steps: int = 72
+    steps: int = 56
     groups: int = 16
     samples: int = 8
     model: str = ""

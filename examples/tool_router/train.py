@@ -20,8 +20,9 @@ RUNNER_PROCESSES = 1
 RUNNER_CONCURRENCY = 32
 ROLLOUT_UNRESPONSIVE_S = 10.0
 ROLLOUT_TIMEOUT_S = 120.0
-WARM_UP_STEPS = 60
-"""A few seconds in which the random model learns that an answer is a letter; which one is right, rewards tell."""
+WARM_UP_STEPS = 200
+"""About ten seconds in which the random model learns to read (to continue task texts) and that an answer is a letter:
+any of the eight, at random. Which one is right, rewards tell."""
 
 
 def train_until_done(settings: Settings, options: Options) -> None:
@@ -39,7 +40,9 @@ def train_until_done(settings: Settings, options: Options) -> None:
     else:
         model = str(make_tiny_model(settings.data_dir / "model", seed=options.seed))
         prompts = [prompt_of(task)[0]["content"] for task in tasks]
-        warm_up = teach_answers(prompts, list(TOOLS), steps=WARM_UP_STEPS, end_turn=False, seed=options.seed)
+        warm_up = teach_answers(
+            prompts, list(TOOLS), steps=WARM_UP_STEPS, end_turn=False, read_prompts=True, seed=options.seed
+        )
     trainer = Trainer(
         algorithm=VERL(
             model=model,

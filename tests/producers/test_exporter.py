@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -275,23 +274,41 @@ def test_process_that_ends_without_kafka_says_what_is_lost(settings: Settings) -
     assert "spans are missing from the log: 500 did not become durable within 0.2 s" in done.stderr
 
 
-def _child(exporter: KafkaSpanExporter) -> None:
-    exporter.export(ended(name="child", count=50))
+FORKING_PROGRAM = """
+import faulthandler, multiprocessing
+from support import Spans
+from lightstream.producers.exporter import KafkaSpanExporter
+faulthandler.enable()
+def ended(name, count):
+    spans = Spans()
+    for _ in range(count):
+        spans.tracer.start_span(name).end()
+    return spans.ended()
+def child():
+    exporter.export(ended("child", 50))
     assert exporter.stats.handed_over == 50, "the child starts from zero"
+exporter = KafkaSpanExporter()
+exporter.export(ended("before", 200))
+children = [multiprocessing.get_context("fork").Process(target=child) for _ in range(2)]
+for process in children:
+    process.start()
+    exporter.export(ended("beside", 50))
+for process in children:
+    process.join()
+    assert process.exitcode == 0, process.exitcode
+exporter.flush()
+"""
 
 
 def test_a_forked_child_sends_its_own_spans_and_the_parent_its_own(
-    exporter: KafkaSpanExporter, spans_in_log: SpansInLog
+    settings: Settings, spans_in_log: SpansInLog
 ) -> None:
     """Handed over before, during and after the fork; each once. Children leave by ``os._exit``."""
-    exporter.export(ended(name="before", count=200))
-    children = [multiprocessing.get_context("fork").Process(target=_child, args=(exporter,)) for _ in range(2)]
-    for child in children:
-        child.start()
-        exporter.export(ended(name="beside", count=50))
-    for child in children:
-        child.join(120)
-        assert child.exitcode == 0
-    exporter.flush()
+    subprocess.run(
+        [sys.executable, "-c", FORKING_PROGRAM],
+        env=os.environ | settings.to_environment() | {"PYTHONPATH": str(Path(__file__).parent)},
+        timeout=120,
+        check=True,
+    )
     names = [span.name for span in spans_in_log()]
     assert {name: names.count(name) for name in set(names)} == {"before": 200, "beside": 100, "child": 100}

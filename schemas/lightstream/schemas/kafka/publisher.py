@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import weakref
@@ -146,11 +147,21 @@ def _poll(producer: Producer, closing: threading.Event) -> None:
 
 
 _PUBLISHERS: weakref.WeakSet[Any] = weakref.WeakSet()
+_INHERITED: list[Producer] = []
 
 
 def _after_fork_in_child() -> None:
+    """Begin anew, and never destroy a client of the parent's.
+
+    Its threads do not exist here, so that librdkafka's destructor would wait for them or crash. References to our own
+    are kept; whatever else was garbage at the fork (a closed consumer in a cycle, say) is exempt from collection.
+    """
     for publisher in list(_PUBLISHERS):
+        if publisher._producer is not None:
+            _INHERITED.append(publisher._producer)
         publisher._reset()
+    if _PUBLISHERS:
+        gc.freeze()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

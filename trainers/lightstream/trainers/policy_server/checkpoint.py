@@ -32,6 +32,14 @@ def checkpoint_folder(url: str) -> Path:
     return path
 
 
+def preload() -> None:
+    """Import what loading and the first answer need: transformers takes seconds, which a server that waits has."""
+    import transformers.masking_utils
+    from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+    del AutoModelForCausalLM, AutoTokenizer, DynamicCache  # resolving the lazy names is the import
+
+
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """A causal language model in evaluation mode, without gradients.
 

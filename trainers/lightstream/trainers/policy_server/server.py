@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lightstream.schemas.kafka import bootstrap_servers
 from lightstream.schemas.settings import Settings
 
 from .app import create_app
+from .checkpoint import preload
 from .follower import ResourcesFollower
 from .policy_version import NEWEST, Versions
 
@@ -34,7 +36,9 @@ def run(settings: Settings, *, checkpoint: Path | None = None, run_id: str = "")
 
     quiet: Any = transformers_logging  # has no types
     quiet.disable_progress_bar()
-    policy_server(settings, checkpoint=checkpoint, run_id=run_id).run()
+    server = policy_server(settings, checkpoint=checkpoint, run_id=run_id)
+    threading.Thread(target=preload, name="lightstream-preload", daemon=True).start()
+    server.run()
 
 
 def policy_server(

@@ -22,6 +22,7 @@ def teach_answers(
     batch_size: int = 32,
     learning_rate: float = 3e-3,
     end_turn: bool = True,
+    read_prompts: bool = False,
     seed: int = 0,
 ) -> WarmUp:
     """A warm-up that teaches the form of an answer, not the right one: a random answer to each prompt.
@@ -29,8 +30,10 @@ def teach_answers(
     Args:
         prompts: what users say; each becomes a conversation of one message.
         answers: what may be answered.
-        steps, batch_size, learning_rate: of AdamW.
+        steps, batch_size, learning_rate: of AdamW; over the second half of the steps the rate falls to zero.
         end_turn: teach to end the turn after the answer.
+        read_prompts: teach to continue the prompts as well, the way language models are pretrained: what tells prompts
+            apart is then represented before the first reward, and rewards have less to teach.
         seed: of the pairing.
     """
 
@@ -47,6 +50,7 @@ def teach_answers(
         end = [tokenizer.eos_token_id] if end_turn else []
         targets = [[*tokenizer.encode(answer, add_special_tokens=False), *end] for answer in answers]
         optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, 2 * (steps - step) / steps))
         for _ in range(steps):
             rows = [(choose.choice(encoded), choose.choice(targets)) for _ in range(batch_size)]
             longest = max(len(prompt) + len(target) for prompt, target in rows)
@@ -59,11 +63,22 @@ def teach_answers(
                 labels[i, len(prompt) : length] = torch.tensor(target)
                 mask[i, :length] = 1
             logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits.float()
-            loss: Any = torch.nn.functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten().to(model.device), ignore_index=IGNORED_LABEL
-            )
+            loss: Any = _next_token_loss(logits, labels)
+            if read_prompts:
+                in_prompt = (labels == IGNORED_LABEL) & (mask == 1)
+                loss = loss + _next_token_loss(logits, ids.masked_fill(~in_prompt, IGNORED_LABEL))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            schedule.step()
 
     return warm_up
+
+
+def _next_token_loss(logits: Any, labels: Any) -> Any:
+    """Mean cross-entropy of the tokens that are labelled; ``logits`` (batch, time, vocabulary), labels (batch, time)."""
+    import torch
+
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten().to(logits.device), ignore_index=IGNORED_LABEL
+    )
