@@ -49,6 +49,7 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@echo "Installing what requirements/lock.txt lists into $(VENV) (about 6 GB; a few minutes the first time) ..."
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --requirement requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@test -n "$$LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" || $(VENV)/bin/lightstream broker fetch
 	@touch $@
 
 clean:
