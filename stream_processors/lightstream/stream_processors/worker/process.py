@@ -25,6 +25,7 @@ from .app import group_id, make_app
 from .assembler_handler import AssemblerHandler
 from .context import WorkerContext
 from .lifecycle_handler import LifecycleHandler
+from .log_throttle import throttled
 from .membership import Membership
 from .processors import Processors
 from .stop_request import StopRequest
@@ -59,7 +60,7 @@ def run(settings: Settings) -> None:
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     stop = StopRequest()
-    with stop.listening(), closing(Membership(settings)) as membership:
+    with throttled("aiokafka"), stop.listening(), closing(Membership(settings)) as membership:
         check_topics(settings)
         asyncio.run(_run(settings, membership.instance_id, stop))
 
