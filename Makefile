@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test check soak bench lock schemas docs install clean help
+.PHONY: demo test check docker-check soak bench lock schemas docs install clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -13,6 +13,7 @@ help:
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
+	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 
 demo: $(INSTALLED)
 	$(PY) -m examples.tool_router
@@ -29,6 +30,9 @@ check: $(INSTALLED)
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
+
+docker-check:
+	sh docker/check.sh
 
 bench: $(INSTALLED)
 	$(PY) -m benchmarks
