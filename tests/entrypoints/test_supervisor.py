@@ -106,6 +106,42 @@ def test_children_die_with_a_killed_parent(local: Settings) -> None:
     eventually(lambda: not child.is_alive, timeout_s=20, what="the child is gone")
 
 
+def test_what_a_process_leaves_behind_is_ended_too(local: Settings) -> None:
+    for grace_s in (0.0, 20.0):
+        program = [sys.executable, str(ANNOUNCER), "parent", "child"]
+        parent = ProcessUnit("parent", program, local, group_grace_s=grace_s)
+        parent.start()
+        (child,) = [line for line in processes_of(local.data_dir) if " sleep 600" in line]
+        if grace_s:
+            os.kill(int(child.split()[0]), signal.SIGTERM)  # one that ends by itself is not waited for
+        parent.stop()
+        assert not processes_of(local.data_dir)
+
+
+def test_an_interrupted_start_leaves_no_process(local: Settings) -> None:
+    """Ctrl-C after a program was asked for and before it runs: its log is a pipe that cannot be opened yet."""
+    program = (
+        "import os, signal, sys, threading; from pathlib import Path; from lightstream.processes import spawn\n"
+        "pipe = Path(sys.argv[1]) / 'pipe'; os.mkfifo(pipe)\n"
+        "def interrupt():\n"
+        "    while not any(thread.name == 'lightstream-spawn' for thread in threading.enumerate()): pass\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt).start()\n"
+        "try:\n"
+        "    spawn(['sleep', '600'], log_file=pipe)\n"
+        "except KeyboardInterrupt:\n"
+        "    os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)\n"
+        "    later = spawn(['sleep', '600'], log_file=pipe.with_name('log'))\n"  # orders are served in turn
+        "    later.kill(); later.wait(); print('interrupted', flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(local.data_dir)]
+    environment = child_environment(local)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "interrupted\n"
+        eventually(lambda: len(processes_of(local.data_dir)) == 1, timeout_s=20, what="only the program is left")
+
+
 def test_a_child_that_may_outlive_us_does(local: Settings) -> None:
     process = spawn(["sleep", "600"], log_file=local.data_dir / "log", dies_with_us=False)
     try:

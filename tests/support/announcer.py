@@ -1,13 +1,14 @@
-"""A small program that behaves as a service does: ``python announcer.py <name> [fail]``.
+"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child]``.
 
 It announces itself, writes ``stopped <name>`` to ``<data_dir>/order`` on SIGTERM, and ends. With ``fail`` it says why
-and ends before it announced itself.
+and ends before it announced itself; with ``child`` it starts a process that it leaves behind.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +21,8 @@ def main() -> None:
     name = sys.argv[1]
     if sys.argv[2:] == ["fail"]:
         sys.exit("the reason is written here")
+    if sys.argv[2:] == ["child"]:
+        subprocess.Popen(["sleep", "600"])
     settings = Settings.load()
     asked_to_stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())

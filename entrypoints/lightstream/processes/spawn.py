@@ -53,7 +53,16 @@ def spawn(
     launched = [sys.executable, "-I", "-S", str(LAUNCH_SCRIPT), str(os.getpid()), *program]
     result: Future[subprocess.Popen[bytes]] = Future()
     _orders().put(_Order(launched, variables, log_file, result))
-    return result.result()
+    try:
+        return result.result()
+    except BaseException:
+        result.add_done_callback(_kill)  # we were interrupted, so nobody will know of what is being started
+        raise
+
+
+def _kill(started: Future[subprocess.Popen[bytes]]) -> None:
+    if started.exception() is None:
+        started.result().kill()
 
 
 def _popen(program: Sequence[str], environment: Mapping[str, str], log_file: Path) -> subprocess.Popen[bytes]:

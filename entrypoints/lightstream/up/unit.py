@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.processes import spawn
+from lightstream.processes import end_group, spawn
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.services import find, withdraw
 from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
@@ -23,6 +23,9 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 """At its start a process moves a longer log aside to ``<name>.log.1``."""
 
 LOG_TAIL_LINES = 15
+
+GROUP_GRACE_S = 20.0
+"""What a killed trainer's Runners take at most: 15 s to let attempts finish, and a margin."""
 
 
 class Unit(Protocol):
@@ -94,6 +97,7 @@ class ProcessUnit:
         settings: handed to the child through its environment.
         ready_timeout_s: how long it may take to announce itself.
         stop_timeout_s: how long it may take to end after SIGTERM before it is killed.
+        group_grace_s: how long processes that it leaves behind may take to end before they are killed.
     """
 
     def __init__(
@@ -104,12 +108,14 @@ class ProcessUnit:
         *,
         ready_timeout_s: float = 120.0,
         stop_timeout_s: float = 15.0,
+        group_grace_s: float = GROUP_GRACE_S,
     ) -> None:
         self._name = name
         self._program = tuple(program)
         self._settings = settings
         self._ready_timeout_s = ready_timeout_s
         self._stop_timeout_s = stop_timeout_s
+        self._group_grace_s = group_grace_s
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
 
@@ -170,6 +176,7 @@ class ProcessUnit:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        end_group(process.pid, grace_s=self._group_grace_s)
         withdraw(self._settings, self._name, process.pid)
 
     def _refuse_a_second_one(self) -> None:
