@@ -95,6 +95,17 @@ def sql(
 
 
 @app.command()
+def explain(
+    rollout_id: Annotated[str, typer.Argument(help="The rollout.")],
+    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Say of one rollout what became of each LLM call and reward, and whether it trained."""
+    from .explain import run_explain
+
+    run_explain(Settings.load(), rollout_id, output)
+
+
+@app.command()
 def status(
     output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:

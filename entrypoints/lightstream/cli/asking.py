@@ -1,0 +1,72 @@
+"""One question to the view: to its server, or to its file where nothing runs any more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from lightstream.schemas.errors import QueryError
+from lightstream.schemas.services import running_services
+from lightstream.schemas.settings import Settings
+
+from .load import load
+
+__all__ = ["ask_view"]
+
+PATIENCE_S = 5.0
+"""A view that is being restarted is back within this time."""
+
+_notes = Console(highlight=False, stderr=True)
+
+
+def ask_view(settings: Settings, query: str) -> dict[str, Any]:
+    """``columns``, ``types``, ``rows``, ``truncated``, as the view's server answers.
+
+    Raises:
+        QueryError: the view refused the query or could not run it.
+        ServiceUnavailableError: no view runs, and its file is not there.
+    """
+    file = settings.data_dir / "view" / "lightstream.duckdb"
+    if settings.view_url is None and file.exists() and not running_services(settings):
+        _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held at the end.")
+        return _ask_file(file, query)
+    client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=PATIENCE_S)
+    try:
+        return asdict(client.query(query))
+    finally:
+        client.close()
+
+
+@cache
+def _say_once(note: str) -> None:
+    _notes.print(note, soft_wrap=True)
+
+
+def _ask_file(file: Path, query: str) -> dict[str, Any]:
+    """As the view answers, on a connection that cannot write.
+
+    Raises:
+        QueryError: refused or failed; also when the file cannot be opened.
+    """
+    connect = load("duckdb", "connect")
+    broken: type[Exception] = load("duckdb", "Error")
+    limits = load("lightstream.store_views.server.query", "QueryLimits")()
+    try:
+        connection = connect(str(file), read_only=True)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except broken as error:
+        raise QueryError(
+            f"the view's file {file} cannot be read: {error}.", next_step="Start the view: `lightstream view`."
+        ) from error
+    outcome = load("lightstream.store_views.server.query", "run_query")(connection, query, limits)
+    as_json = load("lightstream.store_views.server.json_values", "json_answer")
+    answer: dict[str, Any] = json.loads(
+        as_json(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
+    )
+    return answer

@@ -1,0 +1,110 @@
+"""``lightstream explain``: one rollout, from its attempts to the step it trained in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.settings import Settings
+
+from .asking import ask_view
+from .load import load
+
+if TYPE_CHECKING:
+    from lightstream.store_views.explain import Explanation
+    from lightstream.stream_processors.core.segments import Segment
+
+__all__ = ["run_explain"]
+
+FORMATS = ("table", "json")
+console = Console(highlight=False)
+
+
+def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
+    """Print what is known about a rollout.
+
+    Raises:
+        SettingsError: there is no such output.
+        NotFoundError: there is no such rollout.
+        QueryError, ServiceUnavailableError: the view could not answer.
+    """
+    if output not in FORMATS:
+        raise SettingsError(f"--format {output} is none of: {', '.join(FORMATS)}.")
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        answer = ask_view(settings, query)
+        return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+    explain: Callable[..., Explanation] = load("lightstream.store_views.explain", "explain")
+    found = explain(ask, rollout_id)
+    if output == "json":
+        sys.stdout.write(json.dumps(_as_json(found), default=str, ensure_ascii=False) + "\n")
+        return
+    rollout = found.rollout
+    console.print(f"[bold]{escape(rollout_id)}[/] {rollout['mode']}, {rollout['status']}: {escape(found.conclusion)}.")
+    _print(
+        "Attempts",
+        found.attempts,
+        ["attempt_id", "status", "final", "worker_id", "seconds", "error_type", "error_message"],
+    )
+    _print(
+        "LLM calls",
+        found.calls,
+        ["span_id", "choice", "model", "policy", "prompt_tokens", "response_tokens", "fate", "reason", "detail"],
+    )
+    _print("Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
+    _print("Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
+    _print(
+        "Segments", [_segment(s) for s in found.segments], ["segment", "agent", "begins", "calls", "tokens", "sampled"]
+    )
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    diverged = "" if segment.diverged_at < 0 else f" at token {segment.diverged_at}"
+    return {
+        "segment": segment.index,
+        "agent": segment.agent_name,
+        "begins": f"{segment.start_reason}{diverged}",
+        "calls": [turn.call_index for turn in segment.turns],
+        "tokens": segment.length,
+        "sampled": sum(segment.loss_mask),
+    }
+
+
+def _as_json(found: Explanation) -> dict[str, Any]:
+    return {
+        "rollout": found.rollout,
+        "conclusion": found.conclusion,
+        "attempts": found.attempts,
+        "calls": found.calls,
+        "rewards": found.rewards,
+        "dropped": found.dropped,
+        "segments": [_segment(segment) for segment in found.segments],
+    }
+
+
+def _print(title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """A table of the columns that say something; a line where there are no rows."""
+    if not rows:
+        console.print(f"{title}: none.")
+        return
+    table = Table(title=title, title_justify="left")
+    shown = [column for column in columns if any(row[column] not in (None, "") for row in rows)]
+    for column in shown:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_cell(row[column])) for column in shown))
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,59 @@
+"""Of one rollout: each call's fate, each reward's match, each break between segments, and whether it trained."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightstream.schemas.errors import NotFoundError
+from lightstream.schemas.packing import pack_int32
+from lightstream.store_views.explain import Explanation, explain
+from tests.store_views.log_file import LogFile
+from tests.store_views.test_accounting import state, step
+from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
+
+
+def explained(log: LogFile, rollout_id: str) -> Explanation:
+    return explain(lambda query: log.dicts(query), rollout_id)
+
+
+def test_it_tells_fates_rewards_segments_and_why_it_did_not_train(log: LogFile) -> None:
+    first = opened()
+    rollout_id = first.rollout.rollout_id
+    log.write(state(rollout_id, group_size=2, group_id="g"))
+    log.write_and_assemble(
+        first,
+        proxy_span(1, prompt_token_ids=pack_int32([1, 2, 3]), response_token_ids=pack_int32([7, 8])),
+        proxy_span(2, prompt_token_ids=pack_int32([1, 2, 3, 7, 8, 9]), response_token_ids=pack_int32([5, 6])),
+        proxy_span(3, prompt_token_ids=pack_int32([4, 4]), response_token_ids=pack_int32([5, 6])),
+        proxy_span(4, http_status=500, error_message="boom"),
+        reward_span(5, 0.5),
+        closed(),
+    )
+    found = explained(log, rollout_id)
+    assert [(call["fate"], call["reason"]) for call in found.calls] == [
+        ("triplet", None),
+        ("triplet", None),
+        ("triplet", None),
+        ("dropped", "call_failed"),
+    ]
+    assert [(reward["value"], reward["match"]) for reward in found.rewards] == [(0.5, "trajectory")]
+    assert [(s.start_reason, [turn.call_index for turn in s.turns]) for s in found.segments] == [
+        ("first", [0, 1]),
+        ("edited_history", [2]),
+    ]
+    assert [drop["reason"] for drop in found.dropped] == ["call_failed"]
+    assert found.conclusion == "its group waits: 1 of 2 rollouts are finished"
+
+
+def test_it_tells_the_step_that_it_trained_in(log: LogFile) -> None:
+    rollout_id = opened().rollout.rollout_id
+    log.write(state(rollout_id))
+    log.write_and_assemble(opened(), proxy_span(1), reward_span(2, 1.0), closed())
+    log.write(step(3, (rollout_id, rollout_id)))
+    assert explained(log, rollout_id).conclusion == "it trained in step 3 of t (1 triplet)"
+
+
+def test_an_id_that_does_not_exist_or_looks_like_sql_is_an_error(log: LogFile) -> None:
+    for rollout_id in ("nobody", "'; DROP TABLE spans_raw; --"):
+        with pytest.raises(NotFoundError, match="not found"):
+            explained(log, rollout_id)
