@@ -6,24 +6,26 @@ import contextlib
 import json
 import math
 import threading
+import types
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from typing import Any
+from typing import Any, Union, cast, get_args, get_origin
 
 import pytest
-from fastavro import schemaless_writer
+from fastavro import schemaless_reader, schemaless_writer
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.codec import Codec, SchemaRegistry, codec_for
-from lightstream.schemas.codec.convert import to_avro
+from lightstream.schemas.codec.convert import assembled, from_avro, to_avro
 from lightstream.schemas.codec.files import schema_fingerprint, schema_versions
 from lightstream.schemas.errors import DecodeError, RecordError, ServiceUnavailableError, UnknownSchemaError
 from lightstream.schemas.examples import EXAMPLES
-from lightstream.schemas.records import LlmCall, Record, SpanEventRecord, SpanRecord, SpanStatus
+from lightstream.schemas.records import LlmCall, Record, RecordEnum, SpanEventRecord, SpanRecord, SpanStatus
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import TOPICS
 
 CODEC = Codec()
 
@@ -210,3 +212,105 @@ def test_a_decoded_record_is_as_good_as_a_new_one(record: Record) -> None:
     assert decoded.model_copy(update={name: getattr(record, name)}) == record
     assert decoded.model_dump() == record.model_dump()
     assert decoded.model_fields_set == set(type(record).model_fields)
+
+
+def of_type(annotation: Any) -> st.SearchStrategy[Any]:
+    """Any value that a field of this type may have."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return st.one_of([st.none() if argument is type(None) else of_type(argument) for argument in arguments])
+    if origin is list:
+        return st.lists(of_type(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(st.text(), values if arguments[1] is Any else of_type(arguments[1]), max_size=3)
+    if issubclass(annotation, RecordEnum):
+        return st.sampled_from(list(annotation))
+    if issubclass(annotation, Record):
+        return records(annotation)
+    scalars: dict[Any, st.SearchStrategy[Any]] = {
+        bool: st.booleans(),
+        bytes: st.binary(),
+        float: st.floats(allow_nan=False),
+        int: st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70),
+        str: st.text(),
+    }
+    return scalars[annotation]
+
+
+def records(record: type[Record]) -> st.SearchStrategy[Record]:
+    fields = {name: of_type(field.annotation) for name, field in record.model_fields.items()}
+    return st.fixed_dictionaries(fields).map(lambda values: assembled(record, values))
+
+
+ALL_RECORDS = [record for topic in TOPICS for record in topic.records]
+any_record = st.sampled_from(ALL_RECORDS).flatmap(records)
+
+
+@pytest.mark.parametrize("record", ALL_RECORDS, ids=lambda r: r.__name__)
+@hypothesis_settings(max_examples=15)
+@given(st.data())
+def test_any_record_is_read_as_fastavro_reads_it(record: type[Record], data: st.DataObject) -> None:
+    written = data.draw(records(record))
+    encoded = CODEC.encode(written)
+    latest = [version for version in schema_versions() if version.record is record][-1]
+    by_fastavro = from_avro(record, cast("Any", schemaless_reader(BytesIO(encoded[10:]), latest.parsed, None)))
+    decoded = CODEC.decode(encoded)
+    assert decoded == by_fastavro
+    assert decoded == written
+    assert decoded.model_fields_set == by_fastavro.model_fields_set
+
+
+@hypothesis_settings(max_examples=100)
+@given(any_record, st.data())
+def test_what_is_no_record_is_a_decode_error(record: Record, data: st.DataObject) -> None:
+    encoded = CODEC.encode(record)
+    with pytest.raises(DecodeError):
+        CODEC.decode(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
+    with pytest.raises(DecodeError, match="left over"):
+        CODEC.decode(encoded + data.draw(st.binary(min_size=1)))
+    with contextlib.suppress(DecodeError):
+        CODEC.decode(encoded[:10] + data.draw(st.binary()))
+
+
+def _as_avro(values: dict[str, Any]) -> bytes:
+    """A span whose fields have these encodings; the others are absent, empty or 0."""
+    fields = {"name": b"\x02n", **values}
+    return CODEC.encode(_span())[:10] + b"".join(fields.get(name, b"\x00") for name in SpanRecord.model_fields)
+
+
+def _long(value: int) -> bytes:
+    schemaless_writer(buffer := BytesIO(), "long", value)
+    return buffer.getvalue()
+
+
+def test_blocks_that_say_their_size_are_read() -> None:
+    # Avro 1.12, "Arrays": a negative count is followed by the size of the block in bytes. We never write it so.
+    item = b"\x02a\x04\x0e"  # "a": the long 7
+    attributes = _long(-1) + _long(len(item)) + item + b"\x02" + b"\x02b\x08" + b"\x02c" + b"\x00"
+    decoded = CODEC.decode(_as_avro({"attributes": attributes}))
+    assert isinstance(decoded, SpanRecord)
+    assert decoded.attributes == {"a": 7, "b": "c"}
+
+
+@pytest.mark.parametrize(
+    ("field", "encoded"),
+    [
+        ("sequence_id", b"\xff" * 9 + b"\x02"),  # 65 bits
+        ("sequence_id", b"\x80" * 1_000_000 + b"\x00"),
+        ("name", b"\x01"),  # a length of -1
+        ("name", _long(2**62)),
+        ("name", b"\x02\xff"),  # no UTF-8
+        ("kind", b"\x0c"),  # one symbol too many
+        ("kind", b"\x01"),
+        ("rollout_id", b"\x04"),  # no such branch
+        ("events", _long(2**62)),
+        ("attributes", b"\x02\x02a\x12"),  # no such branch
+        ("attributes", b"\x02\x02a\x02\x02"),  # a boolean of 2
+        ("attributes", b"\x02\x02a\x0c\x06123\x00"),  # 3 bytes of packed int32
+        ("attributes", b"\x02\x02a" + b"\x0e\x02" * 100_000),  # lists in lists
+    ],
+)
+def test_bytes_against_the_specification_are_a_decode_error(field: str, encoded: bytes) -> None:
+    assert isinstance(CODEC.decode(_as_avro({})), SpanRecord)
+    with pytest.raises(DecodeError, match="not a SpanRecord"):
+        CODEC.decode(_as_avro({field: encoded}))

@@ -18,9 +18,13 @@ from ..errors import DecodeError, RecordError, UnknownSchemaError
 from ..records import Record
 from .convert import from_avro
 from .files import SchemaVersion, schema_versions
+from .reader import READ_ERRORS, reader_of
 from .writer import writer_of
 
 __all__ = ["Codec", "SchemaIds"]
+
+_READ_ERRORS = (*READ_ERRORS, EOFError, TypeError, KeyError, OverflowError, MemoryError, RecordError)
+"""With those of fastavro, and of an attribute's bytes that are no packed integers."""
 
 SINGLE_OBJECT_MARKER = b"\xc3\x01"
 CONFLUENT_MARKER = b"\x00"
@@ -79,18 +83,22 @@ class Codec:
             DecodeError: ``data`` is empty, not framed, truncated, or not what its schema says.
             UnknownSchemaError: framed correctly by a schema we do not have.
         """
-        written_with, body = self._unframe(data)
+        if not data:
+            raise DecodeError("an empty value is not a record")
+        written_with, begin = self._unframed(data)
         latest = self._latest[written_with.record]
-        reader = None if written_with is latest else latest.parsed
-        stream = BytesIO(body)
         try:
-            values: Any = schemaless_reader(stream, written_with.parsed, reader)
-            record = from_avro(written_with.record, values)
-        except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            if written_with is latest:
+                record, end = reader_of(latest.record)(data, begin)
+            else:
+                record, end = _resolved(data, begin, written_with, latest)
+        except _READ_ERRORS as error:
             name = written_with.record.__name__
             raise DecodeError(f"not a {name} v{written_with.version}: {type(error).__name__}: {error}") from error
-        if stream.tell() != len(body):
-            raise DecodeError(f"{len(body) - stream.tell()} bytes are left over after a {written_with.record.__name__}")
+        if end != len(data):
+            left = len(data) - end
+            problem = f"{left} bytes are left over after" if left > 0 else f"{-left} bytes are missing at the end of"
+            raise DecodeError(f"{problem} a {written_with.record.__name__}")
         return record
 
     def _header(self, version: SchemaVersion) -> bytes:
@@ -103,21 +111,28 @@ class Codec:
             self._headers[version.record] = header
         return header
 
-    def _unframe(self, data: bytes | None) -> tuple[SchemaVersion, bytes]:
-        if not data:
-            raise DecodeError("an empty value is not a record")
+    def _unframed(self, data: bytes) -> tuple[SchemaVersion, int]:
+        """The schema ``data`` was written with, and where the record begins."""
         if data[:2] == SINGLE_OBJECT_MARKER and len(data) >= _SINGLE_OBJECT_HEADER_BYTES:
             fingerprint = data[2:_SINGLE_OBJECT_HEADER_BYTES]
-            body = data[_SINGLE_OBJECT_HEADER_BYTES:]
+            begin = _SINGLE_OBJECT_HEADER_BYTES
         elif data[:1] == CONFLUENT_MARKER and len(data) >= _CONFLUENT_HEADER_BYTES:
             schema_id = int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big")
             if self._registry is None:
                 raise UnknownSchemaError(f"{schema_id} (no LIGHTSTREAM_SCHEMA_REGISTRY_URL is set)")
             fingerprint = self._registry.fingerprint_of(schema_id)
-            body = data[_CONFLUENT_HEADER_BYTES:]
+            begin = _CONFLUENT_HEADER_BYTES
         else:
             raise DecodeError(f"neither single-object nor Confluent framing: starts with {data[:4].hex()}")
         version = self._by_fingerprint.get(fingerprint)
         if version is None:
             raise UnknownSchemaError(fingerprint[::-1].hex())
-        return version, body
+        return version, begin
+
+
+def _resolved(data: bytes, begin: int, written_with: SchemaVersion, latest: SchemaVersion) -> tuple[Record, int]:
+    """A record that an older version wrote: fastavro resolves it to the latest."""
+    stream = BytesIO(data)
+    stream.seek(begin)
+    values: Any = schemaless_reader(stream, written_with.parsed, latest.parsed)
+    return from_avro(latest.record, values), stream.tell()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from ..packing import pack_int32, unpack_int32
 from ..records import Record, RecordEnum
 
-__all__ = ["assembled", "from_avro", "packs_as_int32", "to_avro"]
+__all__ = ["assembled", "assembler", "from_avro", "packs_as_int32", "to_avro"]
 
 R = TypeVar("R", bound=Record)
 Converter = Callable[[Any], Any]
@@ -42,7 +42,7 @@ def assembled(record: type[R], values: dict[str, Any]) -> R:
     Nothing is checked (2 microseconds instead of 6 for a span): encoding refuses what Avro cannot hold. Mutable
     defaults are shared by all records made so, as records are not changed.
     """
-    return cast("R", _assembler(record)(_defaults(record) | values))
+    return cast("R", assembler(record)(_defaults(record) | values))
 
 
 @cache
@@ -68,7 +68,7 @@ def _encoder(record: type[Record]) -> Callable[[Record], dict[str, Any]]:
 @cache
 def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
     special = [(n, c) for n, f in record.model_fields.items() if (c := _field_decoder(f.annotation)) is not None]
-    assemble = _assembler(record)
+    assemble = assembler(record)
 
     def decode(values: dict[str, Any]) -> Record:
         for name, convert in special:
@@ -81,7 +81,7 @@ def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
 
 
 @cache
-def _assembler(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
+def assembler(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
     set_attribute = object.__setattr__
     fields_set = set(record.model_fields)  # shared: records are frozen, and a copy copies it
 
