@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.services import running_services
+from examples.program import fresh_settings, run_program
 from lightstream.schemas.settings import Settings
 
-from .options import Options
+from .options import GIVEN_MODEL_LEARNING_RATE, GIVEN_MODEL_MAX_TOKENS, Options
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -23,48 +22,64 @@ DATA_DIR = Path(".lightstream") / "demo"
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(help="Training steps.")] = Options.steps,
+    steps: Annotated[int, typer.Option(help="Training steps; none with --endpoint.")] = Options.steps,
     groups: Annotated[int, typer.Option(help="Tasks per step.")] = Options.groups,
     samples: Annotated[int, typer.Option(help="Rollouts per task.")] = Options.samples,
     model: Annotated[
-        str, typer.Option(help="Folder or name of a Hugging Face model; by default a tiny one is made on the spot.")
+        str,
+        typer.Option(
+            help="Folder (or name, org/model) of a Hugging Face model to train; by default a tiny one is made on the "
+            "spot. With --endpoint: the name that it serves the model under."
+        ),
     ] = "",
-    learning_rate: Annotated[float, typer.Option(help="Of the optimiser.")] = Options.learning_rate,
-    max_tokens: Annotated[int, typer.Option(help="Length of an answer, in tokens.")] = Options.max_tokens,
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Address (…/v1) of an OpenAI-compatible server to use instead. Its weights cannot be updated from "
+            "here, so nothing is trained: one step's rollouts are made, recorded and scored."
+        ),
+    ] = "",
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Of the optimiser; {Options.learning_rate:g}, or {GIVEN_MODEL_LEARNING_RATE:g} with --model."
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Length of an answer, in tokens; {Options.max_tokens}, or {GIVEN_MODEL_MAX_TOKENS} with --model or "
+            "--endpoint."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = Options.seed,
     data_dir: Annotated[Path, typer.Option(help="Emptied first.")] = DATA_DIR,
 ) -> None:
     """Start everything, train the agent, show the curve, and check that nothing was lost."""
-    from .run import run_demo
-
+    console = Console()
     options = Options(
         steps=steps,
         groups=groups,
         samples=samples,
         model=model,
-        learning_rate=learning_rate,
-        max_tokens=max_tokens,
+        endpoint=endpoint,
+        learning_rate=learning_rate or (GIVEN_MODEL_LEARNING_RATE if model else Options.learning_rate),
+        max_tokens=max_tokens or (GIVEN_MODEL_MAX_TOKENS if model or endpoint else Options.max_tokens),
         seed=seed,
     )
-    console = Console()
-    settings = Settings.load(data_dir=data_dir)
-    running = running_services(settings)
-    if running:
-        console.print(
-            f"[red]Something still runs with {data_dir}: "
-            f"{', '.join(f'{service.name} (process {service.pid})' for service in running)}. Stop it first.[/red]"
-        )
-        raise typer.Exit(2)
-    shutil.rmtree(data_dir, ignore_errors=True)
-    try:
-        passed = run_demo(settings, options, console)
-    except KeyboardInterrupt:
-        console.print("Stopped. No process is left behind; what was done is in", str(data_dir))
-        raise typer.Exit(130) from None
-    except LightstreamError as error:
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(1) from error
-    raise typer.Exit(0 if passed else 1)
+
+    def work() -> bool:
+        from .given import find_model, find_served_model
+        from .measure import measure_endpoint
+        from .run import run_demo
+
+        if endpoint:
+            served = find_served_model(endpoint, model, Settings.load().llm_upstream_api_key)
+            return measure_endpoint(fresh_settings(data_dir), options.with_model(served), console)
+        found = find_model(model) if model else ""
+        return run_demo(fresh_settings(data_dir), options.with_model(found), console)
+
+    run_program(work, data_dir, console)
 
 
 @app.command(hidden=True)
@@ -72,7 +87,13 @@ def train(options: str) -> None:
     """The trainer's process. ``options`` is what the demonstration was started with, as JSON."""
     from .train import train_until_done
 
-    train_until_done(Settings.load(), Options.from_json(options))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())  # unwinds, so that Runners end in order
+
+    def work() -> bool:
+        train_until_done(Settings.load(), Options.from_json(options))
+        return True
+
+    run_program(work, Settings.load().data_dir, Console())
 
 
 if __name__ == "__main__":

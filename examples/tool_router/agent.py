@@ -1,7 +1,7 @@
 """The agent: a plain function that uses the OpenAI SDK.
 
-It shows the model the beginning of a task; the model answers one letter, the tool of that letter runs, and the data
-set's own verifier scores what the tool returns. Nothing here knows about Kafka or training.
+It shows the model a task; the model answers one letter, the tool of that letter runs, and the data set's own verifier
+scores what the tool returns. Nothing here knows about Kafka or training.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from .tools import use_tool
 
 __all__ = ["prompt_of", "route"]
 
-SHOWN_CHARACTERS_MAX = 48
-"""The tiny model is slow to read; the beginning of a task tells what kind it is."""
-
 
 def prompt_of(task: Task) -> list[dict[str, str]]:
     """The messages that the model sees."""
-    return [{"role": "user", "content": task["question"][:SHOWN_CHARACTERS_MAX]}]
+    return [{"role": "user", "content": task["prompt"]}]
 
 
 _CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypedDict
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", SyntaxWarning)  # a dependency of reasoning-gym compares with "is"
     import reasoning_gym
+
+from .prompts import brief
 
 __all__ = ["DATASETS", "Task", "sample_tasks", "score"]
 
@@ -28,11 +31,12 @@ SEED = 1
 
 
 class Task(TypedDict):
-    """A task as it travels through the queue: which entry of which data set, and its text."""
+    """A task as it travels through the queue: which entry of which data set, its text, and how it is put."""
 
     dataset: str
     index: int
     question: str
+    prompt: str
 
 
 @cache
@@ -40,14 +44,15 @@ def _dataset(name: str) -> Any:
     return reasoning_gym.create_dataset(name, size=DATASET_SIZE, seed=SEED)
 
 
-def sample_tasks(count: int, seed: int) -> list[Task]:
-    """``count`` tasks, drawn evenly from all data sets in an order that ``seed`` decides."""
+def sample_tasks(count: int, seed: int, *, put: Callable[[str], str] = brief) -> list[Task]:
+    """``count`` tasks, drawn evenly from all data sets in an order that ``seed`` decides; ``put`` makes the prompts."""
     rng = random.Random(seed)
     tasks: list[Task] = []
     for _ in range(count):
         name = rng.choice(DATASETS)
         index = rng.randrange(DATASET_SIZE)
-        tasks.append(Task(dataset=name, index=index, question=_dataset(name)[index]["question"]))
+        question = _dataset(name)[index]["question"]
+        tasks.append(Task(dataset=name, index=index, question=question, prompt=put(question)))
     return tasks
 
 

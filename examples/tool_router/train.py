@@ -1,4 +1,4 @@
-"""The trainer's process: makes the tiny model, trains it, and waits to be stopped."""
+"""The trainer's process: makes the tiny model or takes the given one, trains it, and waits to be stopped."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from lightstream.schemas.settings import Settings
 
 from .agent import prompt_of, route
 from .options import RUN_ID, Options
+from .prompts import brief, instructed
+from .rollouts import ROLLOUT_CONFIG, RUNNER_CONCURRENCY, RUNNER_PROCESSES
 from .tasks import sample_tasks
 from .tools import TOOLS
 
 __all__ = ["train_until_done"]
 
-RUNNER_PROCESSES = 1
-RUNNER_CONCURRENCY = 32
-ROLLOUT_UNRESPONSIVE_S = 10.0
-ROLLOUT_TIMEOUT_S = 120.0
 WARM_UP_STEPS = 200
 """About ten seconds in which the random model learns to read (to continue task texts) and that an answer is a letter:
 any of the eight, at random. Which one is right, rewards tell."""
@@ -31,10 +29,10 @@ def train_until_done(settings: Settings, options: Options) -> None:
     It stays so that whoever keeps it running does not start it again.
     """
     announce(settings, Service("trainer", "", os.getpid(), time.time_ns()))
-    from lightstream.schemas.records import AttemptStatus, RolloutConfig
     from lightstream.trainers import VERL, Trainer, make_tiny_model, teach_answers
 
-    tasks = sample_tasks(options.steps * options.groups, seed=options.seed)
+    put = instructed if options.instructed else brief
+    tasks = sample_tasks(options.steps * options.groups, seed=options.seed, put=put)
     if options.model:
         model, warm_up = options.model, None
     else:
@@ -56,18 +54,13 @@ def train_until_done(settings: Settings, options: Options) -> None:
             epochs_per_step=2,
             clip_ratio_high=0.28,
             sampling_parameters={"max_tokens": options.max_tokens},
-            threads=1,
+            threads=None if options.model else 1,
         ),
         settings=settings,
         trainer_id=RUN_ID,
         n_runners=RUNNER_PROCESSES,
         runner_concurrency=RUNNER_CONCURRENCY,
-        rollout_config=RolloutConfig(
-            timeout_seconds=ROLLOUT_TIMEOUT_S,
-            unresponsive_seconds=ROLLOUT_UNRESPONSIVE_S,
-            max_attempts=5,
-            retry_condition=[AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT, AttemptStatus.FAILED],
-        ),
+        rollout_config=ROLLOUT_CONFIG,
         seed=options.seed,
     )
     trainer.fit(route, tasks)

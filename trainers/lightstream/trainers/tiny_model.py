@@ -54,7 +54,10 @@ def make_tiny_model(path: Path, *, hidden_size: int = 64, layers: int = 2, seed:
         raise ValueError(f"hidden_size must be a positive multiple of {HEAD_SIZE}, not {hidden_size}")
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils import logging as transformers_logging
 
+    quiet: Any = transformers_logging  # has no types
+    quiet.disable_progress_bar()
     tokenizer = _byte_tokenizer()
     heads = hidden_size // HEAD_SIZE
     vocabulary_size = len(tokenizer) + -len(tokenizer) % VOCABULARY_MULTIPLE

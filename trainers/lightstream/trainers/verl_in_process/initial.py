@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lightstream.schemas.errors import TrainingError
+
 from .config import VerlConfig
 from .runtime import choose_device
 
@@ -12,8 +14,13 @@ __all__ = ["write_initial_model"]
 
 
 def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
-    """Load the model, run the warm-up on it, and write it with its tokenizer into an empty folder (float32)."""
+    """Load the model, run the warm-up on it, and write it with its tokenizer into an empty folder (float32).
+
+    Raises:
+        TrainingError: the model or its tokenizer cannot be loaded, or the tokenizer has no chat template.
+    """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
@@ -23,8 +30,14 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     load_tokenizer: Any = AutoTokenizer.from_pretrained
-    tokenizer = load_tokenizer(config.model)
-    model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
+    model: Any
+    try:
+        tokenizer = load_tokenizer(config.model)
+        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise TrainingError(f"the model {str(config.model)!r} cannot be loaded: {error}") from error
+    if not tokenizer.chat_template:
+        raise TrainingError(f"the tokenizer of {str(config.model)!r} has no chat template; chat completions need one.")
     if config.warm_up is not None:
         model.to(choose_device(config.device))
         model.train()

@@ -60,7 +60,10 @@ def load_verl(device: str) -> None:
         from .cpu_platform import CpuPlatform
 
         set_platform(CpuPlatform())
-    from verl.workers.engine import EngineRegistry
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # warns of a rename that verl has to follow
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one for each engine that is not installed, and not used
+        from verl.workers.engine import EngineRegistry
 
     if device == "cpu":
         from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead

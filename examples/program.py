@@ -1,0 +1,60 @@
+"""What every example does around its own work: a data folder of its own, and an exit status that says how it went."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
+from lightstream.schemas.services import running_services
+from lightstream.schemas.settings import Settings
+
+__all__ = ["fresh_settings", "run_program"]
+
+PASSED, FAILED, INTERRUPTED = 0, 1, 130
+OURS = ("broker", "run", "logs")
+"""What a data folder of ours has in it from the first second on."""
+
+
+def fresh_settings(data_dir: Path) -> Settings:
+    """The settings of the environment, with an empty data folder.
+
+    Raises:
+        SettingsError: a setting is wrong, or the folder holds something that is not ours; nothing is deleted.
+        ServiceUnavailableError: something still runs with that folder; nothing is deleted.
+    """
+    settings = Settings.load(data_dir=data_dir)
+    running = running_services(settings)
+    if running:
+        names = ", ".join(f"{service.name} (process {service.pid})" for service in running)
+        raise ServiceUnavailableError(f"something still runs with {data_dir}: {names}.", next_step="Stop it first.")
+    if data_dir.exists() and not data_dir.is_dir():
+        raise SettingsError(f"--data-dir {data_dir} is no folder.", next_step="Name another one.")
+    if data_dir.exists() and any(data_dir.iterdir()) and not any((data_dir / name).is_dir() for name in OURS):
+        raise SettingsError(
+            f"--data-dir {data_dir} holds other files, and it would be emptied.", next_step="Name another folder."
+        )
+    shutil.rmtree(data_dir, ignore_errors=True)
+    return settings
+
+
+def run_program(work: Callable[[], bool], data_dir: Path, console: Console) -> None:
+    """Do the work, then end the process: 0 if it returned true, 1 if not or on an error, 130 after Ctrl-C.
+
+    Raises:
+        typer.Exit: always.
+    """
+    try:
+        passed = work()
+    except KeyboardInterrupt:
+        console.print("Stopped. No process is left behind; what was done is in", str(data_dir))
+        raise typer.Exit(INTERRUPTED) from None
+    except LightstreamError as error:
+        console.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        raise typer.Exit(FAILED) from error
+    raise typer.Exit(PASSED if passed else FAILED)

@@ -1,0 +1,18 @@
+"""How rollouts are run, whether somebody learns from them or not."""
+
+from __future__ import annotations
+
+from lightstream.schemas.records import AttemptStatus, RolloutConfig
+
+__all__ = ["RESOURCE", "ROLLOUT_CONFIG", "RUNNER_CONCURRENCY", "RUNNER_PROCESSES"]
+
+RUNNER_PROCESSES = 1
+RUNNER_CONCURRENCY = 32
+RESOURCE = "main_llm"
+
+ROLLOUT_CONFIG = RolloutConfig(
+    timeout_seconds=120.0,
+    unresponsive_seconds=10.0,
+    max_attempts=5,
+    retry_condition=[AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT, AttemptStatus.FAILED],
+)
