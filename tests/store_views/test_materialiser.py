@@ -20,7 +20,7 @@ from lightstream.schemas.records import DeadLetter, ResourcesRecord, SpanRecord,
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, RESOURCES, SPANS, TOPICS, WORKERS
 from lightstream.store_views.materialiser import Materialiser
-from lightstream.store_views.materialiser.batch import Batch
+from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch
 from lightstream.store_views.materialiser.log_reader import LogReader
 from tests.stream_processors.assembly.build import proxy_span
 
@@ -82,6 +82,17 @@ def test_every_record_is_reflected_and_a_restart_goes_on_where_it_was(
         catch_up(view)
         assert view.positions.snapshot() == view.end_offsets_now()
         assert rows(view, "SELECT count(*) FROM dead_letters") == [(1,)], "the example, nothing else"
+
+
+def test_more_records_than_become_columns_at_once_are_all_there_in_their_order(
+    settings: Settings, publisher: KafkaPublisher
+) -> None:
+    count = 2 * RECORDS_PER_CHUNK + 1
+    sent = [publisher.publish(SPANS, "key", proxy_span(number)) for number in range(count)]
+    with following(settings) as view:
+        reflect(view, sent[-1].result(WAIT_S))
+        found = rows(view, "SELECT span_id FROM spans_raw ORDER BY log_offset")
+    assert found == [(proxy_span(number).span_id,) for number in range(count)]
 
 
 def test_what_cannot_be_read_becomes_dead_letters_and_harms_nothing_beside_it(

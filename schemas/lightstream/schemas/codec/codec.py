@@ -87,6 +87,7 @@ class Codec:
             raise DecodeError("an empty value is not a record")
         written_with, begin = self._unframed(data)
         latest = self._latest[written_with.record]
+        record: Record
         try:
             if written_with is latest:
                 record, end = reader_of(latest.record)(data, begin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError, RecordError, UnknownSchemaError
+from lightstream.schemas.errors import DecodeError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
@@ -38,8 +38,6 @@ def decode(codec: Codec, topic: Topic, record: LogRecord) -> Record:
         decoded = codec.decode(record.value)
     except UnknownSchemaError as error:
         raise Unusable(DeadLetterReason.UNKNOWN_SCHEMA, str(error)) from error
-    except RecordError as error:
-        raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
     except DecodeError as error:
         raise Unusable(DeadLetterReason.NOT_AVRO, str(error)) from error
     if not isinstance(decoded, topic.records):
