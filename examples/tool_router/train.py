@@ -18,8 +18,8 @@ from .tools import TOOLS
 
 __all__ = ["train_until_done"]
 
-WARM_UP_STEPS = 200
-"""About ten seconds in which the random model learns to read (to continue task texts) and that an answer is a letter:
+WARM_UP_STEPS = 150
+"""Some seconds in which the random model learns to read (to continue task texts) and that an answer is a letter:
 any of the eight, at random. Which one is right, rewards tell."""
 
 
