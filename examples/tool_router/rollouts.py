@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightstream.schemas.records import AttemptStatus, RolloutConfig
+from lightstream.schemas.types import RolloutConfig
 
 __all__ = ["RESOURCE", "ROLLOUT_CONFIG", "RUNNER_CONCURRENCY", "RUNNER_PROCESSES"]
 
@@ -14,5 +14,5 @@ ROLLOUT_CONFIG = RolloutConfig(
     timeout_seconds=120.0,
     unresponsive_seconds=10.0,
     max_attempts=5,
-    retry_condition=[AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT, AttemptStatus.FAILED],
+    retry_condition=["unresponsive", "timeout", "failed"],
 )

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
@@ -13,24 +14,23 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import NotFoundError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest, LightningStore
+from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.records import (
-    EventKind,
-    ResourcesRecord,
-    RolloutConfig,
-    RolloutSpec,
-    RolloutState,
-    RolloutStatus,
-    SpanRecord,
-    Verdict,
-    VerdictOutcome,
-    WorkerHeartbeat,
-)
+from lightstream.schemas.records import SpanRecord, WorkerHeartbeat
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
-from lightstream.schemas.types import Attempt, AttemptedRollout, Rollout
+from lightstream.schemas.types import (
+    UNSET,
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    NamedResources,
+    ResourcesUpdate,
+    Rollout,
+    RolloutConfig,
+    Unset,
+)
 
 
 def read_spans(settings: Settings) -> list[SpanRecord]:
@@ -79,7 +79,7 @@ class ListStore(LightningStore):
     """The control plane as a list: rollouts are handed out once, ends are written down."""
 
     waiting: list[AttemptedRollout] = field(default_factory=list[AttemptedRollout])
-    resources: dict[str, ResourcesRecord] = field(default_factory=dict[str, ResourcesRecord])
+    resources: dict[str, ResourcesUpdate] = field(default_factory=dict[str, ResourcesUpdate])
     ended: dict[str, tuple[bool, str | None, str | None]] = field(
         default_factory=dict[str, tuple[bool, str | None, str | None]]
     )
@@ -87,9 +87,9 @@ class ListStore(LightningStore):
         default_factory=list[tuple[WorkerHeartbeat, list[tuple[str, str]]]]
     )
 
-    async def enqueue_many_rollouts(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
         made: list[Rollout] = []
-        for request in requests:
+        for request in rollouts:
             rollout_id = request.rollout_id or uuid.uuid4().hex
             rollout = AttemptedRollout(
                 rollout_id=rollout_id,
@@ -97,56 +97,39 @@ class ListStore(LightningStore):
                 start_time=1.0,
                 mode=request.mode,
                 resources_id=request.resources_id,
-                config=request.config,
+                config=request.config or RolloutConfig(),
                 attempt=Attempt(rollout_id=rollout_id, attempt_id=f"{rollout_id}-a1", sequence_id=1, start_time=1.0),
             )
             self.waiting.append(rollout)
             made.append(rollout)
         return made
 
-    async def dequeue_rollout(self, worker_id: str, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
         if not self.waiting:
             await asyncio.sleep(min(timeout_s, 0.01))
         return self.waiting.pop(0) if self.waiting else None
 
-    async def end_attempt(
-        self,
-        rollout_id: str,
-        attempt_id: str,
-        *,
-        succeeded: bool,
-        error_type: str | None = None,
-        error_message: str | None = None,
-    ) -> RolloutState:
+    async def update_attempt(
+        self, rollout_id: str, attempt_id: str, status: AttemptStatus | Unset = UNSET, *_: Any, **why: Any
+    ) -> Attempt:
         assert rollout_id not in self.ended, f"{rollout_id} ended twice"
-        self.ended[rollout_id] = (succeeded, error_type, error_message)
-        return RolloutState(
-            rollout=RolloutSpec(rollout_id=rollout_id, config=RolloutConfig()),
-            status=RolloutStatus.SUCCEEDED if succeeded else RolloutStatus.FAILED,
-            updated_unix_nano=1,
-            source_offset=0,
-            verdict=Verdict(event_id="e", kind=EventKind.ATTEMPT_ENDED, outcome=VerdictOutcome.APPLIED),
-        )
+        if status is UNSET:
+            raise AssertionError("an attempt that runs says how it ends, nothing else")
+        self.ended[rollout_id] = (status == "succeeded", why["error_type"], why["error_message"])
+        return Attempt(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=1, start_time=1.0, status=status)
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         self.heartbeats.append((worker, list(attempts)))
 
-    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> RolloutState:
-        raise NotFoundError(f"Rollout {rollout_id} not found")
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        update = ResourcesUpdate(
+            resources_id=resources_id, create_time=1.0, update_time=1.0, version=1, resources=resources
+        )
+        self.resources[resources_id] = update
+        return update
 
-    async def wait_for_rollouts(self, rollout_ids: Sequence[str], timeout_s: float | None = None) -> list[RolloutState]:
-        return []
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return self.resources.get(resources_id)
 
-    async def add_resources(self, record: ResourcesRecord) -> ResourcesRecord:
-        self.resources[record.resources_id] = record
-        return record
-
-    async def get_resources(self, resources_id: str | None = None, *, timeout_s: float = 10.0) -> ResourcesRecord:
-        if resources_id is None and self.resources:
-            return list(self.resources.values())[-1]
-        if resources_id in self.resources:
-            return self.resources[resources_id]
-        raise NotFoundError(f"Resources {resources_id!r} not found")
-
-    async def close(self) -> None:
-        return None
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return list(self.resources.values())[-1] if self.resources else None

@@ -19,10 +19,19 @@ from opentelemetry import trace
 from lightstream.producers import Hook, LitAgent, OtelTracer, Runner, emit_reward, rollout
 from lightstream.producers.runner import Outcome
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
-from lightstream.schemas.records import ResourcesRecord, RolloutConfig, RolloutState, SpanRecord, WorkerStatus
+from lightstream.schemas.records import SpanRecord, WorkerStatus
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import LLM, AttemptedRollout, NamedResources, PromptTemplate, ProxyLLM, Rollout
+from lightstream.schemas.types import (
+    LLM,
+    Attempt,
+    AttemptedRollout,
+    EnqueueRolloutRequest,
+    NamedResources,
+    PromptTemplate,
+    ProxyLLM,
+    Rollout,
+    RolloutConfig,
+)
 from tests.producers.support import ListStore
 from tests.support.waiting import eventually
 
@@ -70,9 +79,9 @@ def test_returned_reward_is_in_the_log_before_the_end_is_reported(
     seen: list[SpanRecord] = []
 
     class ReadsLogAtEnd(ListStore):
-        async def end_attempt(self, *args: Any, **kwargs: Any) -> RolloutState:
+        async def update_attempt(self, *args: Any, **kwargs: Any) -> Attempt:
             seen.extend(spans_in_log())
-            return await super().end_attempt(*args, **kwargs)
+            return await super().update_attempt(*args, **kwargs)
 
     @rollout
     def agent(task: float) -> float:
@@ -265,16 +274,8 @@ def test_resources_reach_the_agent_by_name_and_type(settings: Settings, tracer: 
 
     store = ListStore()
     main_llm = ProxyLLM(endpoint="http://proxy:1/v1", model="policy@3", sampling_parameters={"temperature": 0.5})
-    record = ResourcesRecord(
-        resources_id="v3",
-        version=3,
-        created_unix_nano=1,
-        resources={
-            "main_llm": main_llm.model_dump_json(),
-            "greeting": PromptTemplate(template="Hello {name}").model_dump_json(),
-        },
-    )
-    asyncio.run(store.add_resources(record))
+    greeting = PromptTemplate(template="Hello {name}")
+    asyncio.run(store.update_resources("v3", {"main_llm": main_llm, "greeting": greeting}))
     run(store, agent, settings, tracer, ["x"])
     assert store.ended["r0"] == (True, None, None)
     assert seen["llm"] == LLM(
@@ -291,7 +292,9 @@ def test_missing_resources_fail_the_attempt(settings: Settings, tracer: OtelTrac
         return 1.0
 
     store = ListStore()
-    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest("x", resources_id="gone", rollout_id="pinned")]))
+    asyncio.run(
+        store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", resources_id="gone", rollout_id="pinned")])
+    )
     run(store, needs_llm, settings, tracer, ["x"], n_concurrent=1)
     asyncio.run(Runner(store, needs_llm, settings=settings, tracer=tracer).run(max_rollouts=1))
     assert store.ended["pinned"][1] == "NotFoundError"
@@ -310,7 +313,7 @@ def test_mode_chooses_the_method(settings: Settings, tracer: OtelTracer) -> None
             called.append(f"validate {task}")
 
     store = ListStore()
-    requests = [EnqueueRolloutRequest("a", mode="train"), EnqueueRolloutRequest("b", mode="val")]
+    requests = [EnqueueRolloutRequest(input="a", mode="train"), EnqueueRolloutRequest(input="b", mode="val")]
     asyncio.run(store.enqueue_many_rollouts(requests))
     asyncio.run(Runner(store, Agent(), settings=settings, tracer=tracer).run(max_rollouts=2))
     assert called == ["train a", "validate b"]
@@ -360,17 +363,19 @@ def test_end_is_reported_again_until_it_is_accepted(
     class Flaky(ListStore):
         tries = 0
 
-        async def dequeue_rollout(self, worker_id: str, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        async def dequeue_rollout(
+            self, worker_id: str | None = None, *, timeout_s: float = 0.0
+        ) -> AttemptedRollout | None:
             self.tries += 1
             if self.tries == 1:
                 raise ServiceUnavailableError("the life cycle restarts.")
             return await super().dequeue_rollout(worker_id, timeout_s=timeout_s)
 
-        async def end_attempt(self, *args: Any, **kwargs: Any) -> RolloutState:
+        async def update_attempt(self, *args: Any, **kwargs: Any) -> Attempt:
             self.tries += 1
             if self.tries < 5:
                 raise ServiceUnavailableError("the life cycle restarts.")
-            return await super().end_attempt(*args, **kwargs)
+            return await super().update_attempt(*args, **kwargs)
 
     @rollout
     def agent(task: str) -> None:
@@ -389,7 +394,7 @@ def test_stop_lets_running_attempts_finish_and_says_so(settings: Settings, trace
         started.set()
         go_on.wait(60)
 
-    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest("x", rollout_id=f"r{i}") for i in range(2)]))
+    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", rollout_id=f"r{i}") for i in range(2)]))
     runner = Runner(store, agent, settings=settings, tracer=tracer, worker_id="w")
     thread = threading.Thread(target=lambda: asyncio.run(runner.run()))
     thread.start()
@@ -415,7 +420,7 @@ def test_attempt_that_does_not_finish_in_the_drain_is_reported_as_failed(
         started.set()
         await asyncio.Event().wait()
 
-    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest("x", rollout_id="r0")]))
+    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", rollout_id="r0")]))
     runner = Runner(store, agent, settings=settings, tracer=tracer, drain_timeout_s=0.05)
     thread = threading.Thread(target=lambda: asyncio.run(runner.run()))
     thread.start()
@@ -443,7 +448,7 @@ def test_busy_attempts_send_heartbeats(settings: Settings, tracer: OtelTracer) -
 PROGRAM = """
 import asyncio, sys, threading
 from lightstream.producers import Runner, rollout
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
+from lightstream.schemas.types import EnqueueRolloutRequest
 from support import ListStore
 
 @rollout
@@ -453,7 +458,7 @@ def agent(task):
     return 1.0
 
 store = ListStore()
-asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(sys.argv[1], rollout_id="r0")]))
+asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input=sys.argv[1], rollout_id="r0")]))
 print(Runner(store, agent, drain_timeout_s=float(sys.argv[2])).run_forever(), store.ended["r0"][:2])
 """
 

@@ -7,9 +7,9 @@ import signal
 import sys
 import time
 
-from lightstream.schemas.records import AttemptStatus, RolloutConfig
 from lightstream.schemas.services import Service, announce
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import RolloutConfig
 from tests.support.digits import digit_tasks, say_digit
 
 __all__ = ["RUN_ID", "main"]
@@ -43,7 +43,7 @@ def main(steps: int, groups: int, samples: int) -> None:
             timeout_seconds=60.0,
             unresponsive_seconds=6.0,
             max_attempts=10,
-            retry_condition=[AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT, AttemptStatus.FAILED],
+            retry_condition=["unresponsive", "timeout", "failed"],
         ),
     )
     trainer.fit(say_digit, digit_tasks(steps * groups))

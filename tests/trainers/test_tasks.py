@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.records import RolloutConfig
+from lightstream.schemas.types import RolloutConfig
 from lightstream.trainers.tasks import sample_indices, step_group_id, step_requests
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
-from lightstream.schemas.records import RolloutConfig, Trajectory
+from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import PromptTemplate
+from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
 from lightstream.trainers.algorithm import CollectError
 from lightstream.trainers.algorithm import context as context_module
@@ -30,7 +29,7 @@ class WithoutReward(InstantStore):
 class Deaf(InstantStore):
     """Takes rollouts and does nothing with them."""
 
-    async def enqueue_many_rollouts(self, requests: object) -> list[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # refuses to work
+    async def enqueue_many_rollouts(self, rollouts: object) -> list[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # refuses to work
         return []
 
 

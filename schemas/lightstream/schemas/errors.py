@@ -122,8 +122,11 @@ class RecordError(LightstreamError):
     """A record that decodes but breaks a rule of its model."""
 
 
-class StoreError(LightstreamError):
-    """A call on the store was refused. Nothing changed."""
+class StoreError(LightstreamError, ValueError):
+    """A call on the store was refused. Nothing changed.
+
+    Also a ``ValueError``, as callers of Agent Lightning's store expect of an id that does not exist.
+    """
 
 
 class NotFoundError(StoreError):

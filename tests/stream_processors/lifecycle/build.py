@@ -8,10 +8,12 @@ from typing import Any
 from lightstream.schemas.clock import ManualClock
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import (
+    AttemptChanges,
     AttemptClosed,
     AttemptOpened,
     AttemptStatus,
     EventKind,
+    RolloutChanges,
     RolloutConfig,
     RolloutEvent,
     RolloutSpec,
@@ -25,12 +27,17 @@ __all__ = [
     "CODEC",
     "LIMITS",
     "Partition",
+    "added",
     "attempt_name",
     "cancelled",
+    "changed",
     "ended",
     "enqueued",
     "heartbeat",
+    "rollout_started",
+    "said",
     "silent",
+    "span_added",
     "started",
     "timed_out",
 ]
@@ -90,6 +97,36 @@ def silent(rollout_id: str = "r", sequence: int = 1, runner: int = 0) -> Rollout
 
 def cancelled(rollout_id: str = "r") -> RolloutEvent:
     return _fact(EventKind.CANCELLED, rollout_id, f"{rollout_id}:cancelled", reason="enough")
+
+
+def rollout_started(rollout_id: str = "r", **config: Any) -> RolloutEvent:
+    spec = RolloutSpec(rollout_id=rollout_id, input_json='{"a": 1}', config=RolloutConfig(**config))
+    attempt_id = attempt_name(rollout_id, 1)
+    return _fact(EventKind.ROLLOUT_STARTED, rollout_id, f"{rollout_id}:begun", rollout=spec, attempt_id=attempt_id)
+
+
+def added(rollout_id: str = "r", name: str = "x") -> RolloutEvent:
+    attempt_id = f"{rollout_id}-{name}"
+    return _fact(EventKind.ATTEMPT_ADDED, rollout_id, f"{attempt_id}:added", attempt_id=attempt_id)
+
+
+def span_added(rollout_id: str = "r", attempt_id: str = "") -> RolloutEvent:
+    attempt_id = attempt_id or attempt_name(rollout_id, 1)
+    return _fact(EventKind.SPAN_ADDED, rollout_id, f"{attempt_id}:span", attempt_id=attempt_id)
+
+
+def said(rollout_id: str = "r", attempt_id: str = "latest", **changes: Any) -> RolloutEvent:
+    """Something is said of an attempt."""
+    changed = AttemptChanges(**changes)
+    name = f"{attempt_id}:said:{changes}"
+    return _fact(EventKind.ATTEMPT_UPDATED, rollout_id, name, attempt_id=attempt_id, attempt_changes=changed)
+
+
+def changed(rollout_id: str = "r", **changes: Any) -> RolloutEvent:
+    """Something is said of a rollout."""
+    fields = [name.removesuffix("_json") for name in changes]
+    record = RolloutChanges(fields=fields, **changes)
+    return _fact(EventKind.ROLLOUT_UPDATED, rollout_id, f"{rollout_id}:changed:{changes}", rollout_changes=record)
 
 
 def _fact(kind: EventKind, rollout_id: str, event_id: str, **fields: Any) -> RolloutEvent:

@@ -8,6 +8,8 @@ from lightstream.schemas.records import AttemptStatus, EventKind, RolloutStatus
 
 from .build import Partition, ended, enqueued, heartbeat, started
 
+AGAIN: dict[str, Any] = {"max_attempts": 2, "retry_condition": ["unresponsive"]}
+
 
 def kinds(partition: Partition, seconds: float) -> list[EventKind]:
     return [fact.kind for fact in partition.tick(seconds)]
@@ -28,7 +30,9 @@ def test_deadlines_that_nobody_named_are_finite() -> None:
     partition = Partition()
     partition.write(enqueued(), started())
     assert kinds(partition, 60) == [EventKind.UNRESPONSIVE]
-    assert kinds(partition, 540) == [EventKind.TIMED_OUT]
+    partition = Partition()
+    partition.write(enqueued(unresponsive_seconds=1000), started())
+    assert kinds(partition, 600) == [EventKind.TIMED_OUT]
 
 
 def test_an_endless_deadline_is_a_very_long_one() -> None:
@@ -50,14 +54,22 @@ def test_heartbeats_put_silence_off() -> None:
 
 def test_a_revived_attempt_may_fall_silent_again_under_another_id() -> None:
     partition = Partition()
-    partition.write(enqueued(unresponsive_seconds=10), started())
+    partition.write(enqueued(unresponsive_seconds=10, **AGAIN), started())
     first = partition.tick(10)
     partition.write(heartbeat())
     assert kinds(partition, 9.9) == []
     second = partition.tick(0.1)
     assert [fact.kind for fact in first + second] == [EventKind.UNRESPONSIVE] * 2
     assert first[0].event_id != second[0].event_id
+    partition.write(heartbeat())
     assert kinds(partition, 600) == [EventKind.TIMED_OUT]
+
+
+def test_a_silent_attempt_whose_rollout_waits_has_no_deadline() -> None:
+    partition = Partition()
+    partition.write(enqueued(timeout_seconds=30, unresponsive_seconds=10, **AGAIN), started())
+    assert kinds(partition, 10) == [EventKind.UNRESPONSIVE]
+    assert kinds(partition, 1000) == []
 
 
 def test_a_waiting_or_finished_rollout_has_no_deadline() -> None:
@@ -85,8 +97,11 @@ def test_after_a_restart_deadlines_hold_and_silence_is_counted_afresh() -> None:
     partition.crash()
     assert kinds(partition, 9.9) == [], "nobody listened while the worker was down"
     assert kinds(partition, 0.1) == [EventKind.UNRESPONSIVE]
+    partition = Partition()
+    partition.write(enqueued(timeout_seconds=100, unresponsive_seconds=1000), started())
+    partition.clock.advance(50)
     partition.crash()
-    assert kinds(partition, 39.9) == []
+    assert kinds(partition, 49.9) == []
     assert kinds(partition, 0.1) == [EventKind.TIMED_OUT]
 
 

@@ -37,10 +37,10 @@ RETRY: dict[str, Any] = {"max_attempts": 2, "retry_condition": [AttemptStatus.FA
 
 def test_a_rollout_runs_and_succeeds() -> None:
     partition = Partition()
-    partition.write(enqueued(), started(), ended())
-    assert [state.status for state in partition.states] == ["queuing", "running", "succeeded"]
-    assert [state.verdict.outcome for state in partition.states] == [VerdictOutcome.APPLIED] * 3
-    assert [state.source_offset for state in partition.states] == [0, 1, 2]
+    partition.write(enqueued(), started(), heartbeat(), ended())
+    assert [state.status for state in partition.states] == ["queuing", "preparing", "running", "succeeded"]
+    assert [state.verdict.outcome for state in partition.states] == [VerdictOutcome.APPLIED] * 4
+    assert [state.source_offset for state in partition.states] == [0, 1, 2, 3]
     assert partition.tasks() == [("r", 1)]
     assert partition.opened() == [attempt_name("r", 1)]
     (closed,) = partition.closed()
@@ -123,34 +123,45 @@ def test_a_late_end_of_a_superseded_attempt_never_wins() -> None:
     assert partition.verdict().outcome is VerdictOutcome.IGNORED
     assert partition.state().status is RolloutStatus.REQUEUING
     partition.write(started(sequence=2), ended(sequence=1), heartbeat(sequence=1))
-    assert partition.state().status is RolloutStatus.RUNNING
+    assert partition.state().status is RolloutStatus.PREPARING
     assert partition.state().attempts[0].status is AttemptStatus.TIMEOUT
     partition.write(ended(sequence=2))
     assert partition.state().status is RolloutStatus.SUCCEEDED
 
 
-def test_an_unresponsive_attempt_stays_open_and_may_come_back() -> None:
+def test_an_unresponsive_attempt_without_a_retry_left_fails_its_rollout() -> None:
     partition = Partition()
     partition.write(enqueued(), started(), silent())
-    assert partition.state().attempts[0].status is AttemptStatus.UNRESPONSIVE
-    assert partition.closed() == []
-    partition.write(heartbeat())
-    assert partition.state().attempts[0].status is AttemptStatus.RUNNING
-    assert partition.verdict().outcome is VerdictOutcome.APPLIED
-    partition.write(silent(), ended())
-    assert partition.state().status is RolloutStatus.SUCCEEDED
+    assert partition.state().status is RolloutStatus.FAILED
+    assert [(closed.status, closed.final) for closed in partition.closed()] == [("unresponsive", True)]
+    partition.write(heartbeat(), ended())
+    assert partition.state().status is RolloutStatus.FAILED
 
 
-def test_an_unresponsive_attempt_is_given_up_when_it_may_be_retried() -> None:
+def test_an_unresponsive_attempt_may_come_back_until_another_has_begun() -> None:
     partition = Partition()
     partition.write(enqueued(max_attempts=2, retry_condition=["unresponsive"]), started(), silent())
     assert partition.state().status is RolloutStatus.REQUEUING
+    assert partition.closed() == []
+    partition.write(heartbeat())
+    assert (partition.state().status, partition.state().attempts[0].status) == ("running", "running")
+    partition.write(started(sequence=2))
+    assert partition.verdict().outcome is VerdictOutcome.REFUSED, "nobody runs what came back a second time"
+    partition.write(silent().model_copy(update={"event_id": "again"}))
+    assert partition.tasks() == [("r", 1), ("r", 2), ("r", 2)]
+    partition.write(ended())
+    assert partition.state().status is RolloutStatus.SUCCEEDED
+    assert [(closed.attempt_sequence, closed.final) for closed in partition.closed()] == [(1, True)]
+
+
+def test_an_unresponsive_attempt_is_given_up_when_another_begins() -> None:
+    partition = Partition()
+    partition.write(enqueued(max_attempts=2, retry_condition=["unresponsive"]), started(), silent())
+    partition.write(started(sequence=2))
     assert [(closed.status, closed.final) for closed in partition.closed()] == [("unresponsive", False)]
     partition.write(heartbeat(), ended())
     assert partition.verdict().outcome is VerdictOutcome.IGNORED
-    partition.write(started(sequence=2), silent(sequence=2))
-    assert partition.state().status is RolloutStatus.RUNNING, "the last attempt is not given up before its deadline"
-    partition.write(timed_out(sequence=2))
+    partition.write(silent(sequence=2))
     assert partition.state().status is RolloutStatus.FAILED
 
 
@@ -188,8 +199,12 @@ def test_a_fact_about_an_unknown_rollout_gets_an_answer_that_is_no_rollout() -> 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     partition = Partition()
-    partition.write(heartbeat(), enqueued(), heartbeat(), started(), heartbeat(), heartbeat(runner=5))
-    assert [state.verdict.kind for state in partition.states] == [EventKind.ENQUEUED, EventKind.ATTEMPT_STARTED]
+    partition.write(heartbeat(), enqueued(), heartbeat(), started(), heartbeat(), heartbeat(at=2), heartbeat(runner=5))
+    assert [state.verdict.event_id for state in partition.states] == [
+        "r:enqueued",
+        "r-a1-0:started",
+        "r-a1-0:heartbeat:1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +241,7 @@ def test_facts_without_what_their_kind_needs_are_refused() -> None:
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
     partition.write(ended().model_copy(update={"kind": EventKind.UNKNOWN}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
-    assert partition.state().status is RolloutStatus.RUNNING
+    assert partition.state().status is RolloutStatus.PREPARING
 
 
 @pytest.mark.parametrize(

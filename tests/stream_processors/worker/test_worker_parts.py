@@ -67,11 +67,13 @@ def test_spans_are_passed_on_as_signs_of_life_but_seldom() -> None:
     interval = Limits(unresponsive_s=30.0).unresponsive_nanos(opened.rollout.config) // 3
     assert heartbeats.on_record(span, 0, 0) is None, "the attempt is not open"
     assert heartbeats.on_record(opened, 1, 0) is None
-    assert heartbeats.on_record(span, 2, interval - 1) is None
-    fact = heartbeats.on_record(span, 3, interval)
+    fact = heartbeats.on_record(span, 2, 5)
+    assert fact is not None, "the first span tells that the attempt runs"
+    assert heartbeats.on_record(span, 2, interval + 4) is None
+    fact = heartbeats.on_record(span, 3, interval + 5)
     assert fact is not None
     assert (fact.kind, fact.rollout_id, fact.attempt_id) == (EventKind.HEARTBEAT, span.rollout_id, span.attempt_id)
-    assert heartbeats.on_record(span, 4, interval + 1) is None
+    assert heartbeats.on_record(span, 4, interval + 6) is None
     closed = example_of(AttemptClosed).model_copy(
         update={"rollout_id": opened.rollout.rollout_id, "attempt_id": opened.attempt_id}
     )

@@ -6,9 +6,7 @@ import random
 from typing import Any, Protocol
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
-from lightstream.schemas.records import RolloutConfig
-from lightstream.schemas.types import RolloutModeName
+from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig, RolloutMode
 
 __all__ = ["Dataset", "sample_indices", "step_group_id", "step_requests", "validation_group_id"]
 
@@ -60,7 +58,7 @@ def step_requests(
     *,
     count: int,
     run_id: str,
-    mode: RolloutModeName,
+    mode: RolloutMode,
     resources_id: str | None,
     config: RolloutConfig,
 ) -> list[EnqueueRolloutRequest]:

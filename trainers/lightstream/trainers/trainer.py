@@ -7,8 +7,8 @@ from typing import Any
 
 from lightstream.schemas.clock import Clock, SystemClock
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.records import AttemptStatus, RolloutConfig
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
 from .ledger import TrainingLedger
@@ -20,7 +20,7 @@ from .trajectory_source import TrajectorySource
 
 __all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
 
-RETRY_WHAT_IS_LOST = RolloutConfig(max_attempts=3, retry_condition=[AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT])
+RETRY_WHAT_IS_LOST = RolloutConfig(max_attempts=3, retry_condition=["unresponsive", "timeout"])
 """An attempt whose Runner died is tried again. One that the agent failed is data."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import AttemptedRollout, NamedResources, resource_adapter
+from lightstream.schemas.types import AttemptedRollout, NamedResources
 
 from ..agent import LitAgent
 from ..context import AttemptRef
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 LATEST_RESOURCES_WAIT_S = 1.0
 """A rollout that names no resources runs without any if none were ever published."""
+
+NAMED_RESOURCES_WAIT_S = 10.0
+"""Resources may be published after the rollout that names them."""
 
 PRIMARY_KEYS = ("primary", "reward")
 """Which dimension of a returned mapping is the reward; without one of these it is the first."""
@@ -112,25 +115,22 @@ class AttemptRunner:
         Raises:
             NotFoundError: those it names do not appear.
         """
-        try:
-            if rollout.resources_id is None:
-                record = await self._store.get_resources(None, timeout_s=LATEST_RESOURCES_WAIT_S)
-            else:
-                record = await self._store.get_resources(rollout.resources_id)
-        except NotFoundError:
-            if rollout.resources_id is not None:
-                raise
-            return {}
-        return {name: resource_adapter.validate_json(text) for name, text in record.resources.items()}
+        if rollout.resources_id is None:
+            latest = await self._store.get_latest_resources(timeout_s=LATEST_RESOURCES_WAIT_S)
+            return {} if latest is None else latest.resources
+        named = await self._store.get_resources_by_id(rollout.resources_id, timeout_s=NAMED_RESOURCES_WAIT_S)
+        if named is None:
+            raise NotFoundError(f"Resources {rollout.resources_id} not found within {NAMED_RESOURCES_WAIT_S:g} s")
+        return named.resources
 
     async def _report(self, rollout: AttemptedRollout, outcome: Outcome) -> None:
         """Tell the store. If that cannot be done, the life cycle ends the attempt by its own timers."""
         for attempt in range(REPORT_ATTEMPTS_MAX):
             try:
-                await self._store.end_attempt(
+                await self._store.update_attempt(
                     rollout.rollout_id,
                     rollout.attempt.attempt_id,
-                    succeeded=outcome.succeeded,
+                    "succeeded" if outcome.succeeded else "failed",
                     error_type=outcome.error_type,
                     error_message=outcome.error_message,
                 )

@@ -1,5 +1,5 @@
 """Interfaces that one folder implements and another uses."""
 
-from .store import EnqueueRolloutRequest, LightningStore
+from .store import LightningStore
 
-__all__ = ["EnqueueRolloutRequest", "LightningStore"]
+__all__ = ["LightningStore"]

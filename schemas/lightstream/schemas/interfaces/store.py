@@ -1,105 +1,368 @@
 """The store's contract: what Runners, trainers and users ask of the control plane.
 
-Names and meaning are Agent Lightning's ``LightningStore``. Every write returns after it is durable and judged by the
-life cycle, or raises and has changed nothing.
+Names, arguments and meaning are those of Agent Lightning's ``LightningStore`` (0.3). What goes beyond it are
+keyword-only arguments with defaults, and the methods ``start``, ``close``, ``heartbeat`` and ``cancel_rollout``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..records import ResourcesRecord, RolloutConfig, RolloutState, WorkerHeartbeat
-from ..types import AttemptedRollout, Rollout, RolloutModeName
+from ..records import WorkerHeartbeat
+from ..types import (
+    UNSET,
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    NamedResources,
+    PaginatedResult,
+    ResourcesUpdate,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    Span,
+    TaskInput,
+    Unset,
+    Worker,
+    WorkerStatus,
+)
 
-__all__ = ["EnqueueRolloutRequest", "LightningStore"]
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+__all__ = ["LightningStore"]
 
 
-@dataclass(frozen=True, slots=True)
-class EnqueueRolloutRequest:
-    """One rollout to enqueue.
+class LightningStore:
+    """The control plane. Implementations are safe for use from several threads and tasks.
 
-    ``rollout_id`` makes the request repeatable: the same id is the same rollout. ``group_size`` requests with one
-    ``group_id`` are the samples of one task.
+    Every write returns after it is durable and judged by the life cycle, or raises and has changed nothing. Objects
+    that are handed out are snapshots of the caller's own.
+
+    Raises (any method):
+        StoreError: the call cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not exist.
+        ServiceUnavailableError: a process that is needed does not answer.
+        NotImplementedError: this store lacks the method.
+
+    Queries. ``filter_logic`` joins the filters given, by default all must match; those left out do not count.
+    ``sort_by`` names a text or number field of what is returned; items without a value sort as the least, times as the
+    latest. Without it the order is that of insertion. ``limit`` is -1 for all, ``offset`` counts from the first match.
     """
 
-    input: Any
-    mode: RolloutModeName = "train"
-    resources_id: str | None = None
-    config: RolloutConfig = field(default_factory=RolloutConfig)
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    rollout_id: str | None = None
-    group_id: str | None = None
-    group_size: int = 1
-    run_id: str = ""
+    async def start(self) -> None:
+        """Connect. Call once, before anything else."""
 
+    async def close(self) -> None:
+        """Release connections and threads. Nothing in flight is lost: every write had returned durable."""
 
-class LightningStore(ABC):
-    """The control plane. Implementations are safe for use from several threads and tasks."""
+    # --- about the store
 
-    @abstractmethod
-    async def enqueue_many_rollouts(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        """Put rollouts in the queue. A request whose id exists already returns that rollout, unchanged."""
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        """What this store can do."""
+        return LightningStoreCapabilities(thread_safe=False, async_safe=False, zero_copy=False, otlp_traces=False)
 
-    async def enqueue_rollout(self, request: EnqueueRolloutRequest) -> Rollout:
-        """As :meth:`enqueue_many_rollouts`, for one."""
+    async def statistics(self) -> LightningStoreStatistics:
+        """How much this store holds."""
+        return LightningStoreStatistics(name=type(self).__name__)
+
+    def otlp_traces_endpoint(self) -> str:
+        """URL that takes OTLP/HTTP traces (``…/v1/traces``), rollout and attempt named in the resource."""
+        raise NotImplementedError
+
+    # --- rollouts
+
+    async def start_rollout(
+        self,
+        input: TaskInput,  # noqa: A002  # the interface's name
+        mode: RolloutMode | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+        *,
+        rollout_id: str | None = None,
+        run_id: str | None = None,
+        group_id: str | None = None,
+        group_size: int | None = None,
+    ) -> AttemptedRollout:
+        """Make a rollout and at once its first attempt, both ``preparing``, without the queue.
+
+        ``resources_id`` of ``None`` becomes the latest there are. With ``rollout_id``, an id that exists already is
+        refused.
+        """
+        raise NotImplementedError
+
+    async def enqueue_rollout(
+        self,
+        input: TaskInput,  # noqa: A002  # the interface's name
+        mode: RolloutMode | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        rollout_id: str | None = None,
+        run_id: str | None = None,
+        group_id: str | None = None,
+        group_size: int | None = None,
+    ) -> Rollout:
+        """Put one rollout at the end of the queue; see :meth:`enqueue_many_rollouts`."""
+        request = EnqueueRolloutRequest(
+            input=input,
+            mode=mode,
+            resources_id=resources_id,
+            config=config,
+            metadata=metadata,
+            rollout_id=rollout_id,
+            run_id=run_id,
+            group_id=group_id,
+            group_size=group_size,
+        )
         return (await self.enqueue_many_rollouts([request]))[0]
 
-    @abstractmethod
-    async def dequeue_rollout(self, worker_id: str, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
-        """Take the next rollout and start an attempt of it.
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
+        """Put rollouts in the queue, in this order. ``resources_id`` of ``None`` becomes the latest there are.
 
-        Returns ``None`` when nothing came within ``timeout_s`` seconds. When it returns an attempt, the life cycle has
-        accepted the start: no other worker has it, and its opening record precedes every span it will make.
+        A request whose ``rollout_id`` exists already returns that rollout, unchanged: a retry makes no second one.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    async def end_attempt(
+    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        """Take the oldest rollout that waits and make an attempt of it, ``preparing``.
+
+        Returns ``None`` when nothing came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
+        no other has it, and its opening record precedes every span it will make.
+        """
+        raise NotImplementedError
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> Sequence[AttemptedRollout]:
+        """As :meth:`dequeue_rollout`, up to ``limit`` of them. Waits for the first only."""
+        raise NotImplementedError
+
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """Make one more attempt of a rollout that is not over, whatever its policy says; ends one that is open."""
+        raise NotImplementedError
+
+    async def query_rollouts(
+        self,
+        *,
+        status_in: Sequence[RolloutStatus] | None = None,
+        rollout_id_in: Sequence[str] | None = None,
+        rollout_id_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+        status: Sequence[RolloutStatus] | None = None,
+        rollout_ids: Sequence[str] | None = None,
+        rollout_id_prefix: str | None = None,
+        started_after: float | None = None,
+        started_before: float | None = None,
+    ) -> PaginatedResult[Rollout]:
+        """Rollouts, with their latest attempt where there is one (:class:`AttemptedRollout`).
+
+        ``status`` and ``rollout_ids`` are old names of ``status_in`` and ``rollout_id_in``, which win.
+        ``started_after`` is inclusive, ``started_before`` exclusive, both in seconds since 1970.
+        """
+        raise NotImplementedError
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
+        """A rollout, with its latest attempt where there is one; ``None`` if it does not exist."""
+        raise NotImplementedError
+
+    async def wait_for_rollouts(
+        self,
+        *,
+        rollout_ids: Sequence[str],
+        timeout: float | None = None,  # noqa: ASYNC109  # the interface's name
+        count: int | None = None,
+        share: float | None = None,
+    ) -> list[Rollout]:
+        """Wait until rollouts are over; returns those that are, in the order asked for.
+
+        Args:
+            rollout_ids: whom to wait for. Ids that do not exist are left out at once.
+            timeout: seconds; ``None`` waits for ever. When it is over, what is finished is returned.
+            count: enough are this many of them; by default all.
+            share: enough is this part of them, above 0 and up to 1.
+        """
+        raise NotImplementedError
+
+    async def update_rollout(
         self,
         rollout_id: str,
-        attempt_id: str,
+        input: TaskInput | Unset = UNSET,  # noqa: A002  # the interface's name
+        mode: RolloutMode | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatus | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        """Replace what is given. A finished rollout keeps its status: another one is refused.
+
+        A status of ``queuing`` or ``requeuing`` puts the rollout in the queue once and ends its open attempt;
+        ``succeeded``, ``failed`` and ``cancelled`` end both.
+        """
+        raise NotImplementedError
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> Rollout:
+        """Cancel a rollout, and with it its open attempt. One that is over is returned as it is."""
+        raise NotImplementedError
+
+    # --- attempts
+
+    async def query_attempts(
+        self,
+        rollout_id: str,
         *,
-        succeeded: bool,
+        sort_by: str | None = "sequence_id",
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[Attempt]:
+        """A rollout's attempts; none for a rollout that does not exist."""
+        raise NotImplementedError
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        """The attempt with the highest ``sequence_id``, or ``None``."""
+        raise NotImplementedError
+
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"],
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
         error_type: str | None = None,
         error_message: str | None = None,
-    ) -> RolloutState:
-        """Report that an attempt is over. All its spans must be durable before.
+    ) -> Attempt:
+        """Replace what is given. The status of the latest attempt decides that of its rollout, retries included.
 
-        Returns the state after the report, which may say that the report came too late and was ignored.
+        A status for an attempt that is over, or whose rollout is, comes too late: it is recorded in the log, changes
+        nothing, and the attempt is returned as it is. All spans of an attempt must be durable before it is ended.
+
+        Args:
+            error_type, error_message: why it failed.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         """Say that a worker is alive, and so are its attempts, each (rollout_id, attempt_id)."""
+        raise NotImplementedError
 
-    @abstractmethod
-    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> RolloutState:
-        """Cancel a rollout that is not terminal.
+    # --- spans
 
-        Raises:
-            NotFoundError: there is no such rollout.
+    async def add_span(self, span: Span) -> Span | None:
+        """Keep a span; a sign of life of its attempt. Returns ``None`` if the attempt has a span of that id already."""
+        return next(iter(await self.add_many_spans([span])), None)
+
+    async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """As :meth:`add_span`, for many. Returns those that were new.
+
+        All or none: where one names a rollout or attempt that does not exist, nothing is kept.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    async def wait_for_rollouts(self, rollout_ids: Sequence[str], timeout_s: float | None = None) -> list[RolloutState]:
-        """Wait until all are terminal; returns those that are when the time is over, in the order asked for."""
+    async def add_otel_span(
+        self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None
+    ) -> Span | None:
+        """As :meth:`add_span`, for a span of the OpenTelemetry SDK. Without ``sequence_id`` it gets the next one."""
+        if sequence_id is None:
+            sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
+        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id))
 
-    @abstractmethod
-    async def add_resources(self, record: ResourcesRecord) -> ResourcesRecord:
-        """Publish a version of the resources."""
+    async def query_spans(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"] | None = None,
+        *,
+        trace_id: str | None = None,
+        trace_id_contains: str | None = None,
+        span_id: str | None = None,
+        span_id_contains: str | None = None,
+        parent_id: str | None = None,
+        parent_id_contains: str | None = None,
+        name: str | None = None,
+        name_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        limit: int = -1,
+        offset: int = 0,
+        sort_by: str | None = "sequence_id",
+        sort_order: Literal["asc", "desc"] = "asc",
+    ) -> PaginatedResult[Span]:
+        """A rollout's spans, of one attempt or of all; none for one that does not exist."""
+        raise NotImplementedError
 
-    @abstractmethod
-    async def get_resources(self, resources_id: str | None = None, *, timeout_s: float = 10.0) -> ResourcesRecord:
-        """Resources by id, or the latest when ``resources_id`` is ``None``.
+    async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
+        """The next number for a span of this rollout: 1, 2, … and above every number that a span brought along."""
+        return (await self.get_many_span_sequence_ids([(rollout_id, attempt_id)]))[0]
 
-        Waits up to ``timeout_s`` seconds for them to appear.
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
+        """As :meth:`get_next_span_sequence_id`, one for each (rollout_id, attempt_id), in order."""
+        raise NotImplementedError
 
-        Raises:
-            NotFoundError: they did not.
-        """
+    # --- resources
 
-    @abstractmethod
-    async def close(self) -> None:
-        """Release connections. Nothing in flight is lost: every write had returned durable."""
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """Store resources under a new id; they are the latest then."""
+        raise NotImplementedError
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """Store resources under this id, in place of those there are; they are the latest then."""
+        raise NotImplementedError
+
+    async def query_resources(
+        self,
+        *,
+        resources_id: str | None = None,
+        resources_id_contains: str | None = None,
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[ResourcesUpdate]:
+        """All resources, each id once."""
+        raise NotImplementedError
+
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        """Resources by id, or ``None``. Waits up to ``timeout_s`` seconds for them to appear."""
+        raise NotImplementedError
+
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        """What was stored last, or ``None``. Never older than what this store has returned before."""
+        raise NotImplementedError
+
+    # --- workers
+
+    async def query_workers(
+        self,
+        *,
+        status_in: Sequence[WorkerStatus] | None = None,
+        worker_id_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[Worker]:
+        """Every worker that was ever heard of."""
+        raise NotImplementedError
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        """One worker, or ``None``."""
+        raise NotImplementedError
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        """A worker's sign of life, with what it says of itself. What it is busy with follows from other calls."""
+        raise NotImplementedError

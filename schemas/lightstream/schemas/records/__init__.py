@@ -3,9 +3,11 @@
 from ._base import Attributes, AttributeValue, Record, RecordEnum
 from .operations import DeadLetter, DeadLetterReason, WorkerHeartbeat, WorkerStatus
 from .rollout import (
+    AttemptChanges,
     AttemptState,
     AttemptStatus,
     EventKind,
+    RolloutChanges,
     RolloutConfig,
     RolloutEvent,
     RolloutMode,
@@ -40,6 +42,7 @@ from .trajectory import (
 )
 
 __all__ = [
+    "AttemptChanges",
     "AttemptClosed",
     "AttemptOpened",
     "AttemptState",
@@ -61,6 +64,7 @@ __all__ = [
     "ResourcesRecord",
     "RewardMatch",
     "RewardRecord",
+    "RolloutChanges",
     "RolloutConfig",
     "RolloutEvent",
     "RolloutMode",

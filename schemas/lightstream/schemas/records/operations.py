@@ -17,7 +17,10 @@ class WorkerStatus(RecordEnum):
 
 
 class WorkerHeartbeat(Record):
-    """``workers``: a process is alive. Compacted by ``worker_id``."""
+    """``workers``: a process is alive. Compacted by ``worker_id``.
+
+    ``stats_json`` is what the worker says of itself, as JSON; times are of what the store saw it do.
+    """
 
     worker_id: str
     kind: str
@@ -26,6 +29,11 @@ class WorkerHeartbeat(Record):
     status: WorkerStatus
     rollout_ids: list[str] = []
     heartbeat_unix_nano: int
+    stats_json: str | None = None
+    dequeued_unix_nano: int | None = None
+    busy_unix_nano: int | None = None
+    idle_unix_nano: int | None = None
+    attempt_id: str | None = None
 
 
 class DeadLetterReason(RecordEnum):

@@ -10,9 +10,11 @@ from pydantic import Field
 from ._base import Record, RecordEnum
 
 __all__ = [
+    "AttemptChanges",
     "AttemptState",
     "AttemptStatus",
     "EventKind",
+    "RolloutChanges",
     "RolloutConfig",
     "RolloutEvent",
     "RolloutMode",
@@ -77,17 +79,18 @@ class RolloutConfig(Record):
     A limit of ``None`` means the setting ``rollout_timeout_s`` / ``rollout_unresponsive_s``, which are finite.
     """
 
-    timeout_seconds: float | None = Field(default=None, gt=0)
-    unresponsive_seconds: float | None = Field(default=None, gt=0)
+    timeout_seconds: float | None = Field(default=None, ge=0)
+    unresponsive_seconds: float | None = Field(default=None, ge=0)
     max_attempts: int = Field(default=1, ge=1)
     retry_condition: list[AttemptStatus] = []
 
 
 class RolloutSpec(Record):
-    """What is asked for. It never changes after the rollout is enqueued.
+    """What is asked for. Only ``rollout_updated`` facts change it.
 
     ``group_size`` rollouts share a ``group_id`` (the ``n`` samples of one task); a rollout without a group is its own.
     ``input_json`` is the task, as JSON. ``resources_id`` pins resources; ``None`` means the latest when it starts.
+    A ``mode`` of ``unknown`` was never said.
     """
 
     rollout_id: str = Field(min_length=1, max_length=256)
@@ -114,11 +117,23 @@ class RolloutTask(Record):
 
 
 class EventKind(RecordEnum):
-    """What a :class:`RolloutEvent` says."""
+    """What a :class:`RolloutEvent` says.
+
+    ``rollout_started`` makes a rollout with an attempt of its own, past the queue; ``attempt_started`` takes up a
+    task of the queue; ``attempt_added`` makes one more attempt past the queue. ``heartbeat`` is the one kind that gets
+    no verdict unless it changes something; ``span_added`` is a sign of life whose writer wants to know;
+    ``numbers_taken`` reserves sequence numbers for spans to come.
+    """
 
     UNKNOWN = "unknown"
     ENQUEUED = "enqueued"
+    ROLLOUT_STARTED = "rollout_started"
+    ROLLOUT_UPDATED = "rollout_updated"
     ATTEMPT_STARTED = "attempt_started"
+    ATTEMPT_ADDED = "attempt_added"
+    ATTEMPT_UPDATED = "attempt_updated"
+    SPAN_ADDED = "span_added"
+    NUMBERS_TAKEN = "numbers_taken"
     HEARTBEAT = "heartbeat"
     ATTEMPT_ENDED = "attempt_ended"
     TIMED_OUT = "timed_out"
@@ -126,12 +141,35 @@ class EventKind(RecordEnum):
     CANCELLED = "cancelled"
 
 
+class RolloutChanges(Record):
+    """What ``rollout_updated`` replaces: the fields named in ``fields``; a value may be ``None``."""
+
+    fields: list[str]
+    status: RolloutStatus | None = None
+    input_json: str | None = None
+    mode: RolloutMode | None = None
+    resources_id: str | None = None
+    config: RolloutConfig | None = None
+    metadata_json: str | None = None
+
+
+class AttemptChanges(Record):
+    """What ``attempt_updated`` replaces: whatever is not ``None`` (metadata of ``None`` is the JSON ``null``)."""
+
+    status: AttemptStatus | None = None
+    worker_id: str | None = None
+    last_heartbeat_unix_nano: int | None = None
+    metadata_json: str | None = None
+
+
 class RolloutEvent(Record):
     """``rollout-events``: a fact about a rollout. Made by stores, Runners and the life cycle's timers.
 
     ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
-    ``enqueued`` has ``rollout``; every kind about an attempt has ``attempt_id`` and ``attempt_sequence``;
-    ``attempt_ended`` has ``outcome`` (succeeded or failed) and, when failed, the error.
+    ``enqueued`` and ``rollout_started`` have ``rollout``; every kind about an attempt has ``attempt_id`` (for
+    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; ``attempt_ended`` has
+    ``outcome`` (succeeded or failed) and, when failed, the error; updates have ``rollout_changes`` or
+    ``attempt_changes``; ``span_sequence`` is the highest number of the spans added, or how many numbers are taken.
     """
 
     event_id: str = Field(min_length=1)
@@ -146,10 +184,17 @@ class RolloutEvent(Record):
     error_type: str | None = None
     error_message: str | None = None
     reason: str | None = None
+    rollout_changes: RolloutChanges | None = None
+    attempt_changes: AttemptChanges | None = None
+    span_sequence: int | None = None
 
 
 class AttemptState(Record):
-    """One attempt of a rollout, as far as the facts tell."""
+    """One attempt of a rollout, as far as the facts tell.
+
+    ``closed``: its closing record is out, so that nothing about it counts for the rollout any more. That happens with
+    its end, or when another attempt took its place.
+    """
 
     attempt_id: str
     sequence: int
@@ -160,6 +205,8 @@ class AttemptState(Record):
     last_heartbeat_unix_nano: int | None = None
     error_type: str | None = None
     error_message: str | None = None
+    metadata_json: str | None = None
+    closed: bool = False
 
 
 class VerdictOutcome(RecordEnum):
@@ -185,6 +232,7 @@ class RolloutState(Record):
 
     ``source_offset`` is the offset in ``rollout-events`` (same partition number) of the last fact this reflects.
     ``verdict`` judges that fact; a fact that changed nothing still yields a record, with the state unchanged.
+    ``span_sequence`` is the highest sequence number of a span that was taken or brought along.
     """
 
     rollout: RolloutSpec
@@ -194,3 +242,4 @@ class RolloutState(Record):
     ended_unix_nano: int | None = None
     source_offset: int
     verdict: Verdict
+    span_sequence: int = 0

@@ -14,7 +14,7 @@ class ResourcesRecord(Record):
 
     ``resources`` maps a name to a resource as JSON (see :mod:`lightstream.schemas.types.resources`).
     ``version`` counts up within ``run_id``; ``checkpoint_url`` is the immutable folder of the weights, ``model`` the
-    name they are served under (``<base>@<version>``).
+    name they are served under (``<base>@<version>``). ``updated_unix_nano`` is set where the id was written before.
     """
 
     resources_id: str = Field(min_length=1)
@@ -24,6 +24,7 @@ class ResourcesRecord(Record):
     model: str | None = None
     checkpoint_url: str | None = None
     created_unix_nano: int
+    updated_unix_nano: int | None = None
 
 
 class PartitionOffset(Record):

@@ -1,18 +1,71 @@
-"""What agents and algorithms handle, named and shaped as in Agent Lightning."""
+"""What agents and algorithms handle, named and shaped as in Agent Lightning. One concept a module."""
 
-from .resources import LLM, NamedResources, PromptTemplate, ProxyLLM, Resource, ResourceUnion, resource_adapter
-from .rollout import Attempt, AttemptedRollout, Rollout, RolloutModeName
+from .attempt import Attempt
+from .config import RolloutConfig
+from .page import PaginatedResult
+from .resources import (
+    LLM,
+    NamedResources,
+    PromptTemplate,
+    ProxyLLM,
+    Resource,
+    ResourcesUpdate,
+    ResourceUnion,
+    resource_adapter,
+)
+from .rollout import AttemptedRollout, EnqueueRolloutRequest, Rollout, TaskInput
+from .span import VIRTUAL_SPAN_NAME, Span, SpanLike
+from .span_parts import (
+    Attributes,
+    AttributeValue,
+    Event,
+    Link,
+    OtelResource,
+    SpanContext,
+    TraceState,
+    TraceStatus,
+)
+from .statistics import LightningStoreCapabilities, LightningStoreStatistics
+from .status import FINISHED, AttemptStatus, RolloutMode, RolloutStatus, StatusCode, WorkerStatus
+from .unset import UNSET, Unset
+from .worker import Worker
 
 __all__ = [
+    "FINISHED",
     "LLM",
+    "UNSET",
+    "VIRTUAL_SPAN_NAME",
     "Attempt",
+    "AttemptStatus",
     "AttemptedRollout",
+    "AttributeValue",
+    "Attributes",
+    "EnqueueRolloutRequest",
+    "Event",
+    "LightningStoreCapabilities",
+    "LightningStoreStatistics",
+    "Link",
     "NamedResources",
+    "OtelResource",
+    "PaginatedResult",
     "PromptTemplate",
     "ProxyLLM",
     "Resource",
     "ResourceUnion",
+    "ResourcesUpdate",
     "Rollout",
-    "RolloutModeName",
+    "RolloutConfig",
+    "RolloutMode",
+    "RolloutStatus",
+    "Span",
+    "SpanContext",
+    "SpanLike",
+    "StatusCode",
+    "TaskInput",
+    "TraceState",
+    "TraceStatus",
+    "Unset",
+    "Worker",
+    "WorkerStatus",
     "resource_adapter",
 ]

@@ -6,7 +6,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-__all__ = ["LLM", "NamedResources", "PromptTemplate", "ProxyLLM", "Resource", "ResourceUnion", "resource_adapter"]
+from .optional import absent
+from .prompt import fill_in
+from .rollout import AttemptedRollout
+
+__all__ = [
+    "LLM",
+    "NamedResources",
+    "PromptTemplate",
+    "ProxyLLM",
+    "Resource",
+    "ResourceUnion",
+    "ResourcesUpdate",
+    "resource_adapter",
+]
 
 
 class Resource(BaseModel):
@@ -51,19 +64,50 @@ class ProxyLLM(LLM):
         root = root if slash else self.endpoint.rstrip("/")
         return f"{root}/rollout/{rollout_id}/attempt/{attempt_id}/v1{version}"
 
+    def with_attempted_rollout(self, rollout: AttemptedRollout) -> LLM:
+        """The same model as a plain resource, its endpoint bound to one attempt."""
+        return LLM(
+            endpoint=self.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
+            model=self.model,
+            sampling_parameters=self.sampling_parameters,
+            api_key=self.api_key,
+        )
+
 
 class PromptTemplate(Resource):
-    """A prompt with holes."""
+    """A prompt with holes, in the language of one template engine."""
 
     resource_type: Literal["prompt_template"] = "prompt_template"
     template: str
-    engine: Literal["f-string"] = "f-string"
+    engine: Literal["jinja", "f-string", "poml"] = "f-string"
 
     def format(self, **values: Any) -> str:
-        """Fill the template in."""
-        return self.template.format(**values)
+        """Fill the template in.
+
+        Raises:
+            KeyError: an f-string's hole has no value.
+            NotImplementedError: the engine's package is not installed.
+        """
+        return fill_in(self.template, self.engine, values)
 
 
 ResourceUnion: TypeAlias = Annotated[LLM | ProxyLLM | PromptTemplate, Field(discriminator="resource_type")]
 NamedResources: TypeAlias = dict[str, ResourceUnion]
 resource_adapter: TypeAdapter[LLM | ProxyLLM | PromptTemplate] = TypeAdapter(ResourceUnion)
+
+
+class ResourcesUpdate(BaseModel):
+    """Named resources under one id (times in seconds since 1970). ``version`` counts what was stored under that id.
+
+    ``checkpoint_url`` says where what is too large for a record lies (weights, adapters); ``model`` what it is served
+    as, ``run_id`` whose training made it.
+    """
+
+    resources_id: str
+    create_time: float
+    update_time: float
+    version: int
+    resources: NamedResources
+    model: str | None = Field(default=None, exclude_if=absent)
+    checkpoint_url: str | None = Field(default=None, exclude_if=absent)
+    run_id: str | None = Field(default=None, exclude_if=absent)

@@ -1,47 +1,67 @@
-"""Rollouts as agents see them, in Agent Lightning's shape (times in seconds since 1970)."""
+"""Rollouts as agents and algorithms see them (times in seconds since 1970)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
-from ..records import RolloutConfig
+from .attempt import Attempt
+from .config import RolloutConfig
+from .optional import absent
+from .status import RolloutMode, RolloutStatus
 
-__all__ = ["Attempt", "AttemptedRollout", "Rollout", "RolloutModeName"]
+__all__ = ["AttemptedRollout", "EnqueueRolloutRequest", "Rollout", "TaskInput"]
 
-RolloutModeName: TypeAlias = Literal["train", "val", "test"]
-
-
-class Attempt(BaseModel):
-    """One execution of a rollout."""
-
-    rollout_id: str
-    attempt_id: str
-    sequence_id: int
-    start_time: float
-    end_time: float | None = None
-    status: str = "preparing"
-    worker_id: str | None = None
-    last_heartbeat_time: float | None = None
-    metadata: dict[str, Any] | None = None
+TaskInput: TypeAlias = Any
+"""A task: whatever JSON can say."""
 
 
 class Rollout(BaseModel):
-    """A task to run, and where it stands."""
+    """A task to run, and where it stands.
+
+    ``group_size`` rollouts share a ``group_id`` (the samples of one task); ``run_id`` names the training run.
+    """
 
     rollout_id: str
-    input: Any
+    input: TaskInput
     start_time: float
     end_time: float | None = None
-    mode: RolloutModeName | None = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
-    status: str = "queuing"
-    config: RolloutConfig = RolloutConfig()
-    metadata: dict[str, Any] = {}
+    status: RolloutStatus = "queuing"
+    config: RolloutConfig = Field(default_factory=RolloutConfig)
+    metadata: dict[str, Any] | None = None
+    run_id: str | None = Field(default=None, exclude_if=absent)
+    group_id: str | None = Field(default=None, exclude_if=absent)
+    group_size: int | None = Field(default=None, exclude_if=absent)
 
 
 class AttemptedRollout(Rollout):
-    """A rollout together with the attempt that runs it now."""
+    """A rollout together with its latest attempt."""
 
     attempt: Attempt
+
+    @model_validator(mode="after")
+    def _same_rollout(self) -> Self:
+        if self.attempt.rollout_id != self.rollout_id:
+            raise ValueError(f"rollout {self.rollout_id} with an attempt of rollout {self.attempt.rollout_id}")
+        return self
+
+
+class EnqueueRolloutRequest(BaseModel):
+    """One rollout to enqueue.
+
+    ``rollout_id`` makes the request repeatable: the same id is the same rollout. ``group_size`` requests with one
+    ``group_id`` are the samples of one task.
+    """
+
+    input: TaskInput
+    mode: RolloutMode | None = None
+    resources_id: str | None = None
+    config: RolloutConfig | None = None
+    metadata: dict[str, Any] | None = None
+    rollout_id: str | None = Field(default=None, exclude_if=absent)
+    run_id: str | None = Field(default=None, exclude_if=absent)
+    group_id: str | None = Field(default=None, exclude_if=absent)
+    group_size: int | None = Field(default=None, ge=1, exclude_if=absent)

@@ -2,60 +2,109 @@
 
 from __future__ import annotations
 
-import json
 import uuid
+from typing import Any
 
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
+from pydantic import ValidationError
+
+from lightstream.schemas.errors import StoreError
 from lightstream.schemas.records import (
+    AttemptChanges,
     AttemptStatus,
     EventKind,
+    RolloutChanges,
+    RolloutConfig,
     RolloutEvent,
     RolloutMode,
     RolloutSpec,
-    RolloutTask,
+    RolloutStatus,
 )
+from lightstream.schemas.types import UNSET, EnqueueRolloutRequest
+from lightstream.schemas.types import RolloutConfig as ConfigModel
 
-__all__ = ["attempt_ended", "attempt_started", "cancelled", "enqueued", "heartbeat"]
+from ._json import to_json
+
+__all__ = [
+    "LATEST",
+    "attempt_added",
+    "attempt_changes",
+    "attempt_ended",
+    "attempt_started",
+    "attempt_updated",
+    "cancelled",
+    "enqueued",
+    "heartbeat",
+    "new_attempt_id",
+    "numbers_taken",
+    "rollout_changes",
+    "rollout_started",
+    "rollout_updated",
+    "span_added",
+]
+
+LATEST = "latest"
 
 ERROR_MESSAGE_CHARACTERS_MAX = 10_000
 """Long enough for a traceback's end, short enough for a record that is folded in memory."""
 
+NANOS_PER_SECOND = 1_000_000_000
 
-def enqueued(request: EnqueueRolloutRequest, now_unix_nano: int) -> RolloutEvent:
-    """A rollout is asked for. Without an id in the request, the rollout gets a new one."""
-    rollout_id = request.rollout_id or f"ro-{uuid.uuid4().hex[:20]}"
-    spec = RolloutSpec(
-        rollout_id=rollout_id,
-        run_id=request.run_id,
-        mode=RolloutMode(request.mode),
-        input_json=json.dumps(request.input, ensure_ascii=False),
-        resources_id=request.resources_id,
-        group_id=request.group_id,
-        group_size=request.group_size,
-        config=request.config,
-        metadata_json=json.dumps(request.metadata, ensure_ascii=False),
-        enqueued_unix_nano=now_unix_nano,
-    )
-    return RolloutEvent(
-        event_id=f"{rollout_id}:enqueued:{uuid.uuid4().hex[:8]}",
-        kind=EventKind.ENQUEUED,
-        rollout_id=rollout_id,
-        occurred_unix_nano=now_unix_nano,
+
+def new_attempt_id(rollout_id: str, sequence: int | None = None) -> str:
+    """An id for one more attempt of that rollout; ``sequence`` where its number is known."""
+    number = "" if sequence is None else f"a{sequence}-"
+    return f"{rollout_id}-{number}{uuid.uuid4().hex[:8]}"
+
+
+def enqueued(request: EnqueueRolloutRequest, resources_id: str | None, now_unix_nano: int) -> RolloutEvent:
+    """A rollout is asked for. Without an id in the request, the rollout gets a new one.
+
+    Raises:
+        StoreError: the request says what no rollout can have.
+    """
+    spec = _spec(request, resources_id, now_unix_nano)
+    return _fact(EventKind.ENQUEUED, spec.rollout_id, f":enqueued:{_nonce()}", now_unix_nano, rollout=spec)
+
+
+def rollout_started(
+    request: EnqueueRolloutRequest, resources_id: str | None, worker_id: str | None, now_unix_nano: int
+) -> RolloutEvent:
+    """As :func:`enqueued`, with a first attempt at once."""
+    spec = _spec(request, resources_id, now_unix_nano)
+    return _fact(
+        EventKind.ROLLOUT_STARTED,
+        spec.rollout_id,
+        f":rollout_started:{_nonce()}",
+        now_unix_nano,
         rollout=spec,
+        attempt_id=new_attempt_id(spec.rollout_id, 1),
+        worker_id=worker_id,
     )
 
 
-def attempt_started(task: RolloutTask, worker_id: str, now_unix_nano: int) -> RolloutEvent:
+def attempt_started(rollout_id: str, sequence: int, worker_id: str | None, now_unix_nano: int) -> RolloutEvent:
     """A worker wants to begin this attempt; the life cycle accepts the first that asks."""
-    rollout_id = task.rollout.rollout_id
-    attempt_id = f"{rollout_id}-a{task.attempt_sequence}-{uuid.uuid4().hex[:8]}"
-    return RolloutEvent(
-        event_id=f"{attempt_id}:started",
-        kind=EventKind.ATTEMPT_STARTED,
-        rollout_id=rollout_id,
-        occurred_unix_nano=now_unix_nano,
+    attempt_id = new_attempt_id(rollout_id, sequence)
+    return _fact(
+        EventKind.ATTEMPT_STARTED,
+        rollout_id,
+        f":{attempt_id}:started",
+        now_unix_nano,
         attempt_id=attempt_id,
-        attempt_sequence=task.attempt_sequence,
+        attempt_sequence=sequence,
+        worker_id=worker_id,
+    )
+
+
+def attempt_added(rollout_id: str, worker_id: str | None, now_unix_nano: int) -> RolloutEvent:
+    """Somebody wants one more attempt, past the queue."""
+    attempt_id = new_attempt_id(rollout_id)
+    return _fact(
+        EventKind.ATTEMPT_ADDED,
+        rollout_id,
+        f":{attempt_id}:added",
+        now_unix_nano,
+        attempt_id=attempt_id,
         worker_id=worker_id,
     )
 
@@ -70,27 +119,112 @@ def attempt_ended(
     error_message: str | None,
 ) -> RolloutEvent:
     """The worker is done with the attempt. One such fact per attempt: a retried write has the same id."""
-    if error_message is not None and len(error_message) > ERROR_MESSAGE_CHARACTERS_MAX:
-        error_message = "…" + error_message[-ERROR_MESSAGE_CHARACTERS_MAX:]
-    return RolloutEvent(
-        event_id=f"{attempt_id}:ended",
-        kind=EventKind.ATTEMPT_ENDED,
-        rollout_id=rollout_id,
-        occurred_unix_nano=now_unix_nano,
+    return _fact(
+        EventKind.ATTEMPT_ENDED,
+        rollout_id,
+        f":{attempt_id}:ended",
+        now_unix_nano,
         attempt_id=attempt_id,
         outcome=AttemptStatus.SUCCEEDED if succeeded else AttemptStatus.FAILED,
         error_type=error_type,
-        error_message=error_message,
+        error_message=_end_of(error_message),
     )
+
+
+def attempt_changes(status: Any, worker_id: Any, last_heartbeat_time: Any, metadata: Any) -> AttemptChanges:
+    """The arguments of ``update_attempt`` as a record.
+
+    Raises:
+        StoreError: one has a value that no attempt can have.
+    """
+    for name, value, kind in (
+        ("worker_id", worker_id, str),
+        ("last_heartbeat_time", last_heartbeat_time, (int, float)),
+    ):
+        if value is not UNSET and not isinstance(value, kind):
+            raise StoreError(f"{name} is {value!r}")
+    return AttemptChanges(
+        status=None if status is UNSET else _word(AttemptStatus, "attempt status", status),
+        worker_id=None if worker_id is UNSET else worker_id,
+        last_heartbeat_unix_nano=None if last_heartbeat_time is UNSET else int(last_heartbeat_time * NANOS_PER_SECOND),
+        metadata_json=None if metadata is UNSET else to_json("metadata", metadata),
+    )
+
+
+def attempt_updated(
+    rollout_id: str,
+    attempt_id: str,
+    changes: AttemptChanges,
+    now_unix_nano: int,
+    *,
+    error_type: str | None,
+    error_message: str | None,
+) -> RolloutEvent:
+    """Somebody says something about an attempt; ``attempt_id`` may be ``latest``."""
+    return _fact(
+        EventKind.ATTEMPT_UPDATED,
+        rollout_id,
+        f":attempt_updated:{_nonce()}",
+        now_unix_nano,
+        attempt_id=attempt_id,
+        attempt_changes=changes,
+        error_type=error_type,
+        error_message=_end_of(error_message),
+    )
+
+
+def rollout_changes(**arguments: Any) -> RolloutChanges:
+    """The arguments of ``update_rollout`` as a record.
+
+    Raises:
+        StoreError: one has a value that no rollout can have.
+    """
+    given = {name: value for name, value in arguments.items() if value is not UNSET}
+    changes: dict[str, Any] = {"fields": sorted(given)}
+    if "status" in given:
+        changes["status"] = _word(RolloutStatus, "rollout status", given["status"])
+    if "mode" in given:
+        changes["mode"] = _mode(given["mode"])
+    if "resources_id" in given:
+        changes["resources_id"] = given["resources_id"]
+    if "config" in given:
+        changes["config"] = _config(given["config"])
+    for name in ("input", "metadata"):
+        if name in given:
+            changes[f"{name}_json"] = to_json(name, given[name])
+    try:
+        return RolloutChanges(**changes)
+    except ValidationError as error:
+        raise StoreError(_first_of(error)) from error
+
+
+def rollout_updated(rollout_id: str, changes: RolloutChanges, now_unix_nano: int) -> RolloutEvent:
+    """Somebody says something about a rollout."""
+    event_id = f":rollout_updated:{_nonce()}"
+    return _fact(EventKind.ROLLOUT_UPDATED, rollout_id, event_id, now_unix_nano, rollout_changes=changes)
+
+
+def span_added(rollout_id: str, attempt_id: str, sequence_id: int, now_unix_nano: int) -> RolloutEvent:
+    """The attempt has spans, numbered up to this: a sign of life, and a question whether it exists."""
+    event_id = f":{attempt_id}:span_added:{_nonce()}"
+    return _fact(
+        EventKind.SPAN_ADDED, rollout_id, event_id, now_unix_nano, attempt_id=attempt_id, span_sequence=sequence_id
+    )
+
+
+def numbers_taken(rollout_id: str, count: int, now_unix_nano: int) -> RolloutEvent:
+    """Somebody takes the next ``count`` sequence numbers of the rollout's spans."""
+    event_id = f":numbers_taken:{_nonce()}"
+    return _fact(EventKind.NUMBERS_TAKEN, rollout_id, event_id, now_unix_nano, span_sequence=count)
 
 
 def heartbeat(rollout_id: str, attempt_id: str, worker_id: str, now_unix_nano: int) -> RolloutEvent:
     """The attempt is alive."""
-    return RolloutEvent(
-        event_id=f"{attempt_id}:heartbeat:{now_unix_nano}",
-        kind=EventKind.HEARTBEAT,
-        rollout_id=rollout_id,
-        occurred_unix_nano=now_unix_nano,
+    return _fact(
+        EventKind.HEARTBEAT,
+        rollout_id,
+        f":{attempt_id}:heartbeat:{now_unix_nano}",
+        now_unix_nano,
         attempt_id=attempt_id,
         worker_id=worker_id,
     )
@@ -98,10 +232,67 @@ def heartbeat(rollout_id: str, attempt_id: str, worker_id: str, now_unix_nano: i
 
 def cancelled(rollout_id: str, reason: str, now_unix_nano: int) -> RolloutEvent:
     """Somebody wants the rollout to stop."""
-    return RolloutEvent(
-        event_id=f"{rollout_id}:cancelled:{uuid.uuid4().hex[:8]}",
-        kind=EventKind.CANCELLED,
-        rollout_id=rollout_id,
-        occurred_unix_nano=now_unix_nano,
-        reason=reason or None,
-    )
+    return _fact(EventKind.CANCELLED, rollout_id, f":cancelled:{_nonce()}", now_unix_nano, reason=reason or None)
+
+
+def _spec(request: EnqueueRolloutRequest, resources_id: str | None, now_unix_nano: int) -> RolloutSpec:
+    try:
+        return RolloutSpec(
+            rollout_id=f"ro-{uuid.uuid4().hex[:20]}" if request.rollout_id is None else request.rollout_id,
+            run_id=request.run_id or "",
+            mode=_mode(request.mode),
+            input_json=to_json("input", request.input),
+            resources_id=resources_id if request.resources_id is None else request.resources_id,
+            group_id=request.group_id,
+            group_size=request.group_size or 1,
+            config=RolloutConfig() if request.config is None else _config(request.config),
+            metadata_json=to_json("metadata", request.metadata or {}),
+            enqueued_unix_nano=now_unix_nano,
+        )
+    except ValidationError as error:
+        raise StoreError(_first_of(error)) from error
+
+
+def _fact(kind: EventKind, rollout_id: str, event_id: str, now_unix_nano: int, **fields: Any) -> RolloutEvent:
+    """A fact; its id gets the rollout's, unless the attempt's says it already."""
+    named = event_id.removeprefix(":") if event_id.startswith(f":{rollout_id}") else f"{rollout_id}{event_id}"
+    try:
+        return RolloutEvent(
+            event_id=named, kind=kind, rollout_id=rollout_id, occurred_unix_nano=now_unix_nano, **fields
+        )
+    except ValidationError as error:
+        raise StoreError(_first_of(error)) from error
+
+
+def _config(config: ConfigModel) -> RolloutConfig:
+    if not isinstance(config, ConfigModel):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
+        raise StoreError(f"config is {config!r}, not a RolloutConfig")
+    return RolloutConfig.model_validate(config.model_dump())
+
+
+def _mode(mode: Any) -> RolloutMode:
+    return RolloutMode.UNKNOWN if mode is None else _word(RolloutMode, "mode", mode)
+
+
+def _word(words: Any, what: str, value: Any) -> Any:
+    """The member of an enum that ``value`` names."""
+    known = [word.value for word in words if word.value != "unknown"]
+    if not isinstance(value, str) or value not in known:
+        raise StoreError(f"{what} is {value!r}; it is one of {', '.join(known)}")
+    return words(value)
+
+
+def _end_of(message: str | None) -> str | None:
+    if message is None or len(message) <= ERROR_MESSAGE_CHARACTERS_MAX:
+        return message
+    return "…" + message[-ERROR_MESSAGE_CHARACTERS_MAX:]
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _first_of(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    return f"{name} is {first['input']!r:.200}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""A thread that follows ``rollouts`` and ``resources`` and wakes whoever waits for something there."""
+"""A thread that follows ``rollouts``, ``resources`` and ``workers`` and wakes whoever waits for something there."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from collections import Counter, OrderedDict
 from concurrent.futures import Future
 from contextlib import suppress
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
 from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.records import ResourcesRecord, RolloutState, RolloutStatus
+from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import RESOURCES, ROLLOUTS
+from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
 __all__ = ["Follower"]
 
 POLL_TIMEOUT_S = 0.1
 METADATA_TIMEOUT_S = 10.0
+CATCH_UP_TIMEOUT_S = 30.0
 RECORDS_PER_POLL_MAX = 1000
 RESOURCES_KEPT_MAX = 10_000
 """Versions kept in memory (about 1 KB each); older ones are forgotten here, not in the log."""
 
 
 class Follower:
-    """Reads every partition of ``rollouts`` from its end, and ``resources`` from its beginning.
+    """Reads every partition of ``rollouts`` from its end, ``resources`` and ``workers`` from their beginning.
 
     Only records of rollouts that somebody waits for are decoded, so a busy cluster costs a waiter little.
     """
@@ -44,14 +45,20 @@ class Follower:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._rollouts_topic = ROLLOUTS.full_name(settings.topic_prefix)
+        self._workers: dict[str, WorkerHeartbeat] = {}
+        self._read_up_to: dict[int, int] = {}
+        self._answered_at: dict[int, int] = {}
+        self._behind: set[str] = set()
+        self._caught_up = threading.Event()
 
     def start(self) -> None:
-        """Begin to follow. When it returns, no state written from now on will be missed.
+        """Begin to follow. When it returns, no state written from now on will be missed, and all resources are known.
 
         Raises:
             ServiceUnavailableError: Kafka does not answer, or the topics do not exist.
         """
-        consumer = Consumer(consumer_config(self._settings, group_id="lightstream-followers", read_committed=True))
+        config = consumer_config(self._settings, group_id="lightstream-followers", read_committed=True)
+        consumer = Consumer(config | {"enable.partition.eof": True})
         try:
             consumer.assign(self._assignment(consumer))
         except KafkaException as error:
@@ -59,6 +66,9 @@ class Follower:
             raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
         self._thread = threading.Thread(target=self._run, args=(consumer,), name="lightstream-follower", daemon=True)
         self._thread.start()
+        if not self._caught_up.wait(CATCH_UP_TIMEOUT_S):
+            self.stop()
+            raise ServiceUnavailableError(f"resources and workers were not read within {CATCH_UP_TIMEOUT_S:g} s.")
 
     def stop(self) -> None:
         """Stop following. Futures that wait are cancelled."""
@@ -89,6 +99,35 @@ class Follower:
         future.add_done_callback(lambda _: self._forget(rollout_id, None, future))
         return future
 
+    def answered_at(self) -> dict[int, int]:
+        """Of each partition of ``rollouts``, the offset of the last verdict or end that somebody here was told of."""
+        with self._lock:
+            return dict(self._answered_at)
+
+    def read_up_to(self) -> dict[int, int]:
+        """Of each partition of ``rollouts``, the last offset before which nothing will be seen here any more."""
+        with self._lock:
+            return {partition: offset - 1 for partition, offset in self._read_up_to.items() if offset > 0}
+
+    def worker(self, worker_id: str) -> WorkerHeartbeat | None:
+        """A worker as it last reported."""
+        with self._lock:
+            return self._workers.get(worker_id)
+
+    def workers(self) -> list[WorkerHeartbeat]:
+        """All workers."""
+        with self._lock:
+            return list(self._workers.values())
+
+    def all_resources(self) -> list[ResourcesRecord]:
+        """All resources that are kept here, by the time they were first stored."""
+        with self._lock:
+            return list(self._resources.values())
+
+    def take_over(self, record: ResourcesRecord | WorkerHeartbeat) -> None:
+        """A record that became durable just now: whoever wrote it reads it, too."""
+        self._remember(record)
+
     def resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         """Resources by id, or the latest; waits up to ``timeout_s`` for them. ``None`` if they did not appear."""
 
@@ -100,18 +139,20 @@ class Follower:
             return found()
 
     def _assignment(self, consumer: Consumer) -> list[TopicPartition]:
-        resources_topic = RESOURCES.full_name(self._settings.topic_prefix)
+        whole = [topic.full_name(self._settings.topic_prefix) for topic in (RESOURCES, WORKERS)]
         topics = consumer.list_topics(timeout=METADATA_TIMEOUT_S).topics
-        missing = [name for name in (self._rollouts_topic, resources_topic) if name not in topics]
+        missing = [name for name in (self._rollouts_topic, *whole) if name not in topics]
         if missing:
             raise ServiceUnavailableError(
                 f"the cluster has no topic {missing[0]!r}.", next_step="Create them with `lightstream topics create`."
             )
-        assignment = [TopicPartition(resources_topic, 0, OFFSET_BEGINNING)]
+        self._behind = set(whole)
+        assignment = [TopicPartition(name, 0, OFFSET_BEGINNING) for name in whole]
         for partition in topics[self._rollouts_topic].partitions:
             _, end = consumer.get_watermark_offsets(
                 TopicPartition(self._rollouts_topic, partition), timeout=METADATA_TIMEOUT_S
             )
+            self._read_up_to[partition] = end
             assignment.append(TopicPartition(self._rollouts_topic, partition, end))
         return assignment
 
@@ -122,26 +163,42 @@ class Follower:
             if first is None:
                 continue
             for message in (first, *consumer.consume(RECORDS_PER_POLL_MAX, 0)):
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     self._receive(message)
+                elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
+                    self._reached_end(message.topic() or "")
         consumer.close()
 
     def _receive(self, message: Message) -> None:
         if message.topic() != self._rollouts_topic:
-            with suppress(DecodeError):  # the view reports it; here it is only not a resource
+            with suppress(DecodeError):  # the view reports it; here it is only nothing to remember
                 record = self._codec.decode(message.value())
-                if isinstance(record, ResourcesRecord):
+                if isinstance(record, (ResourcesRecord, WorkerHeartbeat)):
                     self._remember(record)
             return
+        partition, offset = message.partition() or 0, message.offset() or 0
         key = (message.key() or b"").decode("utf-8", "replace")
-        if key not in self._interest:
-            return
+        with self._lock:
+            # Before the look at who is interested: whoever comes later asks the view for at least this record.
+            self._read_up_to[partition] = offset + 1
+            if key not in self._interest:
+                return
         with suppress(DecodeError):  # as above
             state = self._codec.decode(message.value())
             if isinstance(state, RolloutState):
-                self._wake(key, state)
+                self._wake(key, state, partition, offset)
 
-    def _remember(self, record: ResourcesRecord) -> None:
+    def _reached_end(self, topic: str) -> None:
+        self._behind.discard(topic)
+        if not self._behind:
+            self._caught_up.set()
+
+    def _remember(self, record: ResourcesRecord | WorkerHeartbeat) -> None:
+        if isinstance(record, WorkerHeartbeat):
+            with self._lock:
+                self._workers[record.worker_id] = record
+            return
         with self._resources_changed:
             self._resources[record.resources_id] = record
             self._latest_resources = record
@@ -149,8 +206,9 @@ class Follower:
                 self._resources.popitem(last=False)
             self._resources_changed.notify_all()
 
-    def _wake(self, rollout_id: str, state: RolloutState) -> None:
+    def _wake(self, rollout_id: str, state: RolloutState, partition: int, offset: int) -> None:
         with self._lock:
+            self._answered_at[partition] = offset
             verdict = self._verdicts.get(state.verdict.event_id)
             ended = list(self._terminal.get(rollout_id, ())) if state.status.is_terminal else []
         for future in ([verdict] if verdict is not None else []) + ended:
@@ -168,8 +226,3 @@ class Follower:
             self._interest[rollout_id] -= 1
             if self._interest[rollout_id] <= 0:
                 del self._interest[rollout_id]
-
-
-def is_unknown(state: RolloutState) -> bool:
-    """Whether the life cycle answered about a rollout that does not exist."""
-    return state.status is RolloutStatus.UNKNOWN

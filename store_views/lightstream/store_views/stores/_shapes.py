@@ -2,50 +2,97 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
-from lightstream.schemas.records import AttemptState, RolloutMode, RolloutState
-from lightstream.schemas.types import Attempt, AttemptedRollout, Rollout
+from lightstream.schemas.records import AttemptState, ResourcesRecord, RolloutMode, RolloutState
+from lightstream.schemas.types import (
+    Attempt,
+    AttemptedRollout,
+    ResourcesUpdate,
+    Rollout,
+    RolloutConfig,
+    resource_adapter,
+)
 
-__all__ = ["attempted_rollout", "rollout"]
+from ._json import from_json
+
+__all__ = ["attempt", "attempted_rollout", "attempts", "resources_update", "rollout", "rollout_as_it_stands", "seconds"]
 
 NANOS_PER_SECOND = 1e9
 
 
 def rollout(state: RolloutState) -> Rollout:
-    """A rollout as it stands."""
-    spec = state.rollout
-    return Rollout(
-        rollout_id=spec.rollout_id,
-        input=json.loads(spec.input_json),
-        start_time=spec.enqueued_unix_nano / NANOS_PER_SECOND,
-        end_time=_seconds(state.ended_unix_nano),
-        mode=None if spec.mode is RolloutMode.UNKNOWN else spec.mode.value,
-        resources_id=spec.resources_id,
-        status=state.status.value,
-        config=spec.config,
-        metadata=json.loads(spec.metadata_json),
+    """A rollout, without its attempts."""
+    return Rollout(**_fields(state))
+
+
+def attempted_rollout(state: RolloutState, of: AttemptState) -> AttemptedRollout:
+    """A rollout with that attempt of it."""
+    return AttemptedRollout(**_fields(state), attempt=attempt(state.rollout.rollout_id, of))
+
+
+def rollout_as_it_stands(state: RolloutState) -> Rollout:
+    """A rollout with its latest attempt, if it has one."""
+    return attempted_rollout(state, state.attempts[-1]) if state.attempts else rollout(state)
+
+
+def attempts(state: RolloutState) -> list[Attempt]:
+    """All attempts of a rollout, the first first."""
+    return [attempt(state.rollout.rollout_id, each) for each in state.attempts]
+
+
+def attempt(rollout_id: str, state: AttemptState) -> Attempt:
+    """One attempt."""
+    return Attempt.model_validate(
+        {
+            "rollout_id": rollout_id,
+            "attempt_id": state.attempt_id,
+            "sequence_id": state.sequence,
+            "start_time": state.started_unix_nano / NANOS_PER_SECOND,
+            "end_time": seconds(state.ended_unix_nano),
+            "status": state.status.value,
+            "worker_id": state.worker_id,
+            "last_heartbeat_time": seconds(state.last_heartbeat_unix_nano),
+            "metadata": None if state.metadata_json is None else from_json(state.metadata_json),
+            "error_type": state.error_type,
+            "error_message": state.error_message,
+        }
     )
 
 
-def attempted_rollout(state: RolloutState, attempt_id: str) -> AttemptedRollout:
-    """A rollout with that attempt of it, which must be in ``state``."""
-    attempt = next(attempt for attempt in state.attempts if attempt.attempt_id == attempt_id)
-    return AttemptedRollout(**rollout(state).model_dump(), attempt=_attempt(state.rollout.rollout_id, attempt))
-
-
-def _attempt(rollout_id: str, attempt: AttemptState) -> Attempt:
-    return Attempt(
-        rollout_id=rollout_id,
-        attempt_id=attempt.attempt_id,
-        sequence_id=attempt.sequence,
-        start_time=attempt.started_unix_nano / NANOS_PER_SECOND,
-        end_time=_seconds(attempt.ended_unix_nano),
-        status=attempt.status.value,
-        worker_id=attempt.worker_id,
-        last_heartbeat_time=_seconds(attempt.last_heartbeat_unix_nano),
+def resources_update(record: ResourcesRecord) -> ResourcesUpdate:
+    """Resources as their users see them."""
+    created = record.created_unix_nano / NANOS_PER_SECOND
+    return ResourcesUpdate(
+        resources_id=record.resources_id,
+        create_time=created,
+        update_time=created if record.updated_unix_nano is None else record.updated_unix_nano / NANOS_PER_SECOND,
+        version=record.version,
+        resources={name: resource_adapter.validate_json(text) for name, text in record.resources.items()},
+        model=record.model,
+        checkpoint_url=record.checkpoint_url,
+        run_id=record.run_id or None,
     )
 
 
-def _seconds(unix_nano: int | None) -> float | None:
+def seconds(unix_nano: int | None) -> float | None:
+    """Nanoseconds as seconds, both since 1970."""
     return None if unix_nano is None else unix_nano / NANOS_PER_SECOND
+
+
+def _fields(state: RolloutState) -> dict[str, Any]:
+    spec = state.rollout
+    return {
+        "rollout_id": spec.rollout_id,
+        "input": from_json(spec.input_json),
+        "start_time": spec.enqueued_unix_nano / NANOS_PER_SECOND,
+        "end_time": seconds(state.ended_unix_nano),
+        "mode": None if spec.mode is RolloutMode.UNKNOWN else spec.mode.value,
+        "resources_id": spec.resources_id,
+        "status": state.status.value,
+        "config": RolloutConfig.model_validate(spec.config.model_dump()),
+        "metadata": from_json(spec.metadata_json),
+        "run_id": spec.run_id or None,
+        "group_id": spec.group_id,
+        "group_size": spec.group_size if spec.group_id is not None else None,
+    }

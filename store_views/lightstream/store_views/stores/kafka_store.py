@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import codec_for
-from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, StoreError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest, LightningStore
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.kafka import KafkaPublisher, Position
 from lightstream.schemas.records import (
     ResourcesRecord,
     RolloutEvent,
@@ -21,21 +21,27 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
 )
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, WORKERS
-from lightstream.schemas.types import AttemptedRollout, Rollout
+from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, WORKERS
+from lightstream.schemas.types import AttemptedRollout, LightningStoreCapabilities, ResourcesUpdate, Span
 
 from . import _facts, _shapes
-from ._follower import Follower, is_unknown
+from ._follower import Follower
+from ._logged import LoggedStore
 from ._queue import QueuedTask, TaskQueue
+from ._spans import span_record
+from ._workers import WorkerChange, reported
 
 __all__ = ["KafkaLightningStore"]
 
 LINGER_MS = 1.0
 """Facts are small and waited for; a millisecond lets a burst share a batch."""
 
+SPAN_IDS_KEPT_MAX = 100_000
+"""Of the spans written last, to tell repeats (about 20 MB); the view collapses those that come later still."""
 
-class KafkaLightningStore(LightningStore):
-    """A :class:`LightningStore` for processes that reach Kafka.
+
+class KafkaLightningStore(LoggedStore):
+    """A store for processes that reach Kafka.
 
     Each write waits for the life cycle's verdict, up to ``settings.publish_timeout_s`` seconds, so a restart of the
     broker or of the worker in between costs time and nothing else.
@@ -45,15 +51,17 @@ class KafkaLightningStore(LightningStore):
     """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        super().__init__(clock)
         self._settings = settings
-        self._clock = clock or SystemClock()
         self._codec = codec_for(settings)
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
         self._follower = Follower(settings, self._codec)
         self._queue: TaskQueue | None = None
-        self._queue_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._spans_at: dict[int, int] = {}
         self._taking = ThreadPoolExecutor(1, thread_name_prefix="lightstream-dequeue")
-        self._waiting = ThreadPoolExecutor(4, thread_name_prefix="lightstream-resources")
+        self._waiting = ThreadPoolExecutor(4, thread_name_prefix="lightstream-store")
 
     async def start(self) -> None:
         """Connect. Call once, before anything else.
@@ -63,12 +71,11 @@ class KafkaLightningStore(LightningStore):
         """
         await asyncio.to_thread(self._follower.start)
 
-    async def enqueue_many_rollouts(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        now = self._clock.now_unix_nano()
-        states = await asyncio.gather(*(self._judged(_facts.enqueued(request, now)) for request in requests))
-        return [_shapes.rollout(state) for state in states]
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
-    async def dequeue_rollout(self, worker_id: str, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -80,11 +87,23 @@ class KafkaLightningStore(LightningStore):
             if taken.task is None:
                 self._task_queue().settle(taken)
                 continue
-            fact = _facts.attempt_started(taken.task, worker_id, self._clock.now_unix_nano())
-            state = await self._judged(fact)
+            rollout_id = taken.task.rollout.rollout_id
+            now = self._clock.now_unix_nano()
+            state = await self._judge(_facts.attempt_started(rollout_id, taken.task.attempt_sequence, worker_id, now))
             self._task_queue().settle(taken)
-            if state.verdict.outcome is VerdictOutcome.APPLIED and fact.attempt_id is not None:
-                return _shapes.attempted_rollout(state, fact.attempt_id)
+            if state.verdict.outcome is VerdictOutcome.APPLIED:
+                return await self._handed_out(state, state.attempts[-1], dequeued=True)
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> list[AttemptedRollout]:
+        taken: list[AttemptedRollout] = []
+        while len(taken) < limit:
+            rollout = await self.dequeue_rollout(worker_id, timeout_s=0.0 if taken else timeout_s)
+            if rollout is None:
+                break
+            taken.append(rollout)
+        return taken
 
     def _take_until(self, deadline_s: float) -> QueuedTask | None:
         """Runs in the one taking thread, where a call may have waited behind others: their time counts as its own.
@@ -93,62 +112,20 @@ class KafkaLightningStore(LightningStore):
         """
         return self._task_queue().take(max(0.0, deadline_s - time.monotonic()))
 
-    async def end_attempt(
-        self,
-        rollout_id: str,
-        attempt_id: str,
-        *,
-        succeeded: bool,
-        error_type: str | None = None,
-        error_message: str | None = None,
-    ) -> RolloutState:
-        fact = _facts.attempt_ended(
-            rollout_id,
-            attempt_id,
-            self._clock.now_unix_nano(),
-            succeeded=succeeded,
-            error_type=error_type,
-            error_message=error_message,
-        )
-        return self._known(await self._judged(fact))
-
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         now = self._clock.now_unix_nano()
         facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in attempts]
         futures = [self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts]
-        futures.append(self._publisher.publish(WORKERS, worker.worker_id, worker))
+        told = reported(self._follower.worker(worker.worker_id), worker)
+        futures.append(self._publisher.publish(WORKERS, worker.worker_id, told))
         await asyncio.gather(*map(asyncio.wrap_future, futures))
+        self._follower.take_over(told)
 
-    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> RolloutState:
-        fact = _facts.cancelled(rollout_id, reason, self._clock.now_unix_nano())
-        return self._known(await self._judged(fact))
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._resources(resources_id, timeout_s)
 
-    async def wait_for_rollouts(self, rollout_ids: Sequence[str], timeout_s: float | None = None) -> list[RolloutState]:
-        """As the interface says, for rollouts that end from now on.
-
-        A rollout that had ended before the call is not seen here: enqueueing it again tells its state.
-        """
-        futures = [asyncio.wrap_future(self._follower.expect_terminal(rollout_id)) for rollout_id in rollout_ids]
-        if futures:
-            await asyncio.wait(futures, timeout=timeout_s)
-        ended = [future.result() for future in futures if future.done() and not future.cancelled()]
-        for future in futures:
-            future.cancel()
-        return ended
-
-    async def add_resources(self, record: ResourcesRecord) -> ResourcesRecord:
-        await asyncio.wrap_future(self._publisher.publish(RESOURCES, record.resources_id, record))
-        return record
-
-    async def get_resources(self, resources_id: str | None = None, *, timeout_s: float = 10.0) -> ResourcesRecord:
-        loop = asyncio.get_running_loop()
-        found = self._follower.resources(resources_id, 0.0)
-        if found is None:
-            found = await loop.run_in_executor(self._waiting, self._follower.resources, resources_id, timeout_s)
-        if found is None:
-            name = "Resources" if resources_id is None else f"Resources {resources_id}"
-            raise NotFoundError(f"{name} not found within {timeout_s} s.")
-        return found
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._resources(None, timeout_s)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
@@ -163,12 +140,12 @@ class KafkaLightningStore(LightningStore):
 
     def _task_queue(self) -> TaskQueue:
         """The queue, joined when the first task is asked for: a store that only enqueues takes no partitions."""
-        with self._queue_lock:
+        with self._lock:
             if self._queue is None:
                 self._queue = TaskQueue(self._settings, self._codec)
             return self._queue
 
-    async def _judged(self, fact: RolloutEvent) -> RolloutState:
+    async def _judge(self, fact: RolloutEvent) -> RolloutState:
         """Write a fact and return the state that carries its verdict.
 
         Raises:
@@ -187,10 +164,41 @@ class KafkaLightningStore(LightningStore):
         finally:
             verdict.cancel()
 
-    @staticmethod
-    def _known(state: RolloutState) -> RolloutState:
-        if is_unknown(state):
-            raise NotFoundError(f"Rollout {state.rollout.rollout_id} not found")
-        if state.verdict.outcome is VerdictOutcome.REFUSED:
-            raise StoreError(state.verdict.reason)
-        return state
+    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        new = self._not_yet_written(spans)
+        futures = [self._publisher.publish(SPANS, span.rollout_id, span_record(span)) for span in new]
+        for place in await asyncio.gather(*map(asyncio.wrap_future, futures)):
+            self._wrote_span(place)
+        return new
+
+    def _not_yet_written(self, spans: Sequence[Span]) -> list[Span]:
+        new: list[Span] = []
+        with self._lock:
+            for span in spans:
+                key = (span.rollout_id, span.attempt_id, span.span_id)
+                if key not in self._span_ids:
+                    self._span_ids[key] = None
+                    new.append(span)
+            while len(self._span_ids) > SPAN_IDS_KEPT_MAX:
+                self._span_ids.popitem(last=False)
+        return new
+
+    def _wrote_span(self, place: Position) -> None:
+        with self._lock:
+            self._spans_at[place.partition] = max(place.offset, self._spans_at.get(place.partition, -1))
+
+    async def _keep_resources(self, record: ResourcesRecord) -> None:
+        await asyncio.wrap_future(self._publisher.publish(RESOURCES, record.resources_id, record))
+        self._follower.take_over(record)
+
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> None:
+        record = change.applied_to(worker_id, self._follower.worker(worker_id))
+        await asyncio.wrap_future(self._publisher.publish(WORKERS, worker_id, record))
+        self._follower.take_over(record)
+
+    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+        found = self._follower.resources(resources_id, 0.0)
+        if found is None and timeout_s > 0:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._waiting, self._follower.resources, resources_id, timeout_s)
+        return None if found is None else _shapes.resources_update(found)

@@ -86,7 +86,10 @@ RAW_TABLES: tuple[RawTable, ...] = (
     RawTable(
         "rollout_events",
         RolloutEvent,
-        columns_of(RolloutEvent, prefixes={"rollout": "enqueued_"}),
+        columns_of(
+            RolloutEvent,
+            prefixes={"rollout": "enqueued_", "rollout_changes": "changed_", "attempt_changes": "attempt_changed_"},
+        ),
         "A fact about a rollout, as written by stores, Runners and timers.",
     ),
     RawTable(

@@ -33,7 +33,7 @@ class SpanHeartbeats:
         """The heartbeat that this record at ``offset`` stands for; ``None`` if one was told of not long ago."""
         if isinstance(record, AttemptOpened):
             interval = self._limits.unresponsive_nanos(record.rollout.config) // HEARTBEATS_PER_SILENCE
-            self._attempts[record.attempt_id] = _Attempt(interval, now_unix_nano)
+            self._attempts[record.attempt_id] = _Attempt(interval, now_unix_nano - interval)  # the first span tells
             return None
         if isinstance(record, AttemptClosed):
             self._attempts.pop(record.attempt_id, None)

@@ -8,20 +8,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from lightstream.schemas import records
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.interfaces import EnqueueRolloutRequest
 from lightstream.schemas.records import (
     ConsumedTrajectory,
     PartitionOffset,
     ResourcesRecord,
-    RolloutConfig,
-    RolloutMode,
     TrainingStep,
 )
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.schemas.types import NamedResources, RolloutModeName
+from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, RolloutConfig, RolloutMode
 
 from ..checkpoint import CheckpointFolder
 from ..groups import Group, GroupCollector
@@ -93,7 +91,7 @@ class AlgorithmContext:
         self._clock = clock
         self._check = check
         self._train = GroupCollector(run_id, history.consumed)
-        self._validation = GroupCollector(run_id, modes=(RolloutMode.VAL,))
+        self._validation = GroupCollector(run_id, modes=(records.RolloutMode.VAL,))
         self._expected_validation: set[str] = set()
 
     @property
@@ -254,9 +252,7 @@ class AlgorithmContext:
         self.history.checkpoints = {step: self.history.checkpoints[step] for step in kept}
         self.checkpoints.keep_only(Path(url) for url in self.history.checkpoints.values())
 
-    def _enqueue(
-        self, tasks: Mapping[str, object], count: int, mode: RolloutModeName, resources_id: str | None
-    ) -> None:
+    def _enqueue(self, tasks: Mapping[str, object], count: int, mode: RolloutMode, resources_id: str | None) -> None:
         if resources_id is None and self.resources is not None:
             resources_id = self.resources.resources_id
         requests: list[EnqueueRolloutRequest] = []
@@ -280,7 +276,7 @@ class AlgorithmContext:
             self._check()
             arrived = self._source.poll(POLL_TIMEOUT_S)
             for logged in arrived:
-                if logged.trajectory.mode is RolloutMode.VAL:
+                if logged.trajectory.mode is records.RolloutMode.VAL:
                     if (logged.trajectory.group_id or "") in self._expected_validation:
                         self._validation.add(logged.trajectory, logged.partition, logged.offset)
                 else:

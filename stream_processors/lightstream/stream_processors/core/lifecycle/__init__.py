@@ -4,7 +4,7 @@ from .deadlines import Deadlines
 from .fold import Transition, fold
 from .limits import Limits
 from .partition import LifecyclePartition
-from .situation import Situation, open_attempt, situation_of
+from .situation import Situation, is_waiting, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Situation",
     "Transition",
     "fold",
+    "is_waiting",
     "open_attempt",
     "situation_of",
 ]

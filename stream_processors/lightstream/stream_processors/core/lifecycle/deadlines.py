@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from lightstream.schemas.records import AttemptStatus, EventKind, RolloutEvent, RolloutState
+from lightstream.schemas.records import EventKind, RolloutEvent, RolloutState
 
 from .limits import Limits
-from .situation import open_attempt
+from .situation import is_waiting, open_attempt
 
 __all__ = ["Deadlines"]
 
@@ -63,20 +63,21 @@ class Deadlines:
         """The rollout has changed: begin, go on or cease to watch. Counts as a sign of life of a new attempt."""
         rollout_id = state.rollout.rollout_id
         attempt = open_attempt(state)
-        if attempt is None:
+        if attempt is None or is_waiting(state):
+            # A silent attempt whose rollout waits for another may come back, but nothing more can fall due for it.
             self._watches.pop(rollout_id, None)
-            return
-        known = self._watches.get(rollout_id)
-        silent = attempt.status is AttemptStatus.UNRESPONSIVE
-        if known is not None and known.attempt_id == attempt.attempt_id:
-            known.source_offset = state.source_offset
-            if silent != known.silence_reported:
-                known.silence_reported = silent
-                known.heard_unix_nano = now_unix_nano
-                self._push(known)
             return
         config = state.rollout.config
         timeout_nanos = self._limits.timeout_nanos(config)
+        silence_nanos = self._limits.unresponsive_nanos(config)
+        known = self._watches.get(rollout_id)
+        if known is not None and known.attempt_id == attempt.attempt_id:
+            known.source_offset = state.source_offset
+            if (timeout_nanos, silence_nanos) != (known.timeout_nanos, known.silence_nanos):
+                known.timeout_nanos, known.silence_nanos = timeout_nanos, silence_nanos
+                known.timeout_unix_nano = attempt.started_unix_nano + timeout_nanos
+                self._push(known)
+            return
         watch = _Watch(
             rollout_id=rollout_id,
             attempt_id=attempt.attempt_id,
@@ -84,9 +85,8 @@ class Deadlines:
             source_offset=state.source_offset,
             timeout_unix_nano=attempt.started_unix_nano + timeout_nanos,
             timeout_nanos=timeout_nanos,
-            silence_nanos=self._limits.unresponsive_nanos(config),
+            silence_nanos=silence_nanos,
             heard_unix_nano=now_unix_nano,
-            silence_reported=silent,
         )
         self._watches[rollout_id] = watch
         self._push(watch)
@@ -96,6 +96,10 @@ class Deadlines:
         watch = self._watches.get(rollout_id)
         if watch is not None:
             watch.heard_unix_nano = now_unix_nano
+
+    def next_unix_nano(self) -> int | None:
+        """When to ask :meth:`due` again at the earliest; ``None`` while nothing is watched."""
+        return self._heap[0][0] if self._watches and self._heap else None
 
     def due(self, now_unix_nano: int) -> list[RolloutEvent]:
         """The facts that the passing of time makes, each once. They count when they come back from the log."""

@@ -14,9 +14,19 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.topics import ROLLOUT_QUEUE, SPANS, Topic
 
-__all__ = ["CANCELLED_ERROR_TYPE", "Effect", "closed", "opened", "stand_in", "task"]
+__all__ = [
+    "CANCELLED_ERROR_TYPE",
+    "SUPERSEDED_ERROR_TYPE",
+    "Effect",
+    "closed",
+    "opened",
+    "stand_in",
+    "superseded",
+    "task",
+]
 
 CANCELLED_ERROR_TYPE = "Cancelled"
+SUPERSEDED_ERROR_TYPE = "Superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +72,29 @@ def closed(state: RolloutState, attempt: AttemptState, closed_unix_nano: int) ->
     return Effect(SPANS, state.rollout.rollout_id, record)
 
 
-def stand_in(state: RolloutState, now_unix_nano: int, reason: str) -> AttemptState:
-    """An attempt that never was, to open and close for a rollout that is cancelled while none runs."""
+def superseded(state: RolloutState, attempt: AttemptState, closed_unix_nano: int) -> Effect:
+    """``attempt`` counts no more, though it has not ended: the rollout waits for another, or has one."""
+    if attempt.status is AttemptStatus.UNRESPONSIVE:
+        return closed(state, attempt, closed_unix_nano)
+    failed = {
+        "status": AttemptStatus.FAILED,
+        "error_type": SUPERSEDED_ERROR_TYPE,
+        "error_message": "another attempt took its place",
+    }
+    return closed(state, attempt.model_copy(update=failed), closed_unix_nano)
+
+
+def stand_in(
+    state: RolloutState, status: AttemptStatus, now_unix_nano: int, error_type: str | None, reason: str | None
+) -> AttemptState:
+    """An attempt that never was, to open and close for a rollout that ends while none runs."""
     return AttemptState(
         attempt_id=f"{state.rollout.rollout_id}-none",
         sequence=len(state.attempts) + 1,
-        status=AttemptStatus.FAILED,
+        status=status,
         started_unix_nano=now_unix_nano,
         ended_unix_nano=now_unix_nano,
-        error_type=CANCELLED_ERROR_TYPE,
+        error_type=error_type,
         error_message=reason,
+        closed=True,
     )

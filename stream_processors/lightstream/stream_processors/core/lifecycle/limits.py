@@ -8,7 +8,13 @@ from typing import Self
 from lightstream.schemas.records import RolloutConfig, RolloutSpec
 from lightstream.schemas.settings import Settings
 
-__all__ = ["ATTEMPTS_MAX", "ERROR_MESSAGE_CHARACTERS_MAX", "ERROR_TYPE_CHARACTERS_MAX", "Limits"]
+__all__ = [
+    "ATTEMPTS_MAX",
+    "ATTEMPTS_METADATA_BYTES_MAX",
+    "ERROR_MESSAGE_CHARACTERS_MAX",
+    "ERROR_TYPE_CHARACTERS_MAX",
+    "Limits",
+]
 
 ATTEMPTS_MAX = 1000
 """Attempts of one rollout. Each stays in the rollout's state, so their number bounds its size."""
@@ -21,8 +27,11 @@ ERROR_TYPE_CHARACTERS_MAX = 200
 ATTEMPT_BYTES_MAX = 4 * (ERROR_MESSAGE_CHARACTERS_MAX + ERROR_TYPE_CHARACTERS_MAX) + 4096
 """One attempt in a state record: the error, and ids of up to 1,024 characters."""
 
-RECORD_RESERVE_BYTES = 64 * 1024
-"""Room for the rest of a state record: verdict, ids, framing."""
+ATTEMPTS_METADATA_BYTES_MAX = 256 * 1024
+"""Metadata of all attempts of a rollout together: they travel in each of its state records."""
+
+RECORD_RESERVE_BYTES = 64 * 1024 + ATTEMPTS_METADATA_BYTES_MAX
+"""Room for the rest of a state record: verdict, ids, framing, the attempts' metadata."""
 
 DURATION_S_MAX = 10 * 365 * 24 * 3600.0
 """Ten years. Longer deadlines, infinity too, count as this, so that they fit in int64 nanoseconds."""
@@ -61,16 +70,18 @@ class Limits:
         """Largest input and metadata together, in bytes of UTF-8, whose states fit in a record."""
         return self.record_bytes_max - RECORD_RESERVE_BYTES - config.max_attempts * ATTEMPT_BYTES_MAX
 
-    def broken_rule(self, spec: RolloutSpec) -> str:
-        """Why this rollout cannot be accepted, or an empty string."""
-        attempts = spec.config.max_attempts
+    def broken_rule(self, spec: RolloutSpec, attempts_made: int = 0) -> str:
+        """Why this rollout cannot be accepted (or get the last of ``attempts_made``), or an empty string."""
+        attempts = max(spec.config.max_attempts, attempts_made)
         if attempts > ATTEMPTS_MAX:
-            return f"max_attempts is {attempts}, over the limit of {ATTEMPTS_MAX}"
+            name = "max_attempts is" if attempts > attempts_made else "the number of attempts would be"
+            return f"{name} {attempts}, over the limit of {ATTEMPTS_MAX}"
         size = len(spec.input_json.encode()) + len(spec.metadata_json.encode())
-        if size > self.spec_bytes_max(spec.config):
+        fits = self.spec_bytes_max(spec.config) - (attempts - spec.config.max_attempts) * ATTEMPT_BYTES_MAX
+        if size > fits:
             return (
                 f"input and metadata have {size:,} bytes; with {attempts} attempts at most "
-                f"{max(self.spec_bytes_max(spec.config), 0):,} fit in a record"
+                f"{max(fits, 0):,} fit in a record"
             )
         return ""
 

@@ -19,6 +19,9 @@ ID_CHARACTERS_MAX = 1024
 
 ROLLOUT_ID_CHARACTERS_MAX = 256
 
+SIGNS_OF_LIFE = frozenset({Action.BEAT, Action.CHANGE})
+"""What is written about an open attempt by those who run it."""
+
 
 class LifecyclePartition:
     """The life cycle of one partition of ``rollout-events``. Not thread-safe.
@@ -62,6 +65,8 @@ class LifecyclePartition:
             self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
         elif transition.state is not None and transition.record is not None:
             self._keep(transition.state)
+            if transition.action in SIGNS_OF_LIFE:
+                self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
         return transition
 
     def due(self) -> list[RolloutEvent]:

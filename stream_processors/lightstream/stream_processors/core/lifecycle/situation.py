@@ -13,11 +13,17 @@ from lightstream.schemas.records import (
     RolloutStatus,
 )
 
-__all__ = ["ABOUT_AN_ATTEMPT", "Situation", "open_attempt", "situation_of"]
+__all__ = ["ABOUT_AN_ATTEMPT", "LATEST", "Situation", "is_waiting", "named_attempt", "open_attempt", "situation_of"]
+
+LATEST = "latest"
+"""In place of an attempt's id: the last one there is when the fact is folded."""
 
 ABOUT_AN_ATTEMPT = frozenset(
     {
         EventKind.ATTEMPT_STARTED,
+        EventKind.ATTEMPT_ADDED,
+        EventKind.ATTEMPT_UPDATED,
+        EventKind.SPAN_ADDED,
         EventKind.HEARTBEAT,
         EventKind.ATTEMPT_ENDED,
         EventKind.TIMED_OUT,
@@ -30,36 +36,55 @@ ABOUT_AN_ATTEMPT = frozenset(
 class Situation(Enum):
     """What a fact meets.
 
-    For a fact that names an attempt of the rollout: ``RUNNING`` or ``SILENT`` when it is the open one, ``OVER`` when
-    it has ended or was superseded. For any other fact: ``WAITING`` for an attempt, ``BUSY`` with one, or ``FINISHED``.
+    For a fact that names an attempt of the rollout: ``PREPARING``, ``RUNNING`` or ``SILENT`` when it is the open one,
+    ``SUPERSEDED`` when another took its place before it had ended, ``OVER`` when it has ended or its rollout has. A
+    silent attempt's rollout waits for another, but the silent one may come back until that has begun. For any other
+    fact: ``WAITING`` for an attempt, ``BUSY``, or ``FINISHED``.
     """
 
     NO_ROLLOUT = "no rollout"
     WAITING = "waiting"
     BUSY = "busy"
     FINISHED = "finished"
+    PREPARING = "preparing"
     RUNNING = "running"
     SILENT = "silent"
+    SUPERSEDED = "superseded"
     OVER = "over"
 
 
 def open_attempt(state: RolloutState) -> AttemptState | None:
-    """The attempt that may still do something: the last one, unless it is over or the rollout waits for another."""
-    if state.status not in (RolloutStatus.PREPARING, RolloutStatus.RUNNING) or not state.attempts:
+    """The attempt that may still do something: the last one, unless it is closed or the rollout is over."""
+    if state.status.is_terminal or not state.attempts or state.attempts[-1].closed:
         return None
     return state.attempts[-1]
+
+
+def is_waiting(state: RolloutState) -> bool:
+    """Whether the rollout is in the queue."""
+    return state.status in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING)
+
+
+def named_attempt(state: RolloutState, event: RolloutEvent) -> AttemptState | None:
+    """The attempt that the fact is about, if the rollout has it."""
+    if event.attempt_id == LATEST and event.kind is EventKind.ATTEMPT_UPDATED:
+        return state.attempts[-1] if state.attempts else None
+    return next((known for known in state.attempts if known.attempt_id == event.attempt_id), None)
 
 
 def situation_of(state: RolloutState | None, event: RolloutEvent) -> Situation:
     """The situation that ``event`` meets in ``state`` (``None``: no such rollout)."""
     if state is None:
         return Situation.NO_ROLLOUT
-    attempt = open_attempt(state)
-    if event.kind in ABOUT_AN_ATTEMPT:
-        if attempt is not None and attempt.attempt_id == event.attempt_id:
-            return Situation.SILENT if attempt.status is AttemptStatus.UNRESPONSIVE else Situation.RUNNING
-        if any(known.attempt_id == event.attempt_id for known in state.attempts):
-            return Situation.OVER
+    named = named_attempt(state, event) if event.kind in ABOUT_AN_ATTEMPT else None
+    if named is not None:
+        if named is open_attempt(state):
+            return _OF_OPEN.get(named.status, Situation.RUNNING)
+        over = state.status.is_terminal or named.ended_unix_nano is not None
+        return Situation.OVER if over else Situation.SUPERSEDED
     if state.status.is_terminal:
         return Situation.FINISHED
-    return Situation.WAITING if attempt is None else Situation.BUSY
+    return Situation.WAITING if is_waiting(state) else Situation.BUSY
+
+
+_OF_OPEN = {AttemptStatus.PREPARING: Situation.PREPARING, AttemptStatus.UNRESPONSIVE: Situation.SILENT}

@@ -13,16 +13,23 @@ __all__ = ["TRANSITIONS", "Action", "Rule"]
 
 
 class Action(Enum):
-    """What a fact does to the rollout. All but ``NOTHING`` and ``LISTEN`` change its state."""
+    """What a fact does to the rollout. All but ``NOTHING`` and ``LISTEN`` may change its state."""
 
     NOTHING = "nothing"
     LISTEN = "listen"  # a sign of life: remembered, not written
     ENQUEUE = "enqueue"
+    CREATE = "create"  # a rollout with its first attempt
     START = "start"
-    REVIVE = "revive"
+    ADD = "add"  # one more attempt, past the queue
+    BEAT = "beat"  # a sign of life that is written: preparing and unresponsive become running
+    COUNT = "count"  # sequence numbers of spans
     END = "end"
+    NOTE = "note"  # what is said of an attempt that decides nothing any more
+    CHANGE = "change"  # what is said of the open attempt, its end included
     TIME_OUT = "time out"
     SILENCE = "silence"
+    UPDATE = "update"  # what is said of a rollout, its status included
+    AMEND = "amend"  # what is said of a finished rollout: all but its status
     CANCEL = "cancel"
 
 
@@ -33,7 +40,8 @@ class Rule:
     Attributes:
         action: what is done.
         outcome: the verdict's word; ``None`` where there is no verdict (heartbeats).
-        reason: for the verdict; may name ``{rollout_id}``, ``{status}``, ``{attempt_id}``, ``{open_attempt}``.
+        reason: for the verdict; may name ``{rollout_id}``, ``{status}``, ``{attempt_id}``,
+            ``{open_attempt}``, ``{missing_attempt}``.
     """
 
     action: Action
@@ -55,13 +63,21 @@ def _refuse(reason: str) -> Rule:
     return Rule(Action.NOTHING, VerdictOutcome.REFUSED, reason)
 
 
+def _count(reason: str) -> Rule:
+    """Too late to be a sign of life, but the spans' numbers are taken all the same."""
+    return Rule(Action.COUNT, VerdictOutcome.IGNORED, reason)
+
+
 _SILENTLY = Rule(Action.NOTHING, None)
 _NOT_FOUND = _refuse("Rollout {rollout_id} not found")
 _FINISHED = _ignore("rollout {rollout_id} is already {status}")
-_NO_SUCH_ATTEMPT = _refuse("rollout {rollout_id} has no attempt {attempt_id}")
+_NO_SUCH_ATTEMPT = _refuse("Attempt {attempt_id} not found for rollout {rollout_id}")
+_NO_ATTEMPT_TO_UPDATE = _refuse("{missing_attempt}")
 _OVER = _ignore("attempt {attempt_id} is over, and rollout {rollout_id} is {status}")
 _ENQUEUED = _ignore("already enqueued")
+_EXISTS = _refuse("Rollout {rollout_id} exists already")
 _STARTED = _ignore("attempt {attempt_id} has already started")
+_ALREADY_SILENT = _ignore("attempt {attempt_id} already counts as unresponsive")
 _UNKNOWN = _refuse("this version does not know such a fact")
 
 _S = Situation
@@ -73,22 +89,77 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.BUSY: _ENQUEUED,
         _S.FINISHED: _ENQUEUED,
     },
+    EventKind.ROLLOUT_STARTED: {
+        _S.NO_ROLLOUT: _apply(Action.CREATE),
+        _S.WAITING: _EXISTS,
+        _S.BUSY: _EXISTS,
+        _S.FINISHED: _EXISTS,
+    },
+    EventKind.ROLLOUT_UPDATED: {
+        _S.NO_ROLLOUT: _NOT_FOUND,
+        _S.WAITING: _apply(Action.UPDATE),
+        _S.BUSY: _apply(Action.UPDATE),
+        _S.FINISHED: _apply(Action.AMEND),
+    },
     EventKind.ATTEMPT_STARTED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
         _S.WAITING: _apply(Action.START),
         _S.BUSY: _refuse("attempt {open_attempt} of rollout {rollout_id} is already running"),
         _S.FINISHED: _refuse("rollout {rollout_id} is already {status}"),
+        _S.PREPARING: _STARTED,
         _S.RUNNING: _STARTED,
         _S.SILENT: _STARTED,
+        _S.SUPERSEDED: _refuse("attempt {attempt_id} was superseded"),
         _S.OVER: _refuse("attempt {attempt_id} is over, and rollout {rollout_id} is {status}"),
+    },
+    EventKind.ATTEMPT_ADDED: {
+        _S.NO_ROLLOUT: _NOT_FOUND,
+        _S.WAITING: _apply(Action.ADD),
+        _S.BUSY: _apply(Action.ADD),
+        _S.FINISHED: _refuse("rollout {rollout_id} is already {status}"),
+        _S.PREPARING: _STARTED,
+        _S.RUNNING: _STARTED,
+        _S.SILENT: _STARTED,
+        _S.SUPERSEDED: _refuse("attempt {attempt_id} was superseded"),
+        _S.OVER: _refuse("attempt {attempt_id} is over, and rollout {rollout_id} is {status}"),
+    },
+    EventKind.ATTEMPT_UPDATED: {
+        _S.NO_ROLLOUT: _NOT_FOUND,
+        _S.WAITING: _NO_ATTEMPT_TO_UPDATE,
+        _S.BUSY: _NO_ATTEMPT_TO_UPDATE,
+        _S.FINISHED: _NO_ATTEMPT_TO_UPDATE,
+        _S.PREPARING: _apply(Action.CHANGE),
+        _S.RUNNING: _apply(Action.CHANGE),
+        _S.SILENT: _apply(Action.CHANGE),
+        _S.SUPERSEDED: _apply(Action.NOTE),
+        _S.OVER: _apply(Action.NOTE),
+    },
+    EventKind.SPAN_ADDED: {
+        _S.NO_ROLLOUT: _NOT_FOUND,
+        _S.WAITING: _NO_SUCH_ATTEMPT,
+        _S.BUSY: _NO_SUCH_ATTEMPT,
+        _S.FINISHED: _NO_SUCH_ATTEMPT,
+        _S.PREPARING: _apply(Action.BEAT),
+        _S.RUNNING: _apply(Action.BEAT),
+        _S.SILENT: _apply(Action.BEAT),
+        _S.SUPERSEDED: _count("attempt {attempt_id} was superseded"),
+        _S.OVER: _count("attempt {attempt_id} is over, and rollout {rollout_id} is {status}"),
+    },
+    EventKind.NUMBERS_TAKEN: {
+        _S.NO_ROLLOUT: _NOT_FOUND,
+        _S.WAITING: _apply(Action.COUNT),
+        _S.BUSY: _apply(Action.COUNT),
+        _S.FINISHED: _apply(Action.COUNT),
     },
     EventKind.HEARTBEAT: {
         _S.NO_ROLLOUT: _SILENTLY,
         _S.WAITING: _SILENTLY,
         _S.BUSY: _SILENTLY,
         _S.FINISHED: _SILENTLY,
+        _S.PREPARING: _apply(Action.BEAT),
         _S.RUNNING: Rule(Action.LISTEN, None),
-        _S.SILENT: _apply(Action.REVIVE),
+        _S.SILENT: _apply(Action.BEAT),
+        _S.SUPERSEDED: _SILENTLY,
         _S.OVER: _SILENTLY,
     },
     EventKind.ATTEMPT_ENDED: {
@@ -96,8 +167,10 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _FINISHED,
+        _S.PREPARING: _apply(Action.END),
         _S.RUNNING: _apply(Action.END),
         _S.SILENT: _apply(Action.END),
+        _S.SUPERSEDED: _apply(Action.NOTE),
         _S.OVER: _OVER,
     },
     EventKind.TIMED_OUT: {
@@ -105,8 +178,10 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _FINISHED,
+        _S.PREPARING: _apply(Action.TIME_OUT),
         _S.RUNNING: _apply(Action.TIME_OUT),
-        _S.SILENT: _apply(Action.TIME_OUT),
+        _S.SILENT: _ALREADY_SILENT,
+        _S.SUPERSEDED: _OVER,
         _S.OVER: _OVER,
     },
     EventKind.UNRESPONSIVE: {
@@ -114,8 +189,10 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _FINISHED,
+        _S.PREPARING: _apply(Action.SILENCE),
         _S.RUNNING: _apply(Action.SILENCE),
-        _S.SILENT: _ignore("attempt {attempt_id} already counts as unresponsive"),
+        _S.SILENT: _ALREADY_SILENT,
+        _S.SUPERSEDED: _OVER,
         _S.OVER: _OVER,
     },
     EventKind.CANCELLED: {

@@ -1,0 +1,25 @@
+"""Deadlines and retries of a rollout."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from .status import AttemptStatus
+
+__all__ = ["RolloutConfig"]
+
+
+class RolloutConfig(BaseModel):
+    """Deadlines and retries. A limit of ``None`` means the store's own, which is finite.
+
+    Attributes:
+        timeout_seconds: an attempt's deadline, from its start.
+        unresponsive_seconds: silence after which an attempt counts as lost.
+        max_attempts: the first included.
+        retry_condition: attempts that end so are followed by another, while ``max_attempts`` allows.
+    """
+
+    timeout_seconds: float | None = Field(default=None, ge=0)
+    unresponsive_seconds: float | None = Field(default=None, ge=0)
+    max_attempts: int = Field(default=1, ge=1)
+    retry_condition: list[AttemptStatus] = []

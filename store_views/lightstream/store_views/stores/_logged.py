@@ -1,0 +1,249 @@
+"""What every store on the log shares: a call becomes a fact, the life cycle judges it, the verdict is the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.schemas.errors import NotFoundError, StoreError
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.records import (
+    AttemptState,
+    ResourcesRecord,
+    RolloutEvent,
+    RolloutState,
+    RolloutStatus,
+    VerdictOutcome,
+)
+from lightstream.schemas.types import (
+    UNSET,
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    NamedResources,
+    ResourcesUpdate,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    Span,
+    TaskInput,
+    Unset,
+    resource_adapter,
+)
+from lightstream.schemas.types import RolloutStatus as RolloutStatusName
+
+from . import _facts, _shapes
+from ._workers import WorkerChange
+
+__all__ = ["LoggedStore"]
+
+
+class LoggedStore(LightningStore, ABC):
+    """The writing half of a store; where facts go, and how they are answered, is up to the implementation."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+
+    # --- what an implementation provides
+
+    @abstractmethod
+    async def _judge(self, fact: RolloutEvent) -> RolloutState:
+        """Write a fact and return the state that carries its verdict."""
+
+    @abstractmethod
+    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Make spans durable whose attempts exist; returns those that were new."""
+
+    @abstractmethod
+    async def _keep_resources(self, record: ResourcesRecord) -> None:
+        """Make resources durable; they are the latest then."""
+
+    @abstractmethod
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> None:
+        """Take down what a worker did."""
+
+    # --- rollouts
+
+    async def start_rollout(
+        self,
+        input: TaskInput,  # noqa: A002  # the interface's name
+        mode: RolloutMode | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+        *,
+        rollout_id: str | None = None,
+        run_id: str | None = None,
+        group_id: str | None = None,
+        group_size: int | None = None,
+    ) -> AttemptedRollout:
+        request = EnqueueRolloutRequest(
+            input=input,
+            mode=mode,
+            resources_id=resources_id,
+            config=config,
+            metadata=metadata,
+            rollout_id=rollout_id,
+            run_id=run_id,
+            group_id=group_id,
+            group_size=group_size,
+        )
+        latest = await self._latest_resources_id() if resources_id is None else None
+        now = self._clock.now_unix_nano()
+        state = await self._applied(_facts.rollout_started(request, latest, worker_id, now))
+        return await self._handed_out(state, state.attempts[-1], dequeued=False)
+
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        latest: str | None = None
+        if any(request.resources_id is None for request in rollouts):
+            latest = await self._latest_resources_id()
+        now = self._clock.now_unix_nano()
+        # A nanosecond apart, so that their order can be told by their times.
+        facts = [_facts.enqueued(request, latest, now + number) for number, request in enumerate(rollouts)]
+        return [_shapes.rollout(state) for state in await asyncio.gather(*map(self._applied, facts))]
+
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        state = await self._applied(_facts.attempt_added(rollout_id, worker_id, self._clock.now_unix_nano()))
+        return await self._handed_out(state, state.attempts[-1], dequeued=False)
+
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        input: TaskInput | Unset = UNSET,  # noqa: A002  # the interface's name
+        mode: RolloutMode | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatusName | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        changes = _facts.rollout_changes(
+            input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata
+        )
+        fact = _facts.rollout_updated(rollout_id, changes, self._clock.now_unix_nano())
+        return _shapes.rollout_as_it_stands(await self._applied(fact))
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> Rollout:
+        fact = _facts.cancelled(rollout_id, reason, self._clock.now_unix_nano())
+        return _shapes.rollout_as_it_stands(await self._applied(fact))
+
+    # --- attempts
+
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"],
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
+        error_type: str | None = None,
+        error_message: str | None = None,
+    ) -> Attempt:
+        fact = _facts.attempt_updated(
+            rollout_id,
+            attempt_id,
+            _facts.attempt_changes(status, worker_id, last_heartbeat_time, metadata),
+            self._clock.now_unix_nano(),
+            error_type=error_type,
+            error_message=error_message,
+        )
+        state = await self._applied(fact)
+        is_latest = attempt_id == _facts.LATEST
+        found = [a for a in state.attempts if a.attempt_id == attempt_id] or (state.attempts[-1:] if is_latest else [])
+        attempt = found[0]
+        if attempt.worker_id and (status is not UNSET or worker_id is not UNSET):
+            change = WorkerChange.of_attempt(rollout_id, attempt, self._clock.now_unix_nano())
+            await self._keep_worker(attempt.worker_id, change)
+        return _shapes.attempt(rollout_id, attempt)
+
+    # --- spans
+
+    async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        now = self._clock.now_unix_nano()
+        highest: dict[tuple[str, str], int] = {}
+        for span in spans:
+            key = (span.rollout_id, span.attempt_id)
+            highest[key] = max(span.sequence_id, highest.get(key, 0))
+        facts = [_facts.span_added(*key, number, now) for key, number in highest.items()]
+        await asyncio.gather(*map(self._applied, facts))
+        return await self._keep_spans(spans)
+
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        now = self._clock.now_unix_nano()
+        counts = Counter(rollout_id for rollout_id, _ in rollout_attempt_ids)
+        facts = [_facts.numbers_taken(rollout_id, count, now) for rollout_id, count in counts.items()]
+        states = await asyncio.gather(*map(self._applied, facts))
+        last = {state.rollout.rollout_id: state.span_sequence for state in states}
+        numbers: list[int] = []
+        for rollout_id, _ in rollout_attempt_ids:
+            numbers.append(last[rollout_id] - counts[rollout_id] + 1)
+            counts[rollout_id] -= 1
+        return numbers
+
+    # --- resources
+
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        return await self.update_resources(f"rs-{uuid.uuid4().hex[:12]}", resources)
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        if not resources_id or not isinstance(resources_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
+            raise StoreError(f"resources_id is {resources_id!r}")
+        now = self._clock.now_unix_nano()
+        known = await self.get_resources_by_id(resources_id)
+        record = ResourcesRecord(
+            resources_id=resources_id,
+            version=1 if known is None else known.version + 1,
+            run_id="" if known is None else known.run_id or "",
+            resources={name: _resource_json(name, resource) for name, resource in resources.items()},
+            created_unix_nano=now if known is None else int(known.create_time * 1e9),
+            updated_unix_nano=now,
+        )
+        await self._keep_resources(record)
+        return _shapes.resources_update(record)
+
+    async def _latest_resources_id(self) -> str | None:
+        latest = await self.get_latest_resources()
+        return None if latest is None else latest.resources_id
+
+    # --- for implementations
+
+    async def _applied(self, fact: RolloutEvent) -> RolloutState:
+        """The state after a fact that was applied or ignored.
+
+        Raises:
+            NotFoundError: the rollout or attempt does not exist.
+            StoreError: the fact was refused.
+        """
+        state = await self._judge(fact)
+        if state.verdict.outcome is VerdictOutcome.REFUSED:
+            reason = state.verdict.reason
+            missing = (
+                state.status is RolloutStatus.UNKNOWN or " not found" in reason or reason.startswith("No attempts")
+            )
+            raise (NotFoundError if missing else StoreError)(reason)
+        return state
+
+    async def _handed_out(self, state: RolloutState, attempt: AttemptState, *, dequeued: bool) -> AttemptedRollout:
+        """An attempt on its way to the worker that asked for it."""
+        if attempt.worker_id:
+            now = self._clock.now_unix_nano()
+            change = WorkerChange.of_attempt(state.rollout.rollout_id, attempt, now, dequeued=dequeued)
+            await self._keep_worker(attempt.worker_id, change)
+        return _shapes.attempted_rollout(state, attempt)
+
+
+def _resource_json(name: str, resource: Any) -> str:
+    try:
+        return resource_adapter.dump_json(resource_adapter.validate_python(resource)).decode()
+    except ValidationError as error:
+        raise StoreError(f"{name} is no resource: {error.errors()[0]['msg']}") from error

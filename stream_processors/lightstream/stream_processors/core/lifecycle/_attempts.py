@@ -1,0 +1,123 @@
+"""An attempt's state after something was said of it, and its rollout's after that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightstream.schemas.records import (
+    AttemptChanges,
+    AttemptState,
+    AttemptStatus,
+    RolloutEvent,
+    RolloutState,
+    RolloutStatus,
+)
+
+from . import effects
+from .effects import Effect
+from .limits import ERROR_MESSAGE_CHARACTERS_MAX, ERROR_TYPE_CHARACTERS_MAX
+from .situation import is_waiting, open_attempt
+
+__all__ = ["close", "cut", "ended", "may_retry", "moved", "new", "noted", "with_last", "without_open"]
+
+
+def new(state: RolloutState, event: RolloutEvent) -> AttemptState:
+    """The attempt that the fact begins: prepared, not yet heard of."""
+    return AttemptState(
+        attempt_id=event.attempt_id or "",
+        sequence=len(state.attempts) + 1,
+        status=AttemptStatus.PREPARING,
+        worker_id=event.worker_id,
+        started_unix_nano=event.occurred_unix_nano,
+    )
+
+
+def noted(attempt: AttemptState, changes: AttemptChanges) -> AttemptState:
+    """What ``changes`` say, all but the status."""
+    given: dict[str, Any] = {
+        "worker_id": changes.worker_id,
+        "last_heartbeat_unix_nano": changes.last_heartbeat_unix_nano,
+        "metadata_json": changes.metadata_json,
+    }
+    return attempt.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def ended(
+    attempt: AttemptState, status: AttemptStatus, now_unix_nano: int, error_type: str | None, message: str | None
+) -> AttemptState:
+    """The attempt, over."""
+    return attempt.model_copy(
+        update={
+            "status": status,
+            "ended_unix_nano": now_unix_nano,
+            "error_type": error_type and cut(error_type, ERROR_TYPE_CHARACTERS_MAX),
+            "error_message": message and cut(message, ERROR_MESSAGE_CHARACTERS_MAX),
+            "closed": True,
+        }
+    )
+
+
+def close(
+    state: RolloutState,
+    event: RolloutEvent,
+    attempt: AttemptState,
+    status: AttemptStatus,
+    error_type: str | None,
+    error_message: str | None,
+) -> tuple[RolloutState, list[Effect]]:
+    """End ``attempt``, the open one, and with it the rollout unless it is to be tried again."""
+    now = event.occurred_unix_nano
+    attempt = ended(attempt, status, now, error_type, error_message)
+    attempts = with_last(state, attempt)
+    if status is AttemptStatus.SUCCEEDED:
+        after = moved(state, event, RolloutStatus.SUCCEEDED, attempts)
+    elif may_retry(state, status):
+        after = moved(state, event, RolloutStatus.REQUEUING, attempts)
+        handed_out = [] if is_waiting(state) else [effects.task(after)]
+        return after, [effects.closed(after, attempt, now), *handed_out]
+    else:
+        after = moved(state, event, RolloutStatus.FAILED, attempts)
+    return after, [effects.closed(after, attempt, now)]
+
+
+def without_open(state: RolloutState, event: RolloutEvent) -> tuple[list[AttemptState], AttemptState | None]:
+    """The attempts after another takes the place of the open one, and the one that lost it.
+
+    One that fell silent is given up for good. Any other keeps its status: whoever runs it may still say how it ends.
+    """
+    attempt = open_attempt(state)
+    if attempt is None:
+        return state.attempts, None
+    given_up = event.occurred_unix_nano if attempt.status is AttemptStatus.UNRESPONSIVE else None
+    attempt = attempt.model_copy(update={"closed": True, "ended_unix_nano": given_up})
+    return with_last(state, attempt), attempt
+
+
+def may_retry(state: RolloutState, status: AttemptStatus) -> bool:
+    """Whether the policy grants another attempt after one that ended so."""
+    config = state.rollout.config
+    return status in config.retry_condition and len(state.attempts) < config.max_attempts
+
+
+def with_last(state: RolloutState, attempt: AttemptState) -> list[AttemptState]:
+    """The attempts with ``attempt`` in the last one's place."""
+    return [*state.attempts[:-1], attempt]
+
+
+def moved(
+    state: RolloutState, event: RolloutEvent, status: RolloutStatus, attempts: list[AttemptState]
+) -> RolloutState:
+    """The rollout with that status."""
+    return state.model_copy(
+        update={
+            "status": status,
+            "attempts": attempts,
+            "updated_unix_nano": event.occurred_unix_nano,
+            "ended_unix_nano": event.occurred_unix_nano if status.is_terminal else None,
+        }
+    )
+
+
+def cut(text: str, characters_max: int) -> str:
+    """The end of ``text``, where a traceback says what went wrong."""
+    return text if len(text) <= characters_max else "…" + text[1 - characters_max :]

@@ -1,0 +1,267 @@
+"""What each action of the transition table does. Pure: a state and a fact give a state and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lightstream.schemas.records import (
+    AttemptChanges,
+    AttemptState,
+    AttemptStatus,
+    EventKind,
+    RolloutEvent,
+    RolloutState,
+    RolloutStatus,
+    VerdictOutcome,
+)
+
+from . import _attempts, effects
+from ._attempts import may_retry, moved, with_last
+from ._specs import changed_spec, new_state
+from ._unfit import Unfit
+from .effects import CANCELLED_ERROR_TYPE, Effect
+from .limits import ATTEMPTS_METADATA_BYTES_MAX, ERROR_MESSAGE_CHARACTERS_MAX, Limits
+from .situation import is_waiting, named_attempt, open_attempt
+from .transitions import Action
+
+__all__ = ["ACTIONS", "Unfit"]
+
+SPAN_SEQUENCE_MAX = 2**53
+"""Above it not every number is a JSON number."""
+
+Result = tuple[RolloutState, list[Effect]]
+
+
+def _enqueue(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    after = new_state(event, RolloutStatus.QUEUING, limits)
+    return after, [effects.task(after)]
+
+
+def _create(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    return _begun(new_state(event, RolloutStatus.PREPARING, limits), event)
+
+
+def _start(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    sequence = len(state.attempts) + 1
+    if event.attempt_sequence != sequence:
+        raise Unfit(f"rollout {event.rollout_id} waits for attempt {sequence}, not {event.attempt_sequence}")
+    return _begun(state, event)
+
+
+def _add(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    if broken := limits.broken_rule(state.rollout, len(state.attempts) + 1):
+        raise Unfit(broken)
+    return _begun(state, event)
+
+
+def _beat(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    alive = {"status": AttemptStatus.RUNNING, "last_heartbeat_unix_nano": event.occurred_unix_nano}
+    attempt = _open(state).model_copy(update=alive)
+    state = _counted(state, event)
+    return moved(state, event, RolloutStatus.RUNNING, with_last(state, attempt)), []
+
+
+def _count(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    return _counted(_known(state), event), []
+
+
+def _end(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    return _attempts.close(state, event, _open(state), _outcome(event), event.error_type, event.error_message)
+
+
+def _time_out(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    return _timed_out(state, event, _open(state), limits)
+
+
+def _silence(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    return _silent(state, event, _open(state))
+
+
+def _change(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    changes = _changes(event)
+    attempt = _attempts.noted(_open(state), changes)
+    _check_metadata(state, attempt)
+    status = changes.status
+    if status is AttemptStatus.SUCCEEDED or status is AttemptStatus.FAILED:
+        return _attempts.close(state, event, attempt, status, event.error_type, event.error_message)
+    if status is AttemptStatus.TIMEOUT:
+        return _timed_out(state, event, attempt, limits)
+    if status is AttemptStatus.UNRESPONSIVE and attempt.status is not AttemptStatus.UNRESPONSIVE:
+        return _silent(state, event, attempt)
+    after = state.status
+    if status is AttemptStatus.PREPARING or status is AttemptStatus.RUNNING:
+        attempt = attempt.model_copy(update={"status": status})
+        after = RolloutStatus(status.value)
+    return moved(state, event, after, with_last(state, attempt)), []
+
+
+def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    attempt = named_attempt(state, event)
+    if attempt is None:
+        raise AssertionError("the table sends only facts about an attempt here")
+    changes = AttemptChanges(status=_outcome(event)) if event.kind is EventKind.ATTEMPT_ENDED else _changes(event)
+    if changes.status not in (None, attempt.status):
+        if state.status.is_terminal or attempt.ended_unix_nano is not None:
+            over = f"attempt {attempt.attempt_id} is over, and rollout {event.rollout_id} is {state.status.value}"
+            raise Unfit(over, VerdictOutcome.IGNORED)
+        now = event.occurred_unix_nano if changes.status.is_terminal else None
+        attempt = attempt.model_copy(update={"status": changes.status, "ended_unix_nano": now})
+    attempt = _attempts.noted(attempt, changes)
+    _check_metadata(state, attempt)
+    attempts = [attempt if known.attempt_id == attempt.attempt_id else known for known in state.attempts]
+    return state.model_copy(update={"attempts": attempts, "updated_unix_nano": event.occurred_unix_nano}), []
+
+
+def _update(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    spec, status = changed_spec(state, event, limits)
+    state = state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano})
+    if status is None or status is state.status:
+        return state, []
+    if status is RolloutStatus.CANCELLED:
+        return _finished(state, event, status, AttemptStatus.FAILED, CANCELLED_ERROR_TYPE, "cancelled")
+    if status is RolloutStatus.FAILED:
+        return _finished(state, event, status, AttemptStatus.FAILED, "Failed", "the rollout was said to have failed")
+    if status is RolloutStatus.SUCCEEDED:
+        return _finished(state, event, status, AttemptStatus.SUCCEEDED, None, None)
+    if status in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING):
+        if is_waiting(state):
+            return moved(state, event, status, state.attempts), []
+        attempts, lost = _attempts.without_open(state, event)
+        after = moved(state, event, status, attempts)
+        closing = [] if lost is None else [effects.superseded(after, lost, event.occurred_unix_nano)]
+        return after, [*closing, effects.task(after)]
+    attempts = state.attempts
+    silent = open_attempt(state)
+    if silent is not None and silent.status is AttemptStatus.UNRESPONSIVE:
+        attempts = with_last(state, silent.model_copy(update={"status": AttemptStatus.RUNNING}))
+    return moved(state, event, status, attempts), []
+
+
+def _amend(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    spec, status = changed_spec(state, event, limits)
+    if status not in (None, state.status):
+        raise Unfit(f"rollout {event.rollout_id} is already {state.status.value}; it cannot become {status.value}")
+    return state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano}), []
+
+
+def _cancel(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    reason = _attempts.cut(event.reason or "cancelled", ERROR_MESSAGE_CHARACTERS_MAX)
+    return _finished(_known(state), event, RolloutStatus.CANCELLED, AttemptStatus.FAILED, CANCELLED_ERROR_TYPE, reason)
+
+
+ACTIONS: dict[Action, Callable[[RolloutState | None, RolloutEvent, Limits], Result]] = {
+    Action.ENQUEUE: _enqueue,
+    Action.CREATE: _create,
+    Action.START: _start,
+    Action.ADD: _add,
+    Action.BEAT: _beat,
+    Action.COUNT: _count,
+    Action.END: _end,
+    Action.TIME_OUT: _time_out,
+    Action.SILENCE: _silence,
+    Action.CHANGE: _change,
+    Action.NOTE: _note,
+    Action.UPDATE: _update,
+    Action.AMEND: _amend,
+    Action.CANCEL: _cancel,
+}
+
+
+def _begun(state: RolloutState, event: RolloutEvent) -> Result:
+    """One more attempt, in place of the open one if there is one."""
+    if not event.attempt_id:
+        raise Unfit(f"a fact `{event.kind.value}` needs an attempt_id")
+    attempts, lost = _attempts.without_open(state, event)
+    attempt = _attempts.new(state, event)
+    after = moved(state, event, RolloutStatus.PREPARING, [*attempts, attempt])
+    closing = [] if lost is None else [effects.superseded(after, lost, event.occurred_unix_nano)]
+    return after, [*closing, effects.opened(after, attempt)]
+
+
+def _timed_out(state: RolloutState, event: RolloutEvent, attempt: AttemptState, limits: Limits) -> Result:
+    error = event.reason or f"not over {limits.timeout_nanos(state.rollout.config) / 1e9:g} s after its start"
+    return _attempts.close(state, event, attempt, AttemptStatus.TIMEOUT, "Timeout", error)
+
+
+def _silent(state: RolloutState, event: RolloutEvent, attempt: AttemptState) -> Result:
+    """With a retry left the rollout waits for it, and whichever comes first goes on: the retry or a sign of life."""
+    if not may_retry(state, AttemptStatus.UNRESPONSIVE):
+        error = event.reason or event.error_message
+        return _attempts.close(state, event, attempt, AttemptStatus.UNRESPONSIVE, "Unresponsive", error)
+    attempt = attempt.model_copy(update={"status": AttemptStatus.UNRESPONSIVE, "error_type": "Unresponsive"})
+    after = moved(state, event, RolloutStatus.REQUEUING, with_last(state, attempt))
+    return after, [effects.task(after)]
+
+
+def _finished(
+    state: RolloutState,
+    event: RolloutEvent,
+    status: RolloutStatus,
+    attempt_status: AttemptStatus,
+    error_type: str | None,
+    reason: str | None,
+) -> Result:
+    """End the rollout by somebody's word, and its open attempt with it."""
+    now = event.occurred_unix_nano
+    running = open_attempt(state)
+    if running is None:
+        after = moved(state, event, status, state.attempts)
+        none = effects.stand_in(after, attempt_status, now, error_type, reason)
+        return after, [effects.opened(after, none), effects.closed(after, none, now)]
+    over = _attempts.ended(running, attempt_status, now, error_type, reason)
+    after = moved(state, event, status, with_last(state, over))
+    return after, [effects.closed(after, over, now)]
+
+
+def _counted(state: RolloutState, event: RolloutEvent) -> RolloutState:
+    number = event.span_sequence or 0
+    if number < 0:
+        raise Unfit(f"the sequence number of a span is {number}")
+    taken = state.span_sequence + number if event.kind is EventKind.NUMBERS_TAKEN else max(state.span_sequence, number)
+    if taken > SPAN_SEQUENCE_MAX:
+        raise Unfit(f"the sequence number of a span is {taken:,}; at most {SPAN_SEQUENCE_MAX:,} is allowed")
+    return state.model_copy(update={"span_sequence": taken})
+
+
+def _outcome(event: RolloutEvent) -> AttemptStatus:
+    if event.outcome is None or event.outcome not in (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED):
+        raise Unfit(f"an attempt ends as succeeded or failed, not as {event.outcome}")
+    return event.outcome
+
+
+def _changes(event: RolloutEvent) -> AttemptChanges:
+    if event.attempt_changes is None or event.attempt_changes.status is AttemptStatus.UNKNOWN:
+        raise Unfit("a fact `attempt_updated` needs changes that this version knows")
+    return event.attempt_changes
+
+
+def _check_metadata(state: RolloutState, attempt: AttemptState) -> None:
+    others = [known for known in state.attempts if known.attempt_id != attempt.attempt_id]
+    size = sum(len((known.metadata_json or "").encode()) for known in (*others, attempt))
+    if size > ATTEMPTS_METADATA_BYTES_MAX:
+        raise Unfit(
+            f"the attempts' metadata would have {size:,} bytes together; at most {ATTEMPTS_METADATA_BYTES_MAX:,} fit"
+        )
+
+
+def _known(state: RolloutState | None) -> RolloutState:
+    if state is None:
+        raise AssertionError("the table sends no fact about an unknown rollout here")
+    return state
+
+
+def _open(state: RolloutState) -> AttemptState:
+    attempt = open_attempt(state)
+    if attempt is None:
+        raise AssertionError("the table sends only facts about an open attempt here")
+    return attempt
