@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,7 +20,7 @@ from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.exporter.truncate import shortened
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import BackpressureError, PublishError, RecordTooLargeError
-from lightstream.schemas.kafka import Position
+from lightstream.schemas.kafka import Delivered
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import LlmCall, Record, SpanEventRecord, SpanLinkRecord, SpanRecord
 from lightstream.schemas.settings import Settings
@@ -43,22 +43,22 @@ class Stuck:
     """A publisher whose records become durable when told to."""
 
     def __init__(self) -> None:
-        self.futures: list[Future[Position]] = []
+        self.futures: list[Future[None]] = []
         self.full = False
 
-    def publish(self, topic: Topic, key: str, record: Record) -> Future[Position]:
+    def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
         if self.full:
             raise BackpressureError("full.")
-        future: Future[Position] = Future()
+        future: Future[None] = Future()
+        future.add_done_callback(lambda done: delivered(cast("PublishError | None", done.exception())))
         self.futures.append(future)
-        return future
 
     def flush(self, timeout_s: float) -> int:
         return len(self.futures)
 
-    def let_go(self, futures: Iterable[Future[Position]] | None = None) -> None:
+    def let_go(self, futures: Iterable[Future[None]] | None = None) -> None:
         for future in self.futures if futures is None else futures:
-            future.set_result(Position("spans", 0, 0))
+            future.set_result(None)
 
 
 def test_spans_are_durable_after_a_flush_in_order(exporter: KafkaSpanExporter, spans_in_log: SpansInLog) -> None:
@@ -140,7 +140,7 @@ def test_shortening_finds_what_is_big_wherever_it_is() -> None:
 
 def test_span_that_cannot_be_made_to_fit_is_an_error_at_the_flush(settings: Settings) -> None:
     class Tiny(Stuck):
-        def publish(self, topic: Topic, key: str, record: Record) -> Future[Position]:
+        def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
             raise RecordTooLargeError(topic.name, len(Codec().encode(record)), 10)
 
     exporter = KafkaSpanExporter(settings, publisher=Tiny())

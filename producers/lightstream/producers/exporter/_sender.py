@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 from opentelemetry.sdk.trace import ReadableSpan
 
 from lightstream.schemas.errors import BackpressureError, PublishError, RecordError, RecordTooLargeError
-from lightstream.schemas.kafka import Position, Publisher
+from lightstream.schemas.kafka import Delivered, RecordSink
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
 
@@ -61,7 +60,7 @@ class Sender:
         durable, failed, truncated: spans, for the statistics.
     """
 
-    def __init__(self, publisher: Publisher, ledger: Ledger, *, retry_timeout_s: float) -> None:
+    def __init__(self, publisher: RecordSink, ledger: Ledger, *, retry_timeout_s: float) -> None:
         self._publisher = publisher
         self._ledger = ledger
         self._retry_timeout_s = retry_timeout_s
@@ -94,29 +93,29 @@ class Sender:
         while (entry := self._queue.get()) is not None:
             span, attributes, attempt, group, size_bytes = entry
             try:
-                future = self._send(record_of(span, attempt, attributes=attributes))
+                self._send(record_of(span, attempt, attributes=attributes), partial(self._settle, group))
             except (PublishError, RecordError) as error:
-                self._settle(group, str(error))
+                self._settle(group, error)
             except Exception as error:  # noqa: BLE001  # recorded: the span counts as lost, and flush raises
-                self._settle(group, f"{type(error).__name__}: {error}")
-            else:
-                future.add_done_callback(partial(self._delivered, group))
+                self._settle(group, PublishError(f"{type(error).__name__}: {error}"))
             self.taken_bytes += size_bytes
             del entry, span, attributes
 
-    def _send(self, record: SpanRecord) -> Future[Position]:
+    def _send(self, record: SpanRecord, delivered: Delivered) -> None:
         try:
-            return self._publish(record)
+            self._publish(record, delivered)
+            return
         except RecordTooLargeError as error:
-            return self._send_shortened(record, error)
+            self._send_shortened(record, error, delivered)
+            return
         except RecordError:
             record = with_valid_text(record)
         try:
-            return self._publish(record)
+            self._publish(record, delivered)
         except RecordTooLargeError as error:
-            return self._send_shortened(record, error)
+            self._send_shortened(record, error, delivered)
 
-    def _send_shortened(self, record: SpanRecord, error: RecordTooLargeError) -> Future[Position]:
+    def _send_shortened(self, record: SpanRecord, error: RecordTooLargeError, delivered: Delivered) -> None:
         """Cut until the record fits; estimates may be short, so more than one try is allowed.
 
         Raises:
@@ -127,43 +126,36 @@ class Sender:
             excess_bytes += error.size_bytes - error.limit_bytes
             smaller = shortened(record, excess_bytes)
             try:
-                future = self._publish(smaller)
+                self._publish(smaller, delivered)
             except RecordTooLargeError as again:
                 error = again
                 continue
             self.truncated += 1
             logger.warning("the span %r is over the record limit and was truncated.", record.name[:200])
-            return future
+            return
         raise error
 
-    def _publish(self, record: SpanRecord) -> Future[Position]:
+    def _publish(self, record: SpanRecord, delivered: Delivered) -> None:
+        """Send it, waiting while the client's buffer is full."""
         key = record.rollout_id or record.trace_id
-        return self._patiently(lambda: self._publisher.publish(SPANS, key, record))
-
-    def _patiently(self, publish: Callable[[], Future[Position]]) -> Future[Position]:
-        try:
-            return publish()
-        except BackpressureError:
-            deadline = time.monotonic() + self._retry_timeout_s
+        deadline: float | None = None
         while True:
-            time.sleep(RETRY_INTERVAL_S)
             try:
-                return publish()
+                return self._publisher.send(SPANS, key, record, delivered)
             except BackpressureError:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                deadline = deadline or now + self._retry_timeout_s
+                if now > deadline:
                     raise
+            time.sleep(RETRY_INTERVAL_S)
 
-    def _delivered(self, group: Group, future: Future[Any]) -> None:
-        error = future.exception()
-        self._settle(group, None if error is None else str(error))
-
-    def _settle(self, group: Group, error: str | None) -> None:
+    def _settle(self, group: Group, error: PublishError | RecordError | None) -> None:
         with self._counting:
             if error is None:
                 self.durable += 1
             else:
                 self.failed += 1
             failed = self.failed
-        self._ledger.settle(group, error)
+        self._ledger.settle(group, None if error is None else str(error))
         if error is not None and failed & (failed - 1) == 0:  # the 1st, 2nd, 4th, …: told, but not a flood
             logger.error("%d spans lost so far: %s", failed, error)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lightstream.schemas.errors import PublishError
-from lightstream.schemas.kafka import KafkaPublisher, Publisher
+from lightstream.schemas.kafka import KafkaPublisher, RecordSink
 from lightstream.schemas.settings import Settings
 
 from ..context import AttemptRef
@@ -65,7 +65,7 @@ class KafkaSpanExporter(SpanExporter):
         self,
         settings: Settings | None = None,
         *,
-        publisher: Publisher | None = None,
+        publisher: RecordSink | None = None,
         buffer_bytes_max: int | None = None,
     ) -> None:
         self._settings = settings or Settings.load()

@@ -8,7 +8,6 @@ Two framings, and readers accept both:
 
 from __future__ import annotations
 
-import struct
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from ..records import Record
 from .convert import from_avro
 from .files import SchemaVersion, schema_versions
 from .reader import READ_ERRORS, reader_of
-from .writer import writer_of
+from .writer import WRITE_ERRORS, writer_of
 
 __all__ = ["Codec", "SchemaIds"]
 
@@ -68,13 +67,12 @@ class Codec:
         Raises:
             RecordError: a field has a value its Avro type cannot hold.
         """
-        buffer = bytearray(self._header(self._latest[type(record)]))
+        header = self._header(self._latest[type(record)])
         try:
-            writer_of(type(record))(buffer, record)
-        except (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error) as error:
+            return header + writer_of(type(record))(record)
+        except WRITE_ERRORS as error:
             name = type(record).__name__
             raise RecordError(f"a {name} cannot be written as Avro: {type(error).__name__}: {error}") from error
-        return bytes(buffer)
 
     def decode(self, data: bytes | None) -> Record:
         """The record in ``data``; its type follows from the schema it was written with.

@@ -1,10 +1,11 @@
 """Records to Avro bytes, by writers compiled once per record type from its fields.
 
-Three times faster than handing dictionaries to fastavro (12 instead of 37 microseconds for a span with 640 token ids
-on one slow core), whose time goes into finding the branch of each union by validating values against all of them.
-The bytes are the same; tests compare them.
+Five times faster than handing dictionaries to fastavro, whose time goes into finding the branch of each union by
+validating values against all of them. A writer is one function that names every field and joins their encodings, whose
+source is written here and compiled at first use, as ``dataclasses`` does for ``__init__``. The bytes are the same as
+fastavro's; tests compare them.
 
-Wire format: Avro 1.12 specification, "Binary encoding". A writer appends to a ``bytearray``.
+Wire format: Avro 1.12 specification, "Binary encoding".
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import struct
 import types
 from array import array
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 
 from ..packing import pack_int32
 from ..records import Record, RecordEnum
 from .convert import packs_as_int32
 
-__all__ = ["Writer", "writer_of"]
+__all__ = ["WRITE_ERRORS", "Writer", "writer_of"]
 
-Writer: TypeAlias = Callable[[bytearray, Any], None]
+Writer: TypeAlias = Callable[[Any], bytes]
+
+WRITE_ERRORS = (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error)
+"""What a writer raises when a value is not of its field's type."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _pack_double = struct.Struct("<d").pack
@@ -47,165 +51,182 @@ def _varint(value: int) -> bytes:
 
 _COMMON_LONGS = 8192
 """Longs below this are looked up: lengths of most texts and of 2,048 packed token ids."""
-_COMMON = [_varint(value) for value in range(_COMMON_LONGS)]
+_COMMON = tuple(_varint(value) for value in range(_COMMON_LONGS))
+_PRESENT = tuple(b"\x02" + encoded for encoded in _COMMON)
+"""The same, behind the branch that says that an optional value is there."""
+
+_NAMES_KEPT = 4096
+"""Names of attributes and map entries, encoded: there are few, and they come again with every record."""
+
+_CONSTANTS = {
+    "COMMON": _COMMON,
+    "PRESENT": _PRESENT,
+    "join": b"".join,
+    "long": _varint,
+    "pack_double": _pack_double,
+}
 
 
 @cache
 def writer_of(record: type[Record]) -> Writer:
-    """Appends one ``record`` to a buffer. The record is unchanged.
-
-    A value of a wrong type raises ``AttributeError``, ``KeyError``, ``OverflowError``, ``TypeError``, ``ValueError``
-    or ``struct.error``.
-    """
-    fields = [(name, _writer(field.annotation)) for name, field in record.model_fields.items()]
-
-    def write(out: bytearray, instance: Record) -> None:
-        values = instance.__dict__
-        for name, write_field in fields:
-            write_field(out, values[name])
-
+    """Encodes one ``record``, which is unchanged; a value of a wrong type raises one of :data:`WRITE_ERRORS`."""
+    constants: dict[str, Any] = {**_CONSTANTS, "attributes": _attributes}
+    lines: list[str] = []
+    parts: list[str] = []
+    for number, (name, field) in enumerate(record.model_fields.items()):
+        value = f"v{number}"
+        lines.append(f"{value} = values[{name!r}]")
+        annotation, inner = field.annotation, _without_none(field.annotation)
+        statements, encoded = _source(inner, value, "COMMON" if inner is annotation else "PRESENT", constants)
+        if inner is not annotation:
+            nothing = " = ".join(encoded)
+            lines += [f"if {value} is None:", f"    {nothing} = b''", f"    {encoded[0]} = b'\\x00'", "else:"]
+            statements = [f"    {statement}" for statement in statements]
+        lines += statements
+        parts += encoded
+    source = "\n    ".join(
+        ["def write(record):", "values = record.__dict__", *lines, f"return join(({', '.join(parts)},))"]
+    )
+    exec(compile(source, f"<Avro writer of {record.__name__}>", "exec"), constants)  # noqa: S102 - of our own models
+    write: Writer = constants["write"]
     return write
+
+
+def _source(annotation: Any, value: str, longs: str, constants: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Statements that encode the variable ``value``, and the variables that then hold the parts of its encoding.
+
+    ``longs`` is the table of common longs: ``PRESENT`` where the branch of a union comes first.
+    """
+    head, is_optional = f"{value}h", longs == "PRESENT"
+    branch = "b'\\x02' + " if is_optional else ""
+    size = [f"size = len({value})", f"{head} = {longs}[size] if size < {_COMMON_LONGS} else {branch}long(size)"]
+    if annotation is str:
+        return [f"{value} = {value}.encode()", *size], [head, value]
+    if annotation is bytes:
+        return size, [head, value]
+    if annotation is int:
+        common = f"{longs}[{value}] if 0 <= {value} < {_COMMON_LONGS}"
+        return [f"{head} = {common} else {branch}long({value})"], [head]
+    if annotation is bool:
+        return [f"{head} = {branch}(b'\\x01' if {value} else b'\\x00')"], [head]
+    if annotation is float:
+        return [f"{head} = {branch}pack_double({value})"], [head]
+    if get_origin(annotation) is dict and get_args(annotation)[1] is Any:
+        write = "attributes"
+    else:
+        write = f"write_{value}"
+        constants[write] = _writer(annotation)
+    if is_optional:
+        return [f"{head}, {value} = b'\\x02', {write}({value})"], [head, value]
+    return [f"{head} = {write}({value})"], [head]
 
 
 def _writer(annotation: Any) -> Writer:
     if annotation in _PRIMITIVES:
         return _PRIMITIVES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return _optional(_writer(next(argument for argument in arguments if argument is not type(None))))
     if origin is list:
         return _array(_writer(arguments[0]))
     if origin is dict:
-        return _map(_write_value if arguments[1] is Any else _writer(arguments[1]))
+        return _map(_writer(arguments[1]))
     if issubclass(annotation, RecordEnum):
-        return _enum(annotation)
+        return {member: _varint(position) for position, member in enumerate(annotation)}.__getitem__
     return writer_of(annotation)
 
 
-def _write_long(out: bytearray, value: int) -> None:
-    out += _COMMON[value] if 0 <= value < _COMMON_LONGS else _varint(value)
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(argument for argument in get_args(annotation) if argument is not type(None))
+    return annotation
 
 
-def _write_string(out: bytearray, value: str) -> None:
-    encoded = value.encode()
-    size = len(encoded)
-    out += _COMMON[size] if size < _COMMON_LONGS else _varint(size)
-    out += encoded
+def _long(value: int) -> bytes:
+    return _COMMON[value] if 0 <= value < _COMMON_LONGS else _varint(value)
 
 
-def _write_bytes(out: bytearray, value: bytes) -> None:
-    size = len(value)
-    out += _COMMON[size] if size < _COMMON_LONGS else _varint(size)
-    out += value
+def _bytes(value: bytes) -> bytes:
+    return _long(len(value)) + value
 
 
-def _write_double(out: bytearray, value: float) -> None:
-    out += _pack_double(value)
+def _string(value: str) -> bytes:
+    return _bytes(value.encode())
 
 
-def _write_boolean(out: bytearray, value: bool) -> None:
-    out.append(1 if value else 0)
+def _boolean(value: bool) -> bytes:
+    return b"\x01" if value else b"\x00"
 
 
-_PRIMITIVES: dict[Any, Writer] = {
-    bool: _write_boolean,
-    bytes: _write_bytes,
-    float: _write_double,
-    int: _write_long,
-    str: _write_string,
-}
-
-
-def _optional(write: Writer) -> Writer:
-    def write_optional(out: bytearray, value: Any) -> None:
-        if value is None:
-            out.append(0)
-        else:
-            out.append(2)  # branch 1, zig-zag
-            write(out, value)
-
-    return write_optional
+_PRIMITIVES: dict[Any, Writer] = {bool: _boolean, bytes: _bytes, float: _pack_double, int: _long, str: _string}
 
 
 def _array(write: Writer) -> Writer:
-    def write_array(out: bytearray, values: list[Any]) -> None:
-        if values:
-            _write_long(out, len(values))
-            for value in values:
-                write(out, value)
-        out.append(0)
+    def write_array(values: list[Any]) -> bytes:
+        return b"".join((_long(len(values)), *map(write, values), b"\x00")) if values else b"\x00"
 
     return write_array
 
 
+@lru_cache(maxsize=_NAMES_KEPT)
+def _name(name: str) -> bytes:
+    return _string(name)
+
+
 def _map(write: Writer) -> Writer:
-    def write_map(out: bytearray, values: Mapping[str, Any]) -> None:
-        if values:
-            _write_long(out, len(values))
-            for name, value in values.items():
-                _write_string(out, name)
-                write(out, value)
-        out.append(0)
+    def write_map(values: Mapping[str, Any]) -> bytes:
+        if not values:
+            return b"\x00"
+        parts = [_long(len(values))]
+        for name, value in values.items():
+            parts += (_name(name), write(value))
+        parts.append(b"\x00")
+        return b"".join(parts)
 
     return write_map
 
 
-def _enum(enum: type[RecordEnum]) -> Writer:
-    positions = {member: _varint(position) for position, member in enumerate(enum)}
+# --- attribute values: the union of ``avro_schema.ATTRIBUTE_VALUE``, whose branches these bytes name
 
-    def write_enum(out: bytearray, value: RecordEnum) -> None:
-        out += positions[value]
+_NULL, _BOOLEAN, _LONG, _DOUBLE, _STRING, _BYTES, _INT32_LIST, _LIST, _MAP = (
+    bytes([2 * branch]) for branch in range(9)
+)
 
-    return write_enum
-
-
-# --- attribute values: the union of ``avro_schema.ATTRIBUTE_VALUE``, whose branches these numbers name
-
-_NULL, _BOOLEAN, _LONG, _DOUBLE, _STRING, _BYTES, _INT32_LIST, _LIST, _MAP = (2 * branch for branch in range(9))
+_STRING_SIZES: tuple[bytes, ...] = tuple(_STRING + size for size in _COMMON)
+_LONGS: tuple[bytes, ...] = tuple(_LONG + value for value in _COMMON)
 
 
-def _write_value(out: bytearray, value: Any) -> None:
+def _value(value: Any) -> bytes:
     kind = type(value)
+    encoded: bytes
     if kind is str:
-        out.append(_STRING)
-        _write_string(out, value)
-    elif kind is int and _INT64_MIN <= value <= _INT64_MAX:
-        out.append(_LONG)
-        _write_long(out, value)
-    else:
-        _write_rarer_value(out, value)
+        encoded = value.encode()
+        size = len(encoded)
+        return _STRING_SIZES[size] + encoded if size < _COMMON_LONGS else _STRING + _bytes(encoded)
+    if kind is int and 0 <= value < _COMMON_LONGS:
+        encoded = _LONGS[value]
+        return encoded
+    return _rarer_value(value)
 
 
-def _write_rarer_value(out: bytearray, value: Any) -> None:
+def _rarer_value(value: Any) -> bytes:
     if value is None:
-        out.append(_NULL)
-    elif isinstance(value, bool):
-        out.append(_BOOLEAN)
-        _write_boolean(out, value)
-    elif isinstance(value, float):
-        out.append(_DOUBLE)
-        _write_double(out, value)
-    elif isinstance(value, bytes):
-        out.append(_BYTES)
-        _write_bytes(out, value)
-    elif isinstance(value, Mapping):
-        out.append(_MAP)
-        _write_attribute_map(out, {str(name): item for name, item in value.items()})
-    elif isinstance(value, (list, tuple, array)):
+        return _NULL
+    if isinstance(value, bool):
+        return _BOOLEAN + _boolean(value)
+    if isinstance(value, float):
+        return _DOUBLE + _pack_double(value)
+    if isinstance(value, bytes):
+        return _BYTES + _bytes(value)
+    if isinstance(value, Mapping):
+        return _MAP + _attributes({str(name): item for name, item in value.items()})
+    if isinstance(value, (list, tuple, array)):
         items = cast("list[Any]", value)
         if packs_as_int32(items):
-            out.append(_INT32_LIST)
-            _write_bytes(out, pack_int32(items))
-        else:
-            out.append(_LIST)
-            _write_attribute_list(out, items)
-    elif isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX:
-        out.append(_LONG)
-        _write_long(out, value)
-    else:
-        out.append(_STRING)
-        _write_string(out, value if isinstance(value, str) else str(value))
+            return _INT32_LIST + _bytes(pack_int32(items))
+        return _LIST + _attribute_list(items)
+    if isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX:
+        return _LONG + _long(value)
+    return _STRING + _string(value if isinstance(value, str) else str(value))
 
 
-_write_attribute_map = _map(_write_value)
-_write_attribute_list = _array(_write_value)
+_attributes = _map(_value)
+_attribute_list = _array(_value)
