@@ -61,6 +61,9 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
     )
     _print("Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
     _print("Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
+    meanings = load("lightstream.schemas.records.reasons", "DROP_MEANINGS")
+    for reason in sorted({row["reason"] for row in found.dropped}):
+        console.print(f"  [bold]{escape(reason)}[/]: {escape(meanings.get(reason, ''))}")
     _print(
         "Segments", [_segment(s) for s in found.segments], ["segment", "agent", "begins", "calls", "tokens", "sampled"]
     )

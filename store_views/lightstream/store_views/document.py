@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+
+from lightstream.schemas.records import DropReason, NoteReason
+from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
 
 from .materialiser import ViewDatabase
 from .tables import RAW_TABLES
@@ -40,7 +44,18 @@ def tables_as_markdown() -> str:
     parts += ["\n## Raw tables\n"]
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
     parts += [_section("offsets", "How far the tables reflect each partition.", by_table["offsets"])]
+    parts += [
+        "\n## Reasons\n\nOf `dropped`, and of the LLM calls that are not in a triplet:\n\n",
+        _meanings(DROP_MEANINGS),
+        "\nOf the `notes` of a trajectory, which cost nothing:\n\n",
+        _meanings(NOTE_MEANINGS),
+    ]
     return "".join(parts)
+
+
+def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str]) -> str:
+    rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in meanings.items())
+    return f"| reason | meaning |\n|---|---|\n{rows}"
 
 
 def _section(name: str, doc: str, columns: list[tuple[str, str]]) -> str:

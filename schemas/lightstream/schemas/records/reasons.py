@@ -1,0 +1,47 @@
+"""What each reason code means, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .trajectory import DropReason, NoteReason
+
+__all__ = ["DROP_MEANINGS", "NOTE_MEANINGS"]
+
+DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
+    {
+        DropReason.UNKNOWN: "Written by a newer version; this one does not know the code.",
+        DropReason.NO_TOKEN_IDS: "The model server told no token ids, so that what was sampled is not known exactly. "
+        "Call it through the LLM proxy, with a server that can return them.",
+        DropReason.EMPTY_RESPONSE: "The model answered without a single token: nothing to learn from.",
+        DropReason.LOGPROBS_LENGTH_MISMATCH: "Not one log-probability for each response token.",
+        DropReason.BAD_TOKEN_IDS: "Token ids are negative, beyond int32, or no whole numbers.",
+        DropReason.BAD_LOGPROBS: "A log-probability is not finite, or above 0.",
+        DropReason.CALL_FAILED: "The model server answered with an error, or not in time; the detail says which.",
+        DropReason.DUPLICATE_CALL: "A second record of a call that is a triplet already (the same response id).",
+        DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one and other content; the first one counts.",
+        DropReason.ATTEMPT_NOT_FINAL: "The attempt was retried; only a rollout's last attempt is trained on.",
+        DropReason.ATTEMPT_REFUSED: "The span names an attempt that the life cycle never opened.",
+        DropReason.BAD_REWARD: "A reward that is no finite number, or has more dimensions than the limit.",
+        DropReason.LATE: "Logged after its attempt was closed.",
+        DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued.",
+        DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full.",
+        DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge), and those are left out.",
+        DropReason.AGENT_NOT_SELECTED: "The call is of an agent that is not among those to train.",
+    }
+)
+"""Every code of the view ``dropped`` and of the records' ``drops``."""
+
+NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
+    {
+        NoteReason.UNKNOWN: "Written by a newer version; this one does not know the code.",
+        NoteReason.PARENT_CYCLE: "Spans are among their own parents; they count as roots.",
+        NoteReason.MISSING_PARENT: "A span's parent is not in the attempt; it counts as a root.",
+        NoteReason.MISSING_TIME: "A span has no start or no end; the order of the log is used.",
+        NoteReason.JOINED_CALL: "Two spans told of one call (a framework's and the proxy's) and were joined.",
+        NoteReason.UNMATCHED_LINK: "A reward names a call that is not in the attempt, and rewards nothing.",
+        NoteReason.UNATTRIBUTED_CALL: "The agent that made a call is not known.",
+    }
+)
+"""Every code of the trajectories' ``notes``."""
