@@ -66,12 +66,22 @@ class HttpServer:
         name: what it is announced as (see :mod:`lightstream.schemas.services`).
         port: 0 for any free one.
         setting: the setting that names the port, for messages.
+        on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
 
     Raises:
         ServiceUnavailableError: the port is taken; nothing was announced.
     """
 
-    def __init__(self, app: Any, settings: Settings, *, name: str, port: int, setting: str) -> None:
+    def __init__(
+        self,
+        app: Any,
+        settings: Settings,
+        *,
+        name: str,
+        port: int,
+        setting: str,
+        on_stopping: Callable[[], None] | None = None,
+    ) -> None:
         self._settings = settings
         self._name = name
         self._socket = _bind(settings.host, port, setting)
@@ -87,7 +97,7 @@ class HttpServer:
             timeout_keep_alive=75,
             lifespan="on",
         )
-        self._server = _AnnouncedServer(config, self._announce)
+        self._server = _AnnouncedServer(config, self._announce, on_stopping)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
@@ -129,9 +139,12 @@ class HttpServer:
 class _AnnouncedServer(uvicorn.Server):
     """Uvicorn, but announced once it listens, and ended by a signal with exit status 0."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_started: Callable[[], None], on_stopping: Callable[[], None] | None
+    ) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._on_stopping = on_stopping
         self.announced = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -141,6 +154,11 @@ class _AnnouncedServer(uvicorn.Server):
                 self._on_started()
         finally:
             self.announced.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._on_stopping is not None:
+            self._on_stopping()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -58,8 +58,13 @@ class Settings(BaseSettings):
     view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server.")
     proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy.")
     policy_port: int = Field(0, ge=0, le=65535, description="Port of the policy server.")
+    store_port: int = Field(0, ge=0, le=65535, description="Port of the store's HTTP server.")
     view_url: str | None = Field(None, description="URL of a view server elsewhere; unset means the announced one.")
     proxy_url: str | None = Field(None, description="URL of an LLM proxy elsewhere; unset means the announced one.")
+    store_url: str | None = Field(None, description="URL of a store server elsewhere; unset means the announced one.")
+    store_token: SecretStr | None = Field(
+        None, description="Bearer token that the store server asks for and its clients send; unset means none."
+    )
     llm_upstream_url: str | None = Field(
         None, description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to."
     )
@@ -103,6 +108,9 @@ class Settings(BaseSettings):
     llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
     llm_request_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server take."
+    )
+    store_request_bytes_max: int = Field(
+        64 * 1024 * 1024, ge=1024, description="Largest request the store server takes."
     )
     rollout_timeout_s: float = Field(600.0, gt=0, description="Deadline of an attempt whose config names none.")
     rollout_unresponsive_s: float = Field(
