@@ -15,7 +15,9 @@ from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
 
-for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and "KAFKA_BOOTSTRAP" not in name]:
+MEANT_FOR_TESTS = ("LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS", "LIGHTSTREAM_TEST_SEED")
+
+for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and name not in MEANT_FOR_TESTS]:
     del os.environ[_name]  # a developer's own settings must not leak into the tests
 
 

@@ -41,6 +41,21 @@ def test_an_unknown_setting_is_refused() -> None:
         Settings.load(topic_prefx="x")
 
 
+@pytest.mark.parametrize(
+    "variable", ["LIGHTSTREAM_TOPIC_PREFX", "LIGHTSTREAM_BOOTSTRAP_SERVERS", "lightstream_datadir"]
+)
+def test_a_misspelled_variable_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(SettingsError, match=rf"{variable} is not a setting; LIGHTSTREAM_\w+ is\."):
+        Settings.load()
+
+
+@pytest.mark.parametrize("variable", ["LIGHTSTREAM_PROXY_PORT_8000_TCP", "LIGHTSTREAM_TEST_SEED", "LIGHTSTREAM_"])
+def test_a_variable_that_resembles_no_setting_is_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    Settings.load()
+
+
 def test_secrets_are_not_shown() -> None:
     settings = Settings.load(kafka_sasl_password="hunter2")
     assert "hunter2" not in repr(settings)

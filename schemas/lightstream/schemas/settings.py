@@ -5,6 +5,9 @@ One flat model, so that ``lightstream up`` can hand all of it to its children th
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,6 +19,9 @@ from .errors import SettingsError
 __all__ = ["ENVIRONMENT_PREFIX", "Settings"]
 
 ENVIRONMENT_PREFIX = "LIGHTSTREAM_"
+
+SIMILARITY_MIN = 0.85
+"""Of a misspelled name and the one that was meant (1: the same): about one letter in seven may be wrong."""
 
 
 class Settings(BaseSettings):
@@ -122,8 +128,9 @@ class Settings(BaseSettings):
         """Read the environment; ``overrides`` win over it.
 
         Raises:
-            SettingsError: a variable has a value it cannot have, or an unknown setting was passed.
+            SettingsError: a variable has a value it cannot have or is misspelled, or an unknown setting was passed.
         """
+        _refuse_misspelled(cls.model_fields)
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -139,6 +146,24 @@ class Settings(BaseSettings):
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             environment[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = text
         return environment
+
+
+def _refuse_misspelled(known: Iterable[str]) -> None:
+    """A variable that nearly has the name of a setting would be ignored without a word.
+
+    Names that resemble none are left alone: orchestrators set variables named after services.
+    """
+    names = [name.upper() for name in known]
+    for variable in os.environ:
+        name = variable.upper().removeprefix(ENVIRONMENT_PREFIX)
+        if name == variable.upper() or name in names:
+            continue
+        meant = difflib.get_close_matches(name, names, n=1, cutoff=SIMILARITY_MIN)
+        if meant:
+            raise SettingsError(
+                f"{variable} is not a setting; {ENVIRONMENT_PREFIX}{meant[0]} is.",
+                next_step="Correct or unset it and try again.",
+            )
 
 
 def _in_plain_words(error: ValidationError) -> str:
