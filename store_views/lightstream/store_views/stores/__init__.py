@@ -1,5 +1,6 @@
 """Stores: implementations of :class:`lightstream.schemas.interfaces.LightningStore`."""
 
 from .kafka_store import KafkaLightningStore
+from .memory import InMemoryLightningStore
 
-__all__ = ["KafkaLightningStore"]
+__all__ = ["InMemoryLightningStore", "KafkaLightningStore"]

@@ -21,6 +21,7 @@ from lightstream.schemas.records import (
     RolloutState,
     RolloutStatus,
     VerdictOutcome,
+    WorkerHeartbeat,
 )
 from lightstream.schemas.types import (
     UNSET,
@@ -39,6 +40,7 @@ from lightstream.schemas.types import (
     resource_adapter,
 )
 from lightstream.schemas.types import RolloutStatus as RolloutStatusName
+from lightstream.stream_processors.core.lifecycle import broken_id
 
 from . import _facts, _shapes
 from ._workers import WorkerChange
@@ -67,8 +69,8 @@ class LoggedStore(LightningStore, ABC):
         """Make resources durable; they are the latest then."""
 
     @abstractmethod
-    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> None:
-        """Take down what a worker did."""
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
+        """Take down what a worker did; returns its record after that."""
 
     # --- rollouts
 
@@ -224,6 +226,8 @@ class LoggedStore(LightningStore, ABC):
             NotFoundError: the rollout or attempt does not exist.
             StoreError: the fact was refused.
         """
+        if broken := broken_id(fact):
+            raise StoreError(broken)
         state = await self._judge(fact)
         if state.verdict.outcome is VerdictOutcome.REFUSED:
             reason = state.verdict.reason

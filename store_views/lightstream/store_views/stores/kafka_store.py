@@ -191,10 +191,11 @@ class KafkaLightningStore(LoggedStore):
         await asyncio.wrap_future(self._publisher.publish(RESOURCES, record.resources_id, record))
         self._follower.take_over(record)
 
-    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> None:
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
         record = change.applied_to(worker_id, self._follower.worker(worker_id))
         await asyncio.wrap_future(self._publisher.publish(WORKERS, worker_id, record))
         self._follower.take_over(record)
+        return record
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
         found = self._follower.resources(resources_id, 0.0)

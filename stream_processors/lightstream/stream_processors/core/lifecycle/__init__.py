@@ -3,7 +3,7 @@
 from .deadlines import Deadlines
 from .fold import Transition, fold
 from .limits import Limits
-from .partition import LifecyclePartition
+from .partition import LifecyclePartition, broken_id
 from .situation import Situation, is_waiting, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule
 
@@ -16,6 +16,7 @@ __all__ = [
     "Rule",
     "Situation",
     "Transition",
+    "broken_id",
     "fold",
     "is_waiting",
     "open_attempt",

@@ -12,7 +12,7 @@ from .fold import Transition, fold
 from .limits import Limits
 from .transitions import Action
 
-__all__ = ["LifecyclePartition"]
+__all__ = ["LifecyclePartition", "broken_id"]
 
 ID_CHARACTERS_MAX = 1024
 """Event, attempt and worker ids: they are kept in every state record."""
@@ -55,7 +55,7 @@ class LifecyclePartition:
         Raises:
             RecordError: an id is empty or too long; nothing changed.
         """
-        if broken := _broken_id(event):
+        if broken := broken_id(event):
             raise RecordError(broken)
         state = self.state_of(event.rollout_id)
         if state is not None and offset <= state.source_offset:
@@ -91,7 +91,8 @@ class LifecyclePartition:
         self._deadlines.update(state, self._clock.now_unix_nano())
 
 
-def _broken_id(event: RolloutEvent) -> str:
+def broken_id(event: RolloutEvent) -> str:
+    """Why no state can carry the ids of this fact, or an empty string."""
     if not 0 < len(event.rollout_id) <= ROLLOUT_ID_CHARACTERS_MAX:
         return f"rollout_id has {len(event.rollout_id)} characters; 1 to {ROLLOUT_ID_CHARACTERS_MAX} are allowed"
     if not event.event_id:

@@ -1,0 +1,220 @@
+"""The reading half that stores share: what is kept, in the interface's shapes, pages and order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from lightstream.schemas.errors import StoreError
+from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
+from lightstream.schemas.types import (
+    UNSET,
+    Attempt,
+    PaginatedResult,
+    ResourcesUpdate,
+    Rollout,
+    Span,
+    Unset,
+    Worker,
+    WorkerStatus,
+)
+
+from . import _facts, _shapes
+from ._json import to_json
+from ._logged import LoggedStore
+from ._query import query_of
+from ._workers import WorkerChange, worker
+
+__all__ = ["ReadingStore", "ended_in_time", "enough"]
+
+
+class ReadingStore(LoggedStore):
+    """A store whose queries need only to know what there is."""
+
+    @abstractmethod
+    async def _state_of(self, rollout_id: str) -> RolloutState | None:
+        """A rollout as it stands."""
+
+    @abstractmethod
+    async def _spans_of(self, rollout_id: str) -> list[Span]:
+        """All spans of a rollout, in the order they came; the caller's own."""
+
+    @abstractmethod
+    async def _all_resources(self) -> list[ResourcesRecord]:
+        """All resources, in the order they were first stored."""
+
+    @abstractmethod
+    async def _all_workers(self) -> list[WorkerHeartbeat]:
+        """All workers, in the order they were first heard of."""
+
+    @abstractmethod
+    async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
+        """One worker."""
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
+        state = await self._state_of(rollout_id)
+        return None if state is None else _shapes.rollout_as_it_stands(state)
+
+    async def query_attempts(
+        self,
+        rollout_id: str,
+        *,
+        sort_by: str | None = "sequence_id",
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[Attempt]:
+        query = query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
+        state = await self._state_of(rollout_id)
+        return query.page([] if state is None else _shapes.attempts(state), getattr)
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        state = await self._state_of(rollout_id)
+        return None if state is None or not state.attempts else _shapes.attempt(rollout_id, state.attempts[-1])
+
+    async def query_spans(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"] | None = None,
+        *,
+        trace_id: str | None = None,
+        trace_id_contains: str | None = None,
+        span_id: str | None = None,
+        span_id_contains: str | None = None,
+        parent_id: str | None = None,
+        parent_id_contains: str | None = None,
+        name: str | None = None,
+        name_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        limit: int = -1,
+        offset: int = 0,
+        sort_by: str | None = "sequence_id",
+        sort_order: Literal["asc", "desc"] = "asc",
+    ) -> PaginatedResult[Span]:
+        query = query_of(
+            Span,
+            exact={"trace_id": trace_id, "span_id": span_id, "parent_id": parent_id, "name": name},
+            contains={
+                "trace_id": trace_id_contains,
+                "span_id": span_id_contains,
+                "parent_id": parent_id_contains,
+                "name": name_contains,
+            },
+            filter_logic=filter_logic,
+            sort_by=sort_by,
+            sort_order=sort_order,
+            limit=limit,
+            offset=offset,
+        )
+        if attempt_id == _facts.LATEST:
+            latest = await self.get_latest_attempt(rollout_id)
+            if latest is None:
+                return query.page([], getattr)
+            attempt_id = latest.attempt_id
+        spans = await self._spans_of(rollout_id)
+        return query.page((s for s in spans if attempt_id is None or s.attempt_id == attempt_id), getattr)
+
+    async def query_resources(
+        self,
+        *,
+        resources_id: str | None = None,
+        resources_id_contains: str | None = None,
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[ResourcesUpdate]:
+        query = query_of(
+            ResourcesUpdate,
+            exact={"resources_id": resources_id},
+            contains={"resources_id": resources_id_contains},
+            sort_by=sort_by,
+            sort_order=sort_order,
+            limit=limit,
+            offset=offset,
+        )
+        return query.page([_shapes.resources_update(record) for record in await self._all_resources()], getattr)
+
+    async def query_workers(
+        self,
+        *,
+        status_in: Sequence[WorkerStatus] | None = None,
+        worker_id_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[Worker]:
+        query = query_of(
+            Worker,
+            within={"status": ("status_in", status_in)},
+            contains={"worker_id": worker_id_contains},
+            filter_logic=filter_logic,
+            sort_by=sort_by,
+            sort_order=sort_order,
+            limit=limit,
+            offset=offset,
+        )
+        return query.page([worker(record) for record in await self._all_workers()], getattr)
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        record = await self._worker(worker_id)
+        return None if record is None else worker(record)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        if not worker_id or not isinstance(worker_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
+            raise StoreError(f"worker_id is {worker_id!r}")
+        stats = None
+        if heartbeat_stats is not UNSET:
+            if not isinstance(heartbeat_stats, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
+                raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it is a dictionary")
+            stats = to_json("heartbeat_stats", heartbeat_stats)
+        return worker(await self._keep_worker(worker_id, WorkerChange.alive(self._clock.now_unix_nano(), stats)))
+
+
+def enough(asked: int, count: int | None, share: float | None) -> int:
+    """How many of ``asked`` rollouts a waiter needs.
+
+    Raises:
+        StoreError: it asks for more than there are, or for none.
+    """
+    if count is not None and share is not None:
+        raise StoreError("wait for a count or for a share, not for both")
+    if count is not None:
+        if not 0 < count <= max(asked, 1):
+            raise StoreError(f"count is {count}, of {asked} rollouts")
+        return min(count, asked)
+    if share is not None:
+        if not 0 < share <= 1:
+            raise StoreError(f"share is {share}; it is above 0 and up to 1")
+        return math.ceil(share * asked)
+    return asked
+
+
+async def ended_in_time(
+    waiting: Mapping[str, asyncio.Future[RolloutState]],
+    ended: dict[str, RolloutState],
+    needed: int,
+    timeout: float | None,  # noqa: ASYNC109  # part of the answer, not an error
+) -> None:
+    """Add rollouts to ``ended`` as they end, until there are ``needed`` or ``timeout`` seconds are over."""
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + timeout
+    names = {future: rollout_id for rollout_id, future in waiting.items()}
+    pending = set(names)
+    try:
+        while pending and len(ended) < needed:
+            left = None if deadline is None else max(0.0, deadline - loop.time())
+            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return
+            for future in done:
+                if not future.cancelled():
+                    ended[names[future]] = future.result()
+    finally:
+        for future in waiting.values():
+            future.cancel()

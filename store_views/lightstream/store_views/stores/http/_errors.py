@@ -1,0 +1,113 @@
+"""Errors on the wire: ``{"detail", "error_type", "next_step"}`` and a status, and back to the error that was raised.
+
+400  StoreError, bad JSON          a call that cannot be done; nothing changed
+401  SettingsError                 no token, or a wrong one
+404  NotFoundError                 the rollout, attempt, resource or worker does not exist; no such route
+413                                the body is over the limit
+422  ``detail`` lists the fields   a field is missing or of a wrong type; nothing changed
+501  NotImplementedError           the store behind lacks it
+503  ServiceUnavailableError       what the store needs does not answer; with ``retry-after``: ask again
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from lightstream.schemas.errors import (
+    LightstreamError,
+    NotFoundError,
+    ServiceUnavailableError,
+    SettingsError,
+    StoreError,
+)
+
+__all__ = ["Answer", "error_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
+
+BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, TOO_LARGE, UNFIT = 400, 401, 404, 413, 422
+NOT_IMPLEMENTED, UNAVAILABLE = 501, 503
+RETRIED = frozenset({408, 425, 429, 502, 504})
+"""Statuses that only something between client and server gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as it goes over the wire."""
+
+    status: int
+    content: bytes
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def refusal(
+    status: int, detail: Any, error_type: str = "", next_step: str = "", headers: dict[str, str] | None = None
+) -> Answer:
+    """An answer that says no."""
+    body = {"detail": detail, "error_type": error_type, "next_step": next_step}
+    return Answer(status, json.dumps(body).encode(), headers or {})
+
+
+def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> Answer:
+    """What the store raised."""
+    if isinstance(error, NotImplementedError):
+        return refusal(NOT_IMPLEMENTED, str(error) or "the store lacks this", "NotImplementedError")
+    if not isinstance(error, LightstreamError):
+        return refusal(BAD_REQUEST, str(error), "StoreError")
+    kind = next(
+        (kind for kind in (NotFoundError, StoreError, ServiceUnavailableError) if isinstance(error, kind)), None
+    )
+    name = kind.__name__ if kind else type(error).__name__
+    status = {NotFoundError: NOT_FOUND, StoreError: BAD_REQUEST}.get(kind, UNAVAILABLE) if kind else UNAVAILABLE
+    return refusal(status, error.message, name, error.next_step)
+
+
+def unfit_answer(error: ValidationError) -> Answer:
+    """A body that is no JSON, or not of the form that the route takes; each field is named."""
+    found = error.errors(include_url=False, include_context=False)
+    if any(item["type"] == "json_invalid" for item in found):
+        return refusal(BAD_REQUEST, f"the body is no JSON: {found[0]['msg']}", "StoreError")
+    shown = [{"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]} for item in found]
+    return refusal(UNFIT, shown, "StoreError")
+
+
+def worth_a_retry(answer: Answer) -> bool:
+    """Whether the same request may fare better soon: it did not reach the store, or the store is being restarted."""
+    if answer.status == UNAVAILABLE:
+        return "retry-after" in answer.headers or not _said(answer.content).get("error_type")
+    return answer.status in RETRIED
+
+
+def raised_by(answer: Answer) -> Exception:
+    """The error that an answer stands for."""
+    said = _said(answer.content)
+    message = _text_of(said.get("detail"), answer)
+    next_step = str(said.get("next_step") or "")
+    if answer.status == UNAUTHORIZED:
+        return SettingsError(message, next_step=next_step)
+    if answer.status == NOT_IMPLEMENTED:
+        return NotImplementedError(message)
+    if answer.status == NOT_FOUND and said.get("error_type") == NotFoundError.__name__:
+        return NotFoundError(message, next_step=next_step)
+    if BAD_REQUEST <= answer.status < 500:  # noqa: PLR2004  # the class of statuses
+        return StoreError(message, next_step=next_step)
+    return ServiceUnavailableError(message, next_step=next_step)
+
+
+def _said(content: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(content)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text_of(detail: Any, answer: Answer) -> str:
+    """``detail`` as one sentence; a field list as ``field: what is wrong``."""
+    if isinstance(detail, str):
+        return detail
+    if isinstance(detail, list) and all(isinstance(item, dict) for item in detail):
+        return "; ".join(f"{'.'.join(map(str, item.get('loc', [])[1:]))}: {item.get('msg')}" for item in detail)
+    return f"the store server answered {answer.status}: {answer.content[:200].decode(errors='replace')}"

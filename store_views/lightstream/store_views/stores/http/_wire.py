@@ -1,0 +1,82 @@
+"""What both ends of the wire must agree on: paths, headers, limits, and how values and ids are written."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from pydantic_core import to_json as models_to_json
+
+from lightstream.schemas.errors import StoreError
+
+from .._json import to_json
+
+__all__ = [
+    "IDEMPOTENCY_KEY",
+    "PREFIX",
+    "RESERVED",
+    "UNFINISHED",
+    "WAIT_S_MAX",
+    "encode_answer",
+    "encode_request",
+    "path_segment",
+    "segment_text",
+]
+
+PREFIX: Final = "/v1/agl"
+
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+"""Request header of each write: a repeated key is answered with the first answer."""
+
+UNFINISHED: Final = "lightstream-unfinished"
+"""Answer header of a wait that ended before its time was over: ask again."""
+
+WAIT_S_MAX: Final = 25.0
+"""Longest that one request waits for something to happen: below the 30 s after which clients and proxies give up."""
+
+RESERVED: Final = frozenset({"latest", "search", "next", "batch", "cancel", "heartbeat", ".", ".."})
+"""Path segments that mean something by themselves; an id of that name is written escaped."""
+
+
+def path_segment(what: str, value: Any) -> str:
+    """An id as one segment of a path, whatever it contains. ``what`` names it in the error.
+
+    Raises:
+        StoreError: it is no text that can be sent.
+    """
+    if not isinstance(value, str):
+        raise StoreError(f"{what} is {value!r}, not text")
+    if value in RESERVED:
+        return "".join(f"%{byte:02X}" for byte in value.encode())
+    try:
+        return quote(value, safe="")
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{what} is {value!r}, which is no Unicode text") from error
+
+
+def segment_text(segment: str) -> str:
+    """The inverse of :func:`path_segment`.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return unquote(segment, errors="strict")
+
+
+def encode_request(body: dict[str, Any]) -> bytes:
+    """A request's body.
+
+    Raises:
+        StoreError: a field has a value that JSON cannot say; names the field.
+    """
+    try:
+        return to_json("the request", body).encode()
+    except StoreError:
+        for name, value in body.items():
+            to_json(name, value)
+        raise
+
+
+def encode_answer(value: Any) -> bytes:
+    """An answer's body: models and lists of them, each with all the fields it has."""
+    return models_to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=repr)

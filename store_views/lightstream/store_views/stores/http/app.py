@@ -1,0 +1,205 @@
+"""The ASGI application: who may ask, what is asked, and the answer as bytes. What the store does is in ``_calls``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.http_server import BodyTooLargeError, read_body
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import PaginatedResult
+
+from ._answers import AnswerMemory
+from ._calls import Call, StoppingError, Unfinished
+from ._errors import Answer, error_answer, refusal, unfit_answer
+from ._routes import Found, Route, find_route
+from ._wire import IDEMPOTENCY_KEY, PREFIX, UNFINISHED, encode_answer
+
+__all__ = ["StoreApplication", "create_app"]
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_AT_ONCE_MAX = 8192
+"""Waiting requests cost a task and a socket each; this many runners and algorithms may wait on one server."""
+
+REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
+"""Of a body over the limit this much is read and thrown away: a client that still sends would miss the answer."""
+
+RETRY_AFTER = {"retry-after": "1"}
+TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs")
+
+Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+
+
+def create_app(store: LightningStore, settings: Settings, lifespan: Lifespan | None = None) -> StoreApplication:
+    """The application over a store.
+
+    Args:
+        settings: name the token that requests must carry, and the largest body.
+        lifespan: entered before the first request, left after the last.
+    """
+    return StoreApplication(store, settings, lifespan)
+
+
+class StoreApplication(Starlette):
+    """All routes of the store. Belongs to the event loop that serves it."""
+
+    def __init__(self, store: LightningStore, settings: Settings, lifespan: Lifespan | None = None) -> None:
+        self._store = store
+        self._body_bytes_max = settings.store_request_bytes_max
+        self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
+        self._answers = AnswerMemory()
+        self._stopping = asyncio.Event()
+        self._under_way = 0
+
+        @asynccontextmanager
+        async def running(app: Starlette) -> AsyncGenerator[None]:
+            if lifespan is None:
+                yield
+                return
+            async with lifespan():
+                yield
+
+        everything = StarletteRoute("/{path:path}", self._respond, methods=["GET", "POST"])
+        super().__init__(routes=[everything], lifespan=running, exception_handlers={Exception: _on_defect})
+
+    def stop_waiting(self) -> None:
+        """End the waits under way, so that the server can stop. Call it in the server's loop."""
+        self._stopping.set()
+
+    async def _respond(self, request: Request) -> Response:
+        if self._under_way >= REQUESTS_AT_ONCE_MAX:
+            answer = refusal(
+                503, f"{REQUESTS_AT_ONCE_MAX:,} requests are under way, the most there may be.", headers=RETRY_AFTER
+            )
+        else:
+            self._under_way += 1
+            try:
+                answer = await self._answer(request)
+            except BodyTooLargeError as error:
+                await _read_the_rest(request)
+                answer = refusal(413, error.message, "StoreError", "Send it in several requests.")
+            finally:
+                self._under_way -= 1
+        return Response(answer.content, answer.status, answer.headers, media_type="application/json")
+
+    async def _answer(self, request: Request) -> Answer:
+        raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+        path = raw_path.decode("ascii", errors="replace")
+        try:
+            found = find_route(request.method, path.removeprefix(PREFIX)) if path.startswith(f"{PREFIX}/") else []
+        except UnicodeDecodeError:
+            return refusal(400, f"the path {path!r} has an id that is not UTF-8.", "StoreError")
+        is_public = isinstance(found, Found) and found.route.is_public and "authorization" not in request.headers
+        if not is_public and (refused := self._unauthorised(request)) is not None:
+            return refused
+        if isinstance(found, Found):
+            return await self._asked(request, found, raw_path)
+        if found:
+            allowed = ", ".join(found)
+            return refusal(405, f"{path} takes {allowed}, not {request.method}.", headers={"allow": allowed})
+        if path in TRACES_PATHS:
+            return refusal(501, "this server takes no OTLP; spans go to /v1/agl/spans.", "NotImplementedError")
+        return refusal(404, f"there is nothing at {path}.")
+
+    async def _asked(self, request: Request, found: Found, raw_path: bytes) -> Answer:
+        route = found.route
+        body = await read_body(request, self._body_bytes_max)
+        try:
+            asked = _query(route, request) if route.method == "GET" else _body(route, body)
+        except ValidationError as error:
+            return unfit_answer(error)
+        call = Call(self._store, found.ids, asked, self._stopping, request.is_disconnected)
+
+        async def do() -> Answer:
+            return await _done(route, call)
+
+        key = request.headers.get(IDEMPOTENCY_KEY)
+        if not route.writes or key is None:
+            return await do()
+        digest = hashlib.sha256(raw_path + b"\0" + body).digest()
+        try:
+            return await self._answers.once(key, digest, do)
+        except LightstreamError as error:
+            return error_answer(error)
+
+    def _unauthorised(self, request: Request) -> Answer | None:
+        if self._token is None:
+            return None
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
+            return None
+        problem = "a token other than its own" if token else "no token"
+        return refusal(
+            401,
+            f"the store server was given {problem}.",
+            "SettingsError",
+            "Set LIGHTSTREAM_STORE_TOKEN to the server's (it goes into `authorization: Bearer …`).",
+            {"www-authenticate": "Bearer"},
+        )
+
+
+async def _done(route: Route, call: Call) -> Answer:
+    """The store's result or error, as it goes over the wire."""
+    try:
+        result = await route.handle(call)
+    except StoppingError as error:
+        stopped = error_answer(error)
+        return Answer(stopped.status, stopped.content, RETRY_AFTER)
+    except (LightstreamError, ValueError, NotImplementedError) as error:
+        return error_answer(error)
+    headers: dict[str, str] = {}
+    if isinstance(result, Unfinished):
+        headers, result = {UNFINISHED: "1"}, result.value
+    if isinstance(result, PaginatedResult):
+        page: PaginatedResult[Any] = result
+        result = {"items": list(page.items), "limit": page.limit, "offset": page.offset, "total": page.total}
+    return Answer(route.status, encode_answer(result), headers)
+
+
+def _body(route: Route, body: bytes) -> BaseModel:
+    if route.body_optional and body.strip() in (b"", b"null"):
+        body = b"{}"
+    return route.form.model_validate_json(body)
+
+
+def _query(route: Route, request: Request) -> BaseModel:
+    """A query string as the route's form: a name may come several times where a list is asked for."""
+    values: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        field = route.form.model_fields.get(name)
+        if field is not None and "list" in str(field.annotation):
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    return route.form.model_validate(values)
+
+
+async def _read_the_rest(request: Request) -> None:
+    size_bytes = 0
+    try:
+        async for piece in request.stream():
+            size_bytes += len(piece)
+            if size_bytes > REFUSED_BYTES_READ_MAX:
+                return
+    except ClientDisconnect:
+        return  # nobody is left to be told
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    """An error that no store should raise. It is logged with its traceback by the server."""
+    answer = refusal(500, f"the store server failed: {type(error).__name__}: {error}", type(error).__name__)
+    return Response(answer.content, answer.status, media_type="application/json")

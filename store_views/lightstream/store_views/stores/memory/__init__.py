@@ -1,0 +1,5 @@
+"""A store in this process's memory."""
+
+from .store import InMemoryLightningStore
+
+__all__ = ["InMemoryLightningStore"]

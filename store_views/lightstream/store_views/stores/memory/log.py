@@ -1,0 +1,129 @@
+"""The log in memory, with the life cycle that folds it: the same facts, the same fold, no Kafka between them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from lightstream.schemas.clock import Clock
+from lightstream.schemas.records import RolloutEvent, RolloutState, RolloutTask
+from lightstream.stream_processors.core.lifecycle import Action, Deadlines, Limits, fold, is_waiting
+
+__all__ = ["MemoryLog"]
+
+SIGNS_OF_LIFE = frozenset({Action.LISTEN, Action.BEAT, Action.CHANGE})
+
+
+class MemoryLog:
+    """Facts, the states they make, and the queue. Thread-safe.
+
+    What is due by the clock is folded before anything else is done or told, and by :meth:`fire_due`.
+    """
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._facts: list[RolloutEvent] = []
+        self._states: dict[str, RolloutState] = {}
+        self._queue: deque[tuple[str, int]] = deque()
+        self._deadlines = Deadlines(limits)
+        self._ends: dict[str, list[Future[RolloutState]]] = {}
+        self._takers: deque[Future[None]] = deque()
+        self.watched = threading.Event()
+        """Set whenever there may be a new deadline."""
+
+    def write(self, fact: RolloutEvent) -> RolloutState | None:
+        """Append a fact and fold it; returns the state with its verdict, ``None`` for a heartbeat that has none."""
+        with self._lock:
+            self.fire_due()
+            return self._fold(fact)
+
+    def fire_due(self) -> int | None:
+        """Write the facts that the passing of time has made; returns when the next one may be due."""
+        with self._lock:
+            for fact in self._deadlines.due(self._clock.now_unix_nano()):
+                self._fold(fact)
+            return self._deadlines.next_unix_nano()
+
+    def state_of(self, rollout_id: str) -> RolloutState | None:
+        """A rollout as it stands."""
+        with self._lock:
+            self.fire_due()
+            return self._states.get(rollout_id)
+
+    def states(self) -> list[RolloutState]:
+        """All rollouts as they stand, the oldest first."""
+        with self._lock:
+            self.fire_due()
+            return list(self._states.values())
+
+    def facts(self) -> list[RolloutEvent]:
+        """The whole log. Folding it again gives the same states."""
+        with self._lock:
+            return list(self._facts)
+
+    def take(self) -> tuple[str, int] | None:
+        """The next rollout that waits, and the number of the attempt it waits for."""
+        with self._lock:
+            self.fire_due()
+            while self._queue:
+                rollout_id, sequence = self._queue.popleft()
+                state = self._states[rollout_id]
+                if is_waiting(state) and len(state.attempts) + 1 == sequence:
+                    return rollout_id, sequence
+            return None
+
+    def expect_task(self) -> Future[None]:
+        """A future that is done when something was put in the queue, for one taker each."""
+        future: Future[None] = Future()
+        with self._lock:
+            if self._queue:
+                future.set_result(None)
+            else:
+                self._takers.append(future)
+        return future
+
+    def expect_ends(self, rollout_ids: list[str]) -> tuple[dict[str, RolloutState], dict[str, Future[RolloutState]]]:
+        """Those that are over, and futures of the others' ends; neither for a rollout that does not exist."""
+        with self._lock:
+            self.fire_due()
+            over: dict[str, RolloutState] = {}
+            futures: dict[str, Future[RolloutState]] = {}
+            for rollout_id in rollout_ids:
+                state = self._states.get(rollout_id)
+                if state is not None and state.status.is_terminal:
+                    over[rollout_id] = state
+                elif state is not None:
+                    futures[rollout_id] = Future()
+                    waiting = [f for f in self._ends.get(rollout_id, []) if not f.done()]
+                    self._ends[rollout_id] = [*waiting, futures[rollout_id]]
+            return over, futures
+
+    def _fold(self, fact: RolloutEvent) -> RolloutState | None:
+        self._facts.append(fact)
+        transition = fold(self._states.get(fact.rollout_id), fact, len(self._facts) - 1, self._limits)
+        now = self._clock.now_unix_nano()
+        if transition.state is not None and transition.record is not None:
+            self._states[fact.rollout_id] = transition.state
+            self._deadlines.update(transition.state, now)
+            self.watched.set()
+        if transition.action in SIGNS_OF_LIFE:
+            self._deadlines.heard(fact.rollout_id, now)
+        for effect in transition.effects:
+            if isinstance(effect.record, RolloutTask):
+                self._queue.append((fact.rollout_id, effect.record.attempt_sequence))
+                self._wake_taker()
+        if transition.state is not None and transition.state.status.is_terminal:
+            for future in self._ends.pop(fact.rollout_id, ()):
+                if future.set_running_or_notify_cancel():
+                    future.set_result(transition.state)
+        return transition.record
+
+    def _wake_taker(self) -> None:
+        while self._takers:
+            future = self._takers.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+                return

@@ -1,0 +1,264 @@
+"""The store in memory: for tests, for one process that needs no durability, and as the contract's plainest reading."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Literal
+
+from lightstream.schemas.clock import Clock
+from lightstream.schemas.records import (
+    ResourcesRecord,
+    RolloutEvent,
+    RolloutState,
+    VerdictOutcome,
+    WorkerHeartbeat,
+)
+from lightstream.schemas.types import (
+    AttemptedRollout,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    PaginatedResult,
+    ResourcesUpdate,
+    Rollout,
+    RolloutStatus,
+    Span,
+)
+from lightstream.stream_processors.core.lifecycle import Limits
+
+from .. import _facts, _shapes
+from .._reading import ReadingStore, ended_in_time, enough
+from .._rollouts_query import rollouts_query, value_of_state
+from .._workers import WorkerChange, reported
+from .log import MemoryLog
+from .timer import Timer
+
+__all__ = ["InMemoryLightningStore"]
+
+NANOS_PER_SECOND = 1e9
+
+
+class InMemoryLightningStore(ReadingStore):
+    """A store that forgets all when its process ends. Thread-safe; any number of event loops may use it.
+
+    The life cycle is the one that runs on Kafka: the same facts, folded by the same code, from a log in memory.
+    Nothing is evicted: memory grows with what is stored.
+
+    Args:
+        limits: deadlines of rollouts that name none, and the largest rollout.
+        clock: of everything that has a time; deadlines fire by it.
+    """
+
+    def __init__(self, *, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._log = MemoryLog(limits or Limits(), self._clock)
+        self._timer = Timer(self._log, self._clock)
+        self._lock = threading.RLock()
+        self._spans: dict[str, dict[tuple[str, str], Span]] = {}
+        self._span_count = 0
+        self._resources: dict[str, ResourcesRecord] = {}
+        self._latest_resources: ResourcesRecord | None = None
+        self._awaited_resources: list[tuple[str | None, Future[None]]] = []
+        self._workers: dict[str, WorkerHeartbeat] = {}
+        self._started_unix_nano = self._clock.now_unix_nano()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._timer.stop)
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
+
+    async def statistics(self) -> LightningStoreStatistics:
+        states = self._log.states()
+        with self._lock:
+            return LightningStoreStatistics(
+                name=type(self).__name__,
+                total_rollouts=len(states),
+                total_attempts=sum(len(state.attempts) for state in states),
+                total_spans=self._span_count,
+                total_resources=len(self._resources),
+                total_workers=len(self._workers),
+                uptime=(self._clock.now_unix_nano() - self._started_unix_nano) / NANOS_PER_SECOND,
+            )
+
+    def history(self) -> list[RolloutEvent]:
+        """Every fact since the beginning, in order."""
+        return self._log.facts()
+
+    # --- rollouts
+
+    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            state = self._start_next(worker_id)
+            if state is not None:
+                return await self._handed_out(state, state.attempts[-1], dequeued=True)
+            left = deadline - loop.time()
+            if left <= 0 or not await _within(self._log.expect_task(), left):
+                break
+        if worker_id is not None:
+            with self._lock:
+                change = WorkerChange.found_nothing(self._workers.get(worker_id), self._clock.now_unix_nano())
+            await self._keep_worker(worker_id, change)
+        return None
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> list[AttemptedRollout]:
+        taken: list[AttemptedRollout] = []
+        while len(taken) < limit:
+            rollout = await self.dequeue_rollout(worker_id, timeout_s=0.0 if taken else timeout_s)
+            if rollout is None:
+                break
+            taken.append(rollout)
+        return taken
+
+    async def query_rollouts(
+        self,
+        *,
+        status_in: Sequence[RolloutStatus] | None = None,
+        rollout_id_in: Sequence[str] | None = None,
+        rollout_id_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+        status: Sequence[RolloutStatus] | None = None,
+        rollout_ids: Sequence[str] | None = None,
+        rollout_id_prefix: str | None = None,
+        started_after: float | None = None,
+        started_before: float | None = None,
+    ) -> PaginatedResult[Rollout]:
+        query = rollouts_query(
+            status_in=status_in if status_in is not None else status,
+            rollout_id_in=rollout_id_in if rollout_id_in is not None else rollout_ids,
+            rollout_id_contains=rollout_id_contains,
+            rollout_id_prefix=rollout_id_prefix,
+            started_after=started_after,
+            started_before=started_before,
+            filter_logic=filter_logic,
+            sort_by=sort_by,
+            sort_order=sort_order,
+            limit=limit,
+            offset=offset,
+        )
+        page = query.page(self._log.states(), value_of_state)
+        items = [_shapes.rollout_as_it_stands(state) for state in page.items]
+        return PaginatedResult[Rollout].model_construct(items=items, limit=limit, offset=offset, total=page.total)
+
+    async def wait_for_rollouts(
+        self,
+        *,
+        rollout_ids: Sequence[str],
+        timeout: float | None = None,  # noqa: ASYNC109  # the interface's name
+        count: int | None = None,
+        share: float | None = None,
+    ) -> list[Rollout]:
+        asked = list(dict.fromkeys(rollout_ids))
+        needed = enough(len(asked), count, share)
+        ended, futures = self._log.expect_ends(asked)
+        waiting = {rollout_id: asyncio.wrap_future(future) for rollout_id, future in futures.items()}
+        await ended_in_time(waiting, ended, needed, timeout)
+        return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
+
+    async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
+        now = self._clock.now_unix_nano()
+        for rollout_id, attempt_id in attempts:
+            self._log.write(_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now))
+        with self._lock:
+            self._workers[worker.worker_id] = reported(self._workers.get(worker.worker_id), worker)
+
+    # --- resources
+
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._found_resources(resources_id, timeout_s)
+
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._found_resources(None, timeout_s)
+
+    async def _found_resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+        with self._lock:
+            found = self._latest_resources if resources_id is None else self._resources.get(resources_id)
+            if found is None and timeout_s > 0:
+                future: Future[None] = Future()
+                self._awaited_resources.append((resources_id, future))
+            else:
+                return None if found is None else _shapes.resources_update(found)
+        await _within(future, timeout_s)
+        return await self._found_resources(resources_id, 0.0)
+
+    # --- what the shared halves ask for
+
+    async def _judge(self, fact: RolloutEvent) -> RolloutState:
+        state = self._log.write(fact)
+        if state is None:
+            raise AssertionError("only heartbeats have no verdict")
+        return state
+
+    async def _state_of(self, rollout_id: str) -> RolloutState | None:
+        return self._log.state_of(rollout_id)
+
+    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        new: list[Span] = []
+        with self._lock:
+            for span in spans:
+                kept = self._spans.setdefault(span.rollout_id, {})
+                if kept.setdefault((span.attempt_id, span.span_id), own := span.model_copy(deep=True)) is own:
+                    new.append(span)
+            self._span_count += len(new)
+        return new
+
+    async def _spans_of(self, rollout_id: str) -> list[Span]:
+        with self._lock:
+            return [span.model_copy(deep=True) for span in self._spans.get(rollout_id, {}).values()]
+
+    async def _keep_resources(self, record: ResourcesRecord) -> None:
+        with self._lock:
+            self._resources[record.resources_id] = self._latest_resources = record
+            wanted = [f for name, f in self._awaited_resources if name in (None, record.resources_id)]
+            self._awaited_resources = [(n, f) for n, f in self._awaited_resources if f not in wanted and not f.done()]
+        for future in wanted:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    async def _all_resources(self) -> list[ResourcesRecord]:
+        with self._lock:
+            return list(self._resources.values())
+
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
+        with self._lock:
+            record = change.applied_to(worker_id, self._workers.get(worker_id))
+            self._workers[worker_id] = record
+            return record
+
+    async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
+        with self._lock:
+            return self._workers.get(worker_id)
+
+    async def _all_workers(self) -> list[WorkerHeartbeat]:
+        with self._lock:
+            return list(self._workers.values())
+
+    def _start_next(self, worker_id: str | None) -> RolloutState | None:
+        """Begin an attempt of the next rollout that waits."""
+        while (task := self._log.take()) is not None:
+            rollout_id, sequence = task
+            fact = _facts.attempt_started(rollout_id, sequence, worker_id, self._clock.now_unix_nano())
+            state = self._log.write(fact)
+            if state is not None and state.verdict.outcome is VerdictOutcome.APPLIED:
+                return state
+        return None
+
+
+async def _within(future: Future[None], timeout_s: float) -> bool:
+    """Wait for ``future``; whether it was done in time."""
+    try:
+        await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+    except TimeoutError:
+        return False
+    return True

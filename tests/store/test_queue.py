@@ -1,0 +1,118 @@
+"""``enqueue_rollout``, ``enqueue_many_rollouts``, ``dequeue_rollout``, ``dequeue_many_rollouts``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
+
+from .support import taken, unique
+
+
+async def test_enqueue_rollout_queues(store: LightningStore) -> None:
+    config = RolloutConfig(timeout_seconds=30.0, unresponsive_seconds=5.0, max_attempts=2, retry_condition=["timeout"])
+    made = await store.enqueue_rollout(input={"a": "é☃"}, mode="train", config=config, metadata={"m": 1})
+    assert (made.status, made.mode, made.input, made.metadata) == ("queuing", "train", {"a": "é☃"}, {"m": 1})
+    assert (made.config, made.end_time) == (config, None)
+    assert not isinstance(made, AttemptedRollout)
+    assert await store.get_rollout_by_id(made.rollout_id) == made
+    assert list(await store.query_attempts(made.rollout_id)) == []
+
+
+async def test_enqueue_rollout_has_defaults(store: LightningStore) -> None:
+    made = await store.enqueue_rollout(None)
+    assert (made.input, made.mode, made.config, made.metadata) == (None, None, RolloutConfig(), {})
+    assert (made.group_id, made.run_id) == (None, None)
+    assert "group_id" not in made.model_dump()
+
+
+async def test_enqueue_rollout_takes_the_latest_resources(store: LightningStore) -> None:
+    update = await store.add_resources({"prompt": PromptTemplate(template="{x}")})
+    assert (await store.enqueue_rollout(1)).resources_id == update.resources_id
+    assert (await store.enqueue_rollout(1, resources_id="named")).resources_id == "named"
+
+
+async def test_enqueue_rollout_twice_with_one_id_is_one_rollout(store: LightningStore) -> None:
+    rollout_id = unique("again/☃")
+    first = await store.enqueue_rollout(1, rollout_id=rollout_id, group_id="g", group_size=2, run_id="r")
+    second = await store.enqueue_rollout(2, rollout_id=rollout_id)
+    assert first == second
+    assert (second.input, second.group_id, second.group_size, second.run_id) == (1, "g", 2, "r")
+    assert (await taken(store)).rollout_id == rollout_id
+    assert await store.dequeue_rollout() is None
+
+
+async def test_enqueue_many_rollouts_keeps_their_order(store: LightningStore) -> None:
+    made = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i, mode="test") for i in range(10)])
+    assert [rollout.input for rollout in made] == list(range(10))
+    assert {rollout.mode for rollout in made} == {"test"}
+    assert len({rollout.rollout_id for rollout in made}) == 10
+
+
+async def test_enqueue_many_rollouts_of_none(store: LightningStore) -> None:
+    assert list(await store.enqueue_many_rollouts([])) == []
+
+
+async def test_dequeue_rollout_makes_an_attempt(store: LightningStore) -> None:
+    asked = await store.enqueue_rollout({"a": 1}, mode="val")
+    rollout = await taken(store, "w1")
+    assert (rollout.rollout_id, rollout.input, rollout.mode) == (asked.rollout_id, {"a": 1}, "val")
+    assert (rollout.status, rollout.attempt.status) == ("preparing", "preparing")
+    assert (rollout.attempt.sequence_id, rollout.attempt.worker_id) == (1, "w1")
+    assert await store.get_rollout_by_id(asked.rollout_id) == rollout
+
+
+async def test_dequeue_rollout_of_an_empty_queue(store: LightningStore) -> None:
+    assert await store.dequeue_rollout() is None
+    assert await store.dequeue_rollout(worker_id="w") is None
+
+
+async def test_dequeue_rollout_takes_the_oldest_first(store: LightningStore) -> None:
+    asked = [await store.enqueue_rollout(i) for i in range(5)]
+    assert [(await taken(store)).rollout_id for _ in asked] == [rollout.rollout_id for rollout in asked]
+
+
+async def test_dequeue_rollout_waits_for_work(store: LightningStore) -> None:
+    waiting = asyncio.create_task(store.dequeue_rollout("w", timeout_s=30))
+    await asyncio.sleep(0)
+    asked = await store.enqueue_rollout(1)
+    rollout = await waiting
+    assert rollout is not None
+    assert rollout.rollout_id == asked.rollout_id
+
+
+async def test_dequeue_rollout_passes_over_what_no_longer_waits(store: LightningStore) -> None:
+    first = await store.enqueue_rollout(1)
+    second = await store.enqueue_rollout(2)
+    await store.cancel_rollout(first.rollout_id)
+    assert (await taken(store)).rollout_id == second.rollout_id
+    assert await store.dequeue_rollout() is None
+
+
+async def test_dequeue_rollout_gives_each_to_one(store: LightningStore) -> None:
+    asked = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(20)])
+    got = await asyncio.gather(*(store.dequeue_rollout(f"w{i}") for i in range(20)))
+    assert sorted(rollout.rollout_id for rollout in got if rollout) == sorted(rollout.rollout_id for rollout in asked)
+
+
+async def test_dequeue_rollout_takes_up_retries(store: LightningStore) -> None:
+    await store.enqueue_rollout(1, config=RolloutConfig(max_attempts=2, retry_condition=["failed"]))
+    first = await taken(store)
+    await store.update_attempt(first.rollout_id, "latest", status="failed")
+    second = await taken(store)
+    assert (second.rollout_id, second.attempt.sequence_id) == (first.rollout_id, 2)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 0), (2, 2), (9, 3)])
+async def test_dequeue_many_rollouts_takes_up_to_a_limit(store: LightningStore, limit: int, expected: int) -> None:
+    asked = [(await store.enqueue_rollout(i)).rollout_id for i in range(3)]
+    got = await store.dequeue_many_rollouts(limit=limit, worker_id="w")
+    assert [rollout.rollout_id for rollout in got] == asked[:expected]
+    assert all(rollout.attempt.worker_id == "w" for rollout in got)
+
+
+async def test_dequeue_many_rollouts_of_an_empty_queue(store: LightningStore) -> None:
+    assert list(await store.dequeue_many_rollouts(limit=3)) == []
