@@ -29,6 +29,14 @@ __all__ = ["Answer", "error_answer", "raised_by", "refusal", "unfit_answer", "wo
 
 BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, TOO_LARGE, UNFIT = 400, 401, 404, 413, 422
 NOT_IMPLEMENTED, UNAVAILABLE = 501, 503
+SERVER_ERROR = 500
+STATUSES: dict[type[LightstreamError], int] = {
+    NotFoundError: NOT_FOUND,
+    StoreError: BAD_REQUEST,
+    ServiceUnavailableError: UNAVAILABLE,
+}
+"""A subclass comes before its base; any other error of ours is a failure of what the store needs."""
+
 RETRIED = frozenset({408, 425, 429, 502, 504})
 """Statuses that only something between client and server gives."""
 
@@ -56,11 +64,11 @@ def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> 
         return refusal(NOT_IMPLEMENTED, str(error) or "the store lacks this", "NotImplementedError")
     if not isinstance(error, LightstreamError):
         return refusal(BAD_REQUEST, str(error), "StoreError")
-    kind = next(
-        (kind for kind in (NotFoundError, StoreError, ServiceUnavailableError) if isinstance(error, kind)), None
-    )
-    name = kind.__name__ if kind else type(error).__name__
-    status = {NotFoundError: NOT_FOUND, StoreError: BAD_REQUEST}.get(kind, UNAVAILABLE) if kind else UNAVAILABLE
+    status, name = UNAVAILABLE, type(error).__name__
+    for known, its_status in STATUSES.items():
+        if isinstance(error, known):
+            status, name = its_status, known.__name__
+            break
     return refusal(status, error.message, name, error.next_step)
 
 
@@ -91,7 +99,7 @@ def raised_by(answer: Answer) -> Exception:
         return NotImplementedError(message)
     if answer.status == NOT_FOUND and said.get("error_type") == NotFoundError.__name__:
         return NotFoundError(message, next_step=next_step)
-    if BAD_REQUEST <= answer.status < 500:  # noqa: PLR2004  # the class of statuses
+    if BAD_REQUEST <= answer.status < SERVER_ERROR:
         return StoreError(message, next_step=next_step)
     return ServiceUnavailableError(message, next_step=next_step)
 

@@ -79,7 +79,11 @@ AGENT_LIGHTNING = (
     Route("POST", "/rollouts/{rollout_id}/attempts/search", requests.QueryAttempts, calls.query_attempts),
     Route("GET", "/rollouts/{rollout_id}/attempts/latest", requests.NoBody, calls.latest_attempt),
     Route(
-        "POST", "/rollouts/{rollout_id}/attempts/{attempt_id}", requests.UpdateAttempt, calls.update_attempt, writes=True
+        "POST",
+        "/rollouts/{rollout_id}/attempts/{attempt_id}",
+        requests.UpdateAttempt,
+        calls.update_attempt,
+        writes=True,
     ),
     Route("POST", "/waits/rollouts", requests.WaitForRollouts, calls.wait_for_rollouts),
     Route("POST", "/spans", Span, calls.add_span, CREATED, writes=True),
@@ -94,9 +98,7 @@ AGENT_LIGHTNING = (
     Route("GET", "/workers", requests.QueryWorkers, calls.query_workers),
     Route("POST", "/workers/search", requests.QueryWorkers, calls.query_workers),
     Route("GET", "/workers/{worker_id}", requests.NoBody, calls.get_worker),
-    Route(
-        "POST", "/workers/{worker_id}", requests.UpdateWorker, calls.update_worker, writes=True, body_optional=True
-    ),
+    Route("POST", "/workers/{worker_id}", requests.UpdateWorker, calls.update_worker, writes=True, body_optional=True),
 )
 """Those of Agent Lightning 0.3. Their forms take optional fields beyond its own."""
 

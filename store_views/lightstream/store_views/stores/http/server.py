@@ -42,7 +42,12 @@ class LightningStoreServer(ForwardingStore):
     """
 
     def __init__(
-        self, store: LightningStore, host: str | None = None, port: int | None = None, *, settings: Settings | None = None
+        self,
+        store: LightningStore,
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__(store)
         if not store.capabilities.get("async_safe") or not store.capabilities.get("thread_safe"):

@@ -1,0 +1,170 @@
+"""Requests that outlive a restart of the server: asked again, under the same key, until it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.services import discover
+from lightstream.schemas.settings import Settings
+
+from ._errors import Answer, raised_by, worth_a_retry
+from ._loop_thread import LoopThread
+from ._wire import IDEMPOTENCY_KEY, PREFIX, WAIT_S_MAX, encode_request
+
+__all__ = ["PATIENCE_S", "Connection", "Reply"]
+
+PATIENCE_S = 90.0
+"""How long a server may be away: a restart of under a minute, and the time until a connection is known to be dead."""
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = WAIT_S_MAX + 5.0
+"""For one request. A write that takes longer is asked for again, and joined by its key."""
+
+PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
+CONNECTIONS_MAX = 1024
+IDLE_CONNECTIONS_MAX = 64
+ERROR_STATUS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server said to a request that went well."""
+
+    value: Any
+    headers: httpx.Headers
+
+
+class Connection:
+    """To one store server. Usable from any thread and loop, after a fork, and pickled.
+
+    Args:
+        address: URL of the server; ``None`` looks for the one that the settings name or that is announced here,
+            anew for each try, since a restarted server may have another port.
+        token: sent with each request.
+        patience_s: how long one request is asked again while nobody answers.
+    """
+
+    def __init__(self, address: str | None, settings: Settings, token: str | None, patience_s: float) -> None:
+        self._address = address
+        self._settings = settings
+        self._token = token
+        self._patience_s = patience_s
+        self._thread = LoopThread("lightstream-store-client")
+        self._http: tuple[int, httpx.AsyncClient] | None = None
+
+    def __getstate__(self) -> tuple[str | None, Settings, str | None, float]:
+        return self._address, self._settings, self._token, self._patience_s
+
+    def __setstate__(self, state: tuple[str | None, Settings, str | None, float]) -> None:
+        self.__init__(*state)  # type: ignore[misc]  # a connection holds nothing else worth keeping
+
+    @property
+    def address(self) -> str:
+        """URL of the server, without a path.
+
+        Raises:
+            ServiceUnavailableError: none is named and none is announced.
+        """
+        address = self._address or self._settings.store_url or discover(self._settings, "store").address
+        return address.rstrip("/")
+
+    async def get(self, path: str, query: dict[str, Any] | None = None) -> Reply:
+        """A question."""
+        return await self._thread.call(lambda: self._ask("GET", path, query, None, {}))
+
+    async def post(self, path: str, body: dict[str, Any], *, writes: bool = True) -> Reply:
+        """A call; one that ``writes`` is done once, however often it has to be sent.
+
+        Raises:
+            StoreError: the call cannot be done; nothing changed.
+            ServiceUnavailableError: nobody answers, or what the store needs does not.
+            SettingsError: the token is missing or wrong.
+        """
+        content = encode_request(body)
+        headers = {"content-type": "application/json"}
+        if writes:
+            headers[IDEMPOTENCY_KEY] = uuid.uuid4().hex
+        return await self._thread.call(lambda: self._ask("POST", path, None, content, headers))
+
+    async def close(self) -> None:
+        """Give up what is under way and close all connections."""
+        await asyncio.to_thread(self._thread.close, self._close_http)
+
+    async def _ask(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        query: dict[str, Any] | None,
+        content: bytes | None,
+        headers: dict[str, str],
+    ) -> Reply:
+        if self._token is not None:
+            headers = headers | {"authorization": f"Bearer {self._token}"}
+        pause = _Pause(self._patience_s)
+        while True:
+            try:
+                url = f"{self.address}{PREFIX}{path}"
+                response = await self._client().request(method, url, params=query, content=content, headers=headers)
+            except httpx.TransportError as error:
+                await pause.after(f"the store server does not answer: {error!r}.", error)
+                continue
+            except ServiceUnavailableError as error:
+                await pause.after(error.message, error)
+                continue
+            if response.status_code < ERROR_STATUS:
+                return Reply(response.json(), response.headers)
+            answer = Answer(response.status_code, response.content, dict(response.headers))
+            if not worth_a_retry(answer):
+                raise raised_by(answer)
+            await pause.after(f"the store server answers {answer.status}: {raised_by(answer)}", None)
+
+    def _client(self) -> httpx.AsyncClient:
+        """The client of this process; runs in the thread."""
+        if self._http is None or self._http[0] != os.getpid():
+            client = httpx.AsyncClient(
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+                limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX),
+            )
+            self._http = (os.getpid(), client)
+        return self._http[1]
+
+    async def _close_http(self) -> None:
+        if self._http is not None and self._http[0] == os.getpid():
+            await self._http[1].aclose()
+
+
+class _Pause:
+    """Pauses between tries of one request: doubling, with jitter, until the patience is over."""
+
+    def __init__(self, patience_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._now = now
+        self._first_failure: float | None = None
+        self._next_s = PAUSE_S_MIN
+
+    async def after(self, problem: str, cause: Exception | None) -> None:
+        """Pause after a failed try.
+
+        Raises:
+            ServiceUnavailableError: the patience is over.
+        """
+        now = self._now()
+        if self._first_failure is None:
+            self._first_failure = now
+        if now - self._first_failure >= self._patience_s:
+            raise ServiceUnavailableError(
+                f"{problem} It was asked for {now - self._first_failure:.0f} s.",
+                next_step="Does it run? `lightstream store` starts it; LIGHTSTREAM_STORE_URL names one elsewhere.",
+            ) from cause
+        await asyncio.sleep(self._next_s * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
+        self._next_s = min(2 * self._next_s, PAUSE_S_MAX)

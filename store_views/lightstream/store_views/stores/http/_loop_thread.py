@@ -1,0 +1,75 @@
+"""One event loop in a thread of its own, for work that any thread and any loop may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from lightstream.schemas.errors import ServiceUnavailableError
+
+__all__ = ["LoopThread"]
+
+T = TypeVar("T")
+END_TIMEOUT_S = 10.0
+
+
+class LoopThread:
+    """Begins with the first call; after a fork the child begins its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._closed = False
+
+    async def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of ``work``, run in the thread's loop; cancelling this cancels that.
+
+        Raises:
+            ServiceUnavailableError: the thread was closed.
+        """
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._running()))
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Cancel what is under way, run ``last``, and end the thread. Blocks; a second call does nothing."""
+        with self._lock:
+            loop, thread, self._closed = self._loop, self._thread, True
+            self._loop = None
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        asyncio.run_coroutine_threadsafe(_end(last), loop).result(END_TIMEOUT_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(END_TIMEOUT_S)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise ServiceUnavailableError("the store client was closed.")
+            if self._loop is None or self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _end(last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await last()

@@ -1,0 +1,225 @@
+"""The store for processes that reach no Kafka: every call is an HTTP request to the store server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import (
+    UNSET,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    NamedResources,
+    PaginatedResult,
+    ResourcesUpdate,
+    Span,
+    Unset,
+    Worker,
+    WorkerStatus,
+)
+
+from ._client_rollouts import ClientOfRollouts, given, page_of
+from ._connection import PATIENCE_S, Connection
+from ._wire import WAIT_S_MAX, path_segment
+
+__all__ = ["LightningStoreClient"]
+
+
+class LightningStoreClient(ClientOfRollouts):
+    """A store that lives in a server. Results and errors are those of the store there.
+
+    Any number of threads and event loops may use one client; it may be pickled and used after a fork. While the
+    server is away, calls wait for it, for ``patience_s`` seconds. A write is done once, however often it had to be
+    sent, as long as the server remembers it; over a restart of the server itself, what carries an id of its own
+    (rollouts, spans, statuses) is still done once, an attempt handed out just then is handed out again when its lease
+    is over, and of numbers taken or resources added some may remain unused.
+
+    Args:
+        server_address: URL of the server, without a path; by default the one that the settings name (``store_url``),
+            or that is announced on this machine.
+        settings: by default those of the environment.
+        token: by default that of the settings.
+        patience_s: how long a server may be away before a call gives up.
+    """
+
+    def __init__(
+        self,
+        server_address: str | None = None,
+        *,
+        settings: Settings | None = None,
+        token: str | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        settings = settings or Settings.load()
+        if token is None and settings.store_token is not None:
+            token = settings.store_token.get_secret_value()
+        self._connection = Connection(server_address, settings, token, patience_s)
+
+    async def start(self) -> None:
+        """See that the server is there and takes our token.
+
+        Raises:
+            ServiceUnavailableError: nobody answers.
+            SettingsError: the token is missing or wrong.
+        """
+        await self._connection.get("/capabilities")
+
+    async def close(self) -> None:
+        """Close connections; calls under way are cancelled."""
+        await self._connection.close()
+
+    @property
+    def server_address(self) -> str:
+        """URL of the server, without a path."""
+        return self._connection.address
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=False)
+
+    async def statistics(self) -> LightningStoreStatistics:
+        return LightningStoreStatistics(**(await self._connection.get("/statistics")).value)
+
+    def otlp_traces_endpoint(self) -> str:
+        """There is none: spans go through :meth:`add_span` and :meth:`add_otel_span`."""
+        raise NotImplementedError("the store server takes no OTLP; use add_otel_span")
+
+    # --- spans
+
+    async def add_span(self, span: Span) -> Span | None:
+        value = (await self._connection.post("/spans", dict(span))).value
+        return None if value is None else Span.model_validate(value)
+
+    async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        if not spans:
+            return []
+        reply = await self._connection.post("/spans/batch", {"spans": list(spans)})
+        return [Span.model_validate(value) for value in reply.value]
+
+    async def query_spans(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"] | None = None,
+        *,
+        trace_id: str | None = None,
+        trace_id_contains: str | None = None,
+        span_id: str | None = None,
+        span_id_contains: str | None = None,
+        parent_id: str | None = None,
+        parent_id_contains: str | None = None,
+        name: str | None = None,
+        name_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        limit: int = -1,
+        offset: int = 0,
+        sort_by: str | None = "sequence_id",
+        sort_order: Literal["asc", "desc"] = "asc",
+    ) -> PaginatedResult[Span]:
+        body = {
+            "rollout_id": rollout_id,
+            "attempt_id": attempt_id,
+            "trace_id": trace_id,
+            "trace_id_contains": trace_id_contains,
+            "span_id": span_id,
+            "span_id_contains": span_id_contains,
+            "parent_id": parent_id,
+            "parent_id_contains": parent_id_contains,
+            "name": name,
+            "name_contains": name_contains,
+            "filter_logic": filter_logic,
+            "limit": limit,
+            "offset": offset,
+            "sort_by": sort_by,
+            "sort_order": sort_order,
+        }
+        page = (await self._connection.post("/spans/search", body, writes=False)).value
+        return page_of(page, [Span.model_validate(value) for value in page["items"]])
+
+    async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
+        body = {"rollout_id": rollout_id, "attempt_id": attempt_id}
+        return int((await self._connection.post("/spans/next", body)).value["sequence_id"])
+
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        body = {"rollout_attempt_ids": list(rollout_attempt_ids)}
+        return [int(n) for n in (await self._connection.post("/spans/next/batch", body)).value["sequence_ids"]]
+
+    # --- resources
+
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        return ResourcesUpdate.model_validate((await self._connection.post("/resources", dict(resources))).value)
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        path = f"/resources/{path_segment('resources_id', resources_id)}"
+        return ResourcesUpdate.model_validate((await self._connection.post(path, dict(resources))).value)
+
+    async def query_resources(
+        self,
+        *,
+        resources_id: str | None = None,
+        resources_id_contains: str | None = None,
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[ResourcesUpdate]:
+        query = {
+            "resources_id": resources_id,
+            "resources_id_contains": resources_id_contains,
+            "sort_by": sort_by,
+            "sort_order": sort_order,
+            "limit": limit,
+            "offset": offset,
+        }
+        page = (await self._connection.get("/resources", {k: v for k, v in query.items() if v is not None})).value
+        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]])
+
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._found_resources(path_segment("resources_id", resources_id), timeout_s)
+
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._found_resources("latest", timeout_s)
+
+    async def _found_resources(self, segment: str, timeout_s: float) -> ResourcesUpdate | None:
+        until = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(until - time.monotonic(), WAIT_S_MAX))
+            value = (await self._connection.get(f"/resources/{segment}", {"timeout_s": wait_s})).value
+            if value is not None:
+                return ResourcesUpdate.model_validate(value)
+            if time.monotonic() >= until:
+                return None
+
+    # --- workers
+
+    async def query_workers(
+        self,
+        *,
+        status_in: Sequence[WorkerStatus] | None = None,
+        worker_id_contains: str | None = None,
+        filter_logic: Literal["and", "or"] = "and",
+        sort_by: str | None = None,
+        sort_order: Literal["asc", "desc"] = "asc",
+        limit: int = -1,
+        offset: int = 0,
+    ) -> PaginatedResult[Worker]:
+        body = {
+            "status_in": status_in,
+            "worker_id_contains": worker_id_contains,
+            "filter_logic": filter_logic,
+            "sort_by": sort_by,
+            "sort_order": sort_order,
+            "limit": limit,
+            "offset": offset,
+        }
+        page = (await self._connection.post("/workers/search", body, writes=False)).value
+        return page_of(page, [Worker.model_validate(value) for value in page["items"]])
+
+    async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        reply = await self._connection.get(f"/workers/{path_segment('worker_id', worker_id)}")
+        return None if reply.value is None else Worker.model_validate(reply.value)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+        path = f"/workers/{path_segment('worker_id', worker_id)}"
+        return Worker.model_validate((await self._connection.post(path, given(heartbeat_stats=heartbeat_stats))).value)
