@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import typer
 from rich.console import Console
@@ -46,9 +48,12 @@ def fresh_settings(data_dir: Path) -> Settings:
 def run_program(work: Callable[[], bool], data_dir: Path, console: Console) -> None:
     """Do the work, then end the process: 0 if it returned true, 1 if not or on an error, 130 after Ctrl-C.
 
+    SIGTERM, and SIGHUP when the terminal is closed, are as good as Ctrl-C.
+
     Raises:
         typer.Exit: always.
     """
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         passed = work()
     except KeyboardInterrupt:
@@ -57,4 +62,11 @@ def run_program(work: Callable[[], bool], data_dir: Path, console: Console) -> N
     except LightstreamError as error:
         console.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(FAILED) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     raise typer.Exit(PASSED if passed else FAILED)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -86,8 +85,6 @@ def demo(
 def train(options: str) -> None:
     """The trainer's process. ``options`` is what the demonstration was started with, as JSON."""
     from .train import train_until_done
-
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())  # unwinds, so that Runners end in order
 
     def work() -> bool:
         train_until_done(Settings.load(), Options.from_json(options))

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
+from safetensors import SafetensorError, safe_open
 
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 
@@ -24,7 +25,7 @@ def find_model(name: str) -> str:
     """The absolute path of a model's folder; a Hugging Face name as it is (fetching it is up to transformers).
 
     Raises:
-        SettingsError: there is no such folder, or files of a model are missing in it.
+        SettingsError: there is no such folder, or files of a model are missing or damaged in it.
     """
     folder = Path(name).expanduser()
     if not folder.exists() and HUB_NAME.fullmatch(name):
@@ -40,6 +41,12 @@ def find_model(name: str) -> str:
             f"--model is {name!r}, which is no model's folder: it has no {', no '.join(missing)}.",
             next_step=f"A model's folder holds {CONFIG}, {WEIGHTS} and a tokenizer with a chat template.",
         )
+    for file in folder.glob(WEIGHTS):
+        try:
+            with safe_open(file, framework="numpy"):  # reads the header, and compares it with the file's length
+                pass
+        except SafetensorError as error:
+            raise SettingsError(f"--model is {name!r}, whose {file.name} is damaged: {error}.") from error
     return str(folder.resolve())
 
 

@@ -31,7 +31,7 @@ STALL_S = 180.0
 GIVEN_MODEL_STALL_S = 3600.0
 """Loading and writing a large model takes minutes, and so may a step of it."""
 
-TRAINER_RESTARTS_MAX = 3
+TRAINER_RESTARTS_MAX = 2
 """A trainer that ends so often without having made a step will not make one."""
 
 QUESTIONS = (

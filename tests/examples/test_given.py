@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from examples.tool_router.__main__ import app
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.settings import Settings
+from lightstream.trainers import make_tiny_model
 
 
 def refused(data_dir: Path, *arguments: str) -> str:
@@ -36,6 +37,13 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, files: list[str] | 
     assert {None: "is no folder", 0: "no config.json", 2: "no *.safetensors"}[
         None if files is None else len(files)
     ] in said
+
+
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert "model.safetensors is damaged" in refused(tmp_path / "demo", "--model", str(model))
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/v1", "127.0.0.1:1/v1", "http://[/v1"])
