@@ -1,6 +1,6 @@
 """Stores: implementations of :class:`lightstream.schemas.interfaces.LightningStore`."""
 
-from .kafka_store import KafkaLightningStore
+from .kafka import KafkaLightningStore
 from .memory import InMemoryLightningStore
 
 __all__ = ["InMemoryLightningStore", "KafkaLightningStore"]

@@ -7,7 +7,7 @@ from typing import Any
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext, TraceStatus
 
-from ._json import from_json, to_json
+from .._json import from_json, to_json
 
 __all__ = ["REST", "span_of_row", "span_record"]
 

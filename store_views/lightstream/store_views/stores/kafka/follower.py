@@ -104,6 +104,12 @@ class Follower:
         with self._lock:
             return dict(self._answered_at)
 
+    def answered(self, offsets: dict[int, int]) -> None:
+        """Somebody else was told of these; whoever asks here knows of them now."""
+        with self._lock:
+            for partition, offset in offsets.items():
+                self._answered_at[partition] = max(offset, self._answered_at.get(partition, -1))
+
     def read_up_to(self) -> dict[int, int]:
         """Of each partition of ``rollouts``, the last offset before which nothing will be seen here any more."""
         with self._lock:
@@ -208,7 +214,7 @@ class Follower:
 
     def _wake(self, rollout_id: str, state: RolloutState, partition: int, offset: int) -> None:
         with self._lock:
-            self._answered_at[partition] = offset
+            self._answered_at[partition] = max(offset, self._answered_at.get(partition, -1))
             verdict = self._verdicts.get(state.verdict.event_id)
             ended = list(self._terminal.get(rollout_id, ())) if state.status.is_terminal else []
         for future in ([verdict] if verdict is not None else []) + ended:

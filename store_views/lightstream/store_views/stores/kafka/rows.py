@@ -1,0 +1,50 @@
+"""Rollouts as the view tells them, as the states they were made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightstream.schemas.records import (
+    AttemptState,
+    EventKind,
+    RolloutConfig,
+    RolloutSpec,
+    RolloutState,
+    Verdict,
+    VerdictOutcome,
+)
+
+from .._json import from_json
+
+__all__ = ["state_of_row"]
+
+NOT_TOLD = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
+
+SPEC = (
+    "rollout_id",
+    "run_id",
+    "mode",
+    "input_json",
+    "resources_id",
+    "group_id",
+    "group_size",
+    "metadata_json",
+    "enqueued_unix_nano",
+)
+CONFIG = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "retry_condition")
+
+
+def state_of_row(row: dict[str, Any]) -> RolloutState:
+    """A row of the view ``rollouts``. The verdict is not told."""
+    attempts = from_json(row["attempts"]) if isinstance(row["attempts"], str) else row["attempts"]
+    return RolloutState(
+        rollout=RolloutSpec(
+            **{name: row[name] for name in SPEC}, config=RolloutConfig(**{name: row[name] for name in CONFIG})
+        ),
+        status=row["status"],
+        attempts=[AttemptState(**attempt) for attempt in attempts or ()],
+        updated_unix_nano=row["updated_unix_nano"],
+        ended_unix_nano=row["ended_unix_nano"],
+        source_offset=row["source_offset"],
+        verdict=NOT_TOLD,
+    )

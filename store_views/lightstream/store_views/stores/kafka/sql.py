@@ -1,0 +1,80 @@
+"""Queries of the store as SQL over the view. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._query import ALL, Condition, Operator, Query
+
+__all__ = ["count_sql", "literal", "page_sql", "spans_sql", "states_sql"]
+
+COLUMNS: dict[str, str] = {
+    "rollout_id": "rollout_id",
+    "status": "status",
+    "start_time": "(enqueued_unix_nano / 1e9)",
+    "end_time": "(ended_unix_nano / 1e9)",
+    "mode": "nullif(mode, 'unknown')",
+    "resources_id": "resources_id",
+    "run_id": "nullif(run_id, '')",
+    "group_id": "group_id",
+    "group_size": "group_size",
+}
+"""Field of a rollout -> expression over the view ``rollouts``."""
+
+BY_AGE = "enqueued_unix_nano, rollout_id"
+
+
+def literal(text: str) -> str:
+    """A text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def page_sql(query: Query) -> str:
+    """The page's rollouts."""
+    order = BY_AGE
+    if query.sort_by is not None:
+        # A missing time counts as the latest, anything else missing as the least.
+        last = query.sort_by.endswith("_time") != query.descending
+        direction = f"{'DESC' if query.descending else 'ASC'} NULLS {'LAST' if last else 'FIRST'}"
+        order = f"{COLUMNS[query.sort_by]} {direction}, {BY_AGE}"
+    limit = "" if query.limit == ALL else f" LIMIT {query.limit}"
+    return f"SELECT * FROM rollouts{_where(query)} ORDER BY {order}{limit} OFFSET {query.offset}"  # noqa: S608  # checked
+
+
+def count_sql(query: Query) -> str:
+    """How many rollouts match."""
+    return f"SELECT count(*) FROM rollouts{_where(query)}"  # noqa: S608  # every text in it is a literal
+
+
+def states_sql(rollout_ids: Sequence[str]) -> str:
+    """These rollouts."""
+    ids = ", ".join(map(literal, rollout_ids))
+    return f"SELECT * FROM rollouts WHERE rollout_id IN ({ids})"  # noqa: S608  # literals
+
+
+def spans_sql(rollout_id: str) -> str:
+    """All spans of a rollout, in the order they came."""
+    columns = """rollout_id, attempt_id, sequence_id, trace_id, span_id, parent_id, name, status, status_message,
+        start_unix_nano, end_unix_nano, attributes::VARCHAR AS attributes, events::VARCHAR AS events,
+        links::VARCHAR AS links, resource_attributes::VARCHAR AS resource_attributes, resource_schema_url"""
+    return f"SELECT {columns} FROM spans WHERE rollout_id = {literal(rollout_id)} ORDER BY log_offset"  # noqa: S608  # a literal
+
+
+def _where(query: Query) -> str:
+    if not query.conditions:
+        return ""
+    return " WHERE " + (" AND " if query.every else " OR ").join(map(_condition, query.conditions))
+
+
+def _condition(condition: Condition) -> str:
+    column, value = COLUMNS[condition.field], condition.value
+    if condition.operator is Operator.WITHIN:
+        return f"{column} IN ({', '.join(map(literal, value))})" if value else "FALSE"
+    if condition.operator is Operator.EXACT:
+        return f"{column} = {literal(value)}"
+    if condition.operator is Operator.CONTAINS:
+        return f"contains({column}, {literal(value)})"
+    if condition.operator is Operator.PREFIX:
+        return f"starts_with({column}, {literal(value)})"
+    sign = ">=" if condition.operator is Operator.AT_LEAST else "<"
+    return f"{column} {sign} CAST('{value!r}' AS DOUBLE)"
