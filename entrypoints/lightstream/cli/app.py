@@ -67,6 +67,13 @@ def view() -> None:
 
 
 @app.command()
+def store() -> None:
+    """Run the store's HTTP server, for agents and algorithms that reach no Kafka."""
+    log_to_stderr()
+    load("lightstream.store_views.stores.http", "run")(Settings.load())
+
+
+@app.command()
 def proxy() -> None:
     """Run the LLM proxy: OpenAI chat completions, recorded."""
     log_to_stderr()

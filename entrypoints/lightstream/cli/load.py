@@ -16,6 +16,7 @@ EXTRAS = {
     "lightstream.store_views.server.json_values": "view",
     "lightstream.store_views.server.query": "view",
     "lightstream.store_views.client": "view",
+    "lightstream.store_views.stores.http": "view",
     "duckdb": "view",
     "lightstream.producers.llm_proxy": "proxy",
     "lightstream.trainers.policy_server": "train",

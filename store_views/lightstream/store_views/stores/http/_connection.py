@@ -108,13 +108,16 @@ class Connection:
         content: bytes | None,
         headers: dict[str, str],
     ) -> Reply:
+        sent_headers = [(name.encode(), value.encode()) for name, value in headers.items()]
         if self._token is not None:
-            headers = headers | {"authorization": f"Bearer {self._token}"}
+            sent_headers.append((b"authorization", f"Bearer {self._token}".encode()))  # any text may be a token
         pause = _Pause(self._patience_s)
         while True:
             try:
                 url = f"{self.address}{PREFIX}{path}"
-                response = await self._client().request(method, url, params=query, content=content, headers=headers)
+                response = await self._client().request(
+                    method, url, params=query, content=content, headers=sent_headers
+                )
             except httpx.TransportError as error:
                 await pause.after(f"the store server does not answer: {error!r}.", error)
                 continue

@@ -33,7 +33,8 @@ class LoopThread:
         Raises:
             ServiceUnavailableError: the thread was closed.
         """
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._running()))
+        loop = self._running()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Cancel what is under way, run ``last``, and end the thread. Blocks; a second call does nothing."""

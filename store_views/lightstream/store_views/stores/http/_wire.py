@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from pydantic import BaseModel
 from pydantic_core import to_json as models_to_json
 
 from lightstream.schemas.errors import StoreError
@@ -73,6 +74,9 @@ def encode_request(body: dict[str, Any]) -> bytes:
         return to_json("the request", body).encode()
     except StoreError:
         for name, value in body.items():
+            for model in value if isinstance(value, list) else ():
+                for own_name, own_value in dict(model).items() if isinstance(model, BaseModel) else ():
+                    to_json(own_name, own_value)
             to_json(name, value)
         raise
 

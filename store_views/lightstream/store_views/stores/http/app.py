@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.http_server import BodyTooLargeError, read_body
@@ -73,12 +74,18 @@ class StoreApplication(Starlette):
             async with lifespan():
                 yield
 
-        everything = StarletteRoute("/{path:path}", self._respond, methods=["GET", "POST"])
-        super().__init__(routes=[everything], lifespan=running, exception_handlers={Exception: _on_defect})
+        super().__init__(lifespan=running, exception_handlers={Exception: _on_defect})
+        self.router.default = self._serve  # ids may have any character: Starlette's own routes match decoded paths
 
     def stop_waiting(self) -> None:
         """End the waits under way, so that the server can stop. Call it in the server's loop."""
         self._stopping.set()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await (await self._respond(Request(scope, receive, send)))(scope, receive, send)
+        else:
+            await WebSocketClose()(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
         if self._under_way >= REQUESTS_AT_ONCE_MAX:
@@ -140,7 +147,7 @@ class StoreApplication(Starlette):
         if self._token is None:
             return None
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
+        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode("latin-1"), self._token):
             return None
         problem = "a token other than its own" if token else "no token"
         return refusal(

@@ -14,7 +14,7 @@ from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 
-from ..kafka_store import KafkaLightningStore
+from ..kafka import KafkaLightningStore
 from ._forwarding import ForwardingStore
 from .app import create_app
 
