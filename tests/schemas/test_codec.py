@@ -70,6 +70,17 @@ def test_any_span_is_written_as_fastavro_writes_it(
     assert CODEC.encode(span)[10:] == as_fastavro_writes(span)
 
 
+@pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, 1_000_000])
+def test_sizes_around_every_short_cut_are_written_and_read_as_fastavro_does(size: int) -> None:
+    text, data, number = "x" * size, b"y" * size, size
+    call = LlmCall(response_id=text, prompt_token_ids=data, policy_version=number, choice_index=-number)
+    span = _span(
+        status_message=text, sequence_id=number, attributes={text: text, "b": data, "n": number}, llm_call=call
+    )
+    assert CODEC.encode(span)[10:] == as_fastavro_writes(span)
+    assert CODEC.decode(CODEC.encode(span)) == span
+
+
 def test_the_header_is_the_specifications() -> None:
     # Avro 1.12, "Single-object encoding": the CRC-64-AVRO of "null" is 63dd24e7cc258f8a, sent little-endian.
     assert schema_fingerprint("null").hex() == "8a8f25cce724dd63"  # type: ignore[arg-type]  # a primitive is a schema

@@ -18,6 +18,7 @@ from lightstream.schemas.kafka import KafkaPublisher, Position, bootstrap_server
 from lightstream.schemas.records import LlmCall, Record, SpanRecord
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TOPICS, topic_named
+from tests.support.waiting import eventually
 
 SPAN = SpanRecord(trace_id="0" * 32, span_id="1" * 16, name="n")
 
@@ -69,6 +70,24 @@ def test_a_record_that_cannot_become_durable_fails_its_future(tmp_path: Path) ->
     publisher = KafkaPublisher(nowhere)
     with pytest.raises(PublishError, match="'spans' did not become durable"):
         publisher.publish(SPANS, "key", SPAN).result(30)
+    publisher.close(0)
+
+
+def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings, tmp_path: Path) -> None:
+    durable: list[PublishError | None] = []
+    publisher = KafkaPublisher(settings)
+    for _ in range(100):
+        publisher.send(SPANS, "key", SPAN, durable.append)
+    assert publisher.flush(30) == 0
+    eventually(lambda: len(durable) == 100)
+    assert durable == [None] * 100
+    publisher.close()
+    nowhere = Settings.load(kafka_bootstrap_servers="127.0.0.1:9", data_dir=tmp_path, publish_timeout_s=1.0)
+    lost: list[PublishError | None] = []
+    publisher = KafkaPublisher(nowhere)
+    publisher.send(SPANS, "key", SPAN, lost.append)
+    eventually(lambda: len(lost) == 1)
+    assert "'spans' did not become durable" in str(lost[0])
     publisher.close(0)
 
 
