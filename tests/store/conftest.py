@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.store_views.stores import InMemoryLightningStore
+from lightstream.schemas.settings import Settings
+from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
+from lightstream.store_views.stores.http import LightningStoreClient
+from lightstream.up import Stack
+from tests.store_views.stores_http.support import local_settings, served
 
 from .support import cancel_what_is_left
 
-BACK_ENDS = ["memory"]
+BACK_ENDS = ["memory", "http", "kafka"]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,11 +31,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture(scope="session")
+def http_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightningStoreClient]:
+    """A client of a store that is served from memory."""
+    settings = local_settings(tmp_path_factory.mktemp("served"))
+    behind = InMemoryLightningStore()
+    with served(behind, settings) as server:
+        client = LightningStoreClient(server.endpoint, settings=settings)
+        asyncio.run(client.start())
+        yield client
+        asyncio.run(client.close())
+    asyncio.run(behind.close())
+
+
 @pytest.fixture(params=BACK_ENDS)
 def store(request: pytest.FixtureRequest) -> Iterator[LightningStore]:
-    """A started store. On Kafka it is shared by a session, so tests look at what is theirs."""
-    if request.param == "kafka":
-        shared: LightningStore = request.getfixturevalue("kafka_store")
+    """A started store. On Kafka and over HTTP it is shared by a session, so tests look at what is theirs."""
+    if request.param in ("kafka", "http"):
+        shared: LightningStore = request.getfixturevalue(f"{request.param}_store")
         yield shared
         asyncio.run(cancel_what_is_left(shared))
         return
@@ -38,3 +56,20 @@ def store(request: pytest.FixtureRequest) -> Iterator[LightningStore]:
     asyncio.run(made.start())
     yield made
     asyncio.run(made.close())
+
+
+@pytest.fixture(scope="session")
+def kafka_store(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightningStore]:
+    """A store on Kafka for the session, with a worker and a view."""
+    settings = Settings.load(
+        kafka_bootstrap_servers=kafka_servers,
+        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
+        topic_partitions=2,
+        data_dir=tmp_path_factory.mktemp("store"),
+        publish_timeout_s=30.0,
+    )
+    with Stack(settings, services=["worker", "view"]) as stack:
+        made = KafkaLightningStore(stack.settings)
+        asyncio.run(made.start())
+        yield made
+        asyncio.run(made.close())

@@ -23,6 +23,7 @@ from lightstream.schemas.types import UNSET, EnqueueRolloutRequest
 from lightstream.schemas.types import RolloutConfig as ConfigModel
 
 from ._json import to_json
+from ._times import nanos
 
 __all__ = [
     "LATEST",
@@ -46,8 +47,6 @@ LATEST = "latest"
 
 ERROR_MESSAGE_CHARACTERS_MAX = 10_000
 """Long enough for a traceback's end, short enough for a record that is folded in memory."""
-
-NANOS_PER_SECOND = 1_000_000_000
 
 
 def new_attempt_id(rollout_id: str, sequence: int | None = None) -> str:
@@ -137,16 +136,13 @@ def attempt_changes(status: Any, worker_id: Any, last_heartbeat_time: Any, metad
     Raises:
         StoreError: one has a value that no attempt can have.
     """
-    for name, value, kind in (
-        ("worker_id", worker_id, str),
-        ("last_heartbeat_time", last_heartbeat_time, (int, float)),
-    ):
-        if value is not UNSET and not isinstance(value, kind):
-            raise StoreError(f"{name} is {value!r}")
+    if worker_id is not UNSET and not isinstance(worker_id, str):
+        raise StoreError(f"worker_id is {worker_id!r}; it is text")
+    heard = None if last_heartbeat_time is UNSET else nanos("last_heartbeat_time", last_heartbeat_time)
     return AttemptChanges(
         status=None if status is UNSET else _word(AttemptStatus, "attempt status", status),
         worker_id=None if worker_id is UNSET else worker_id,
-        last_heartbeat_unix_nano=None if last_heartbeat_time is UNSET else int(last_heartbeat_time * NANOS_PER_SECOND),
+        last_heartbeat_unix_nano=heard,
         metadata_json=None if metadata is UNSET else to_json("metadata", metadata),
     )
 

@@ -43,6 +43,7 @@ from lightstream.schemas.types import RolloutStatus as RolloutStatusName
 from lightstream.stream_processors.core.lifecycle import broken_id
 
 from . import _facts, _shapes
+from ._times import nanos
 from ._workers import WorkerChange
 
 __all__ = ["LoggedStore"]
@@ -207,7 +208,7 @@ class LoggedStore(LightningStore, ABC):
             version=1 if known is None else known.version + 1,
             run_id="" if known is None else known.run_id or "",
             resources={name: _resource_json(name, resource) for name, resource in resources.items()},
-            created_unix_nano=now if known is None else int(known.create_time * 1e9),
+            created_unix_nano=now if known is None else nanos("create_time", known.create_time),
             updated_unix_nano=now,
         )
         await self._keep_resources(record)

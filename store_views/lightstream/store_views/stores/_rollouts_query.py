@@ -9,7 +9,7 @@ from lightstream.schemas.records import RolloutMode, RolloutState
 from lightstream.schemas.types import Rollout
 
 from ._query import Query, query_of
-from ._shapes import NANOS_PER_SECOND, seconds
+from ._times import NANOS_PER_SECOND, seconds
 
 __all__ = ["rollouts_query", "value_of_state"]
 

@@ -15,10 +15,9 @@ from lightstream.schemas.types import (
 )
 
 from ._json import from_json
+from ._times import NANOS_PER_SECOND, seconds
 
-__all__ = ["attempt", "attempted_rollout", "attempts", "resources_update", "rollout", "rollout_as_it_stands", "seconds"]
-
-NANOS_PER_SECOND = 1e9
+__all__ = ["attempt", "attempted_rollout", "attempts", "resources_update", "rollout", "rollout_as_it_stands"]
 
 
 def rollout(state: RolloutState) -> Rollout:
@@ -62,22 +61,16 @@ def attempt(rollout_id: str, state: AttemptState) -> Attempt:
 
 def resources_update(record: ResourcesRecord) -> ResourcesUpdate:
     """Resources as their users see them."""
-    created = record.created_unix_nano / NANOS_PER_SECOND
     return ResourcesUpdate(
         resources_id=record.resources_id,
-        create_time=created,
-        update_time=created if record.updated_unix_nano is None else record.updated_unix_nano / NANOS_PER_SECOND,
+        create_time=record.created_unix_nano / NANOS_PER_SECOND,
+        update_time=(record.updated_unix_nano or record.created_unix_nano) / NANOS_PER_SECOND,
         version=record.version,
         resources={name: resource_adapter.validate_json(text) for name, text in record.resources.items()},
         model=record.model,
         checkpoint_url=record.checkpoint_url,
         run_id=record.run_id or None,
     )
-
-
-def seconds(unix_nano: int | None) -> float | None:
-    """Nanoseconds as seconds, both since 1970."""
-    return None if unix_nano is None else unix_nano / NANOS_PER_SECOND
 
 
 def _fields(state: RolloutState) -> dict[str, Any]:

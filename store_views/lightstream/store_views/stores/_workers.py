@@ -10,7 +10,7 @@ from lightstream.schemas.types import Worker
 from lightstream.schemas.types import WorkerStatus as WorkerStatusName
 
 from ._json import from_json
-from ._shapes import seconds
+from ._times import seconds
 
 __all__ = ["WorkerChange", "reported", "worker"]
 

@@ -8,13 +8,12 @@ from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRec
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext, TraceStatus
 
 from .._json import from_json, to_json
+from .._times import nanos, seconds
 
 __all__ = ["REST", "span_of_row", "span_record"]
 
 REST = "lightstream.span"
 """Attribute that carries, as JSON, what a record has no field for: contexts out of the ordinary, extra fields."""
-
-NANOS_PER_SECOND = 1_000_000_000
 
 _CODES: dict[str, SpanStatus] = {"UNSET": SpanStatus.UNSET, "OK": SpanStatus.OK, "ERROR": SpanStatus.ERROR}
 
@@ -34,11 +33,13 @@ def span_record(span: Span) -> SpanRecord:
         name=span.name,
         status=_CODES[span.status.status_code],
         status_message=span.status.description or "",
-        start_unix_nano=_nanos(span.start_time),
-        end_unix_nano=_nanos(span.end_time),
+        start_unix_nano=_nanos("start_time", span.start_time),
+        end_unix_nano=_nanos("end_time", span.end_time),
         attributes=attributes,
         events=[
-            SpanEventRecord(name=event.name, time_unix_nano=_nanos(event.timestamp), attributes=event.attributes)
+            SpanEventRecord(
+                name=event.name, time_unix_nano=_nanos("timestamp", event.timestamp), attributes=event.attributes
+            )
             for event in span.events
         ],
         links=[
@@ -111,9 +112,10 @@ def _loaded(value: Any) -> Any:
     return from_json(value) if isinstance(value, str) else value
 
 
-def _nanos(seconds: float | None) -> int:
-    return 0 if seconds is None else round(seconds * NANOS_PER_SECOND)
+def _nanos(what: str, value: float | None) -> int:
+    """With 0 for a time that is not known, as in OpenTelemetry."""
+    return 0 if value is None else nanos(what, value)
 
 
 def _seconds(unix_nano: int | None) -> float | None:
-    return unix_nano / NANOS_PER_SECOND if unix_nano else None
+    return seconds(unix_nano or None)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._query import ALL, Condition, Operator, Query
+from .._times import HALF_A_STEP_NANOS, nanos
 
 __all__ = ["count_sql", "literal", "page_sql", "spans_sql", "states_sql"]
 
 COLUMNS: dict[str, str] = {
     "rollout_id": "rollout_id",
     "status": "status",
-    "start_time": "(enqueued_unix_nano / 1e9)",
-    "end_time": "(ended_unix_nano / 1e9)",
+    "start_time": "enqueued_unix_nano",
+    "end_time": "ended_unix_nano",
     "mode": "nullif(mode, 'unknown')",
     "resources_id": "resources_id",
     "run_id": "nullif(run_id, '')",
@@ -77,4 +78,5 @@ def _condition(condition: Condition) -> str:
     if condition.operator is Operator.PREFIX:
         return f"starts_with({column}, {literal(value)})"
     sign = ">=" if condition.operator is Operator.AT_LEAST else "<"
-    return f"{column} {sign} CAST('{value!r}' AS DOUBLE)"
+    # Times that are one number of seconds are one time: nanoseconds would tell them apart.
+    return f"{column} {sign} {nanos('a time', value) - HALF_A_STEP_NANOS}"

@@ -1,0 +1,230 @@
+"""The writing half of the store on Kafka: facts and verdicts, the queue, spans, resources, workers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from lightstream.schemas.clock import Clock
+from lightstream.schemas.codec import codec_for
+from lightstream.schemas.errors import (
+    PublishError,
+    RecordError,
+    RecordTooLargeError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from lightstream.schemas.kafka import KafkaPublisher, Position
+from lightstream.schemas.records import (
+    Record,
+    ResourcesRecord,
+    RolloutEvent,
+    RolloutState,
+    VerdictOutcome,
+    WorkerHeartbeat,
+    WorkerStatus,
+)
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, WORKERS, Topic
+from lightstream.schemas.types import (
+    AttemptedRollout,
+    ResourcesUpdate,
+    Span,
+)
+
+from .. import _facts, _shapes
+from .._reading import ReadingStore
+from .._workers import WorkerChange, reported
+from .follower import Follower
+from .queue import QueuedTask, TaskQueue
+from .spans import span_record
+
+__all__ = ["KafkaWriting"]
+
+LINGER_MS = 1.0
+"""Facts are small and waited for; a millisecond lets a burst share a batch."""
+
+SPAN_IDS_KEPT_MAX = 100_000
+"""Of the spans written last, to tell repeats (about 20 MB); the view collapses those that come later still."""
+
+
+WAITING_THREADS = 8
+"""Queries and waits for resources at once; more wait for their turn."""
+
+IDLE_REPORT_INTERVAL_S = 10.0
+"""How often a worker that finds nothing again and again is written down as having asked."""
+
+
+class KafkaWriting(ReadingStore):
+    """What needs Kafka and no view."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._settings = settings
+        self._codec = codec_for(settings)
+        self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
+        self._follower = Follower(settings, self._codec)
+        self._queue: TaskQueue | None = None
+        self._lock = threading.Lock()
+        self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._spans_at: dict[int, int] = {}
+        self._taking = ThreadPoolExecutor(1, thread_name_prefix="lightstream-dequeue")
+        self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="lightstream-store")
+
+    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            taken = await loop.run_in_executor(self._taking, self._take_until, deadline)
+            if taken is None:
+                if loop.time() >= deadline:
+                    await self._found_nothing(worker_id)
+                    return None
+                continue
+            if taken.task is None:
+                self._task_queue().settle(taken)
+                continue
+            rollout_id = taken.task.rollout.rollout_id
+            now = self._clock.now_unix_nano()
+            state = await self._judge(_facts.attempt_started(rollout_id, taken.task.attempt_sequence, worker_id, now))
+            self._task_queue().settle(taken)
+            if state.verdict.outcome is VerdictOutcome.APPLIED:
+                return await self._handed_out(state, state.attempts[-1], dequeued=True)
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> list[AttemptedRollout]:
+        taken: list[AttemptedRollout] = []
+        while len(taken) < limit:
+            rollout = await self.dequeue_rollout(worker_id, timeout_s=0.0 if taken else timeout_s)
+            if rollout is None:
+                break
+            taken.append(rollout)
+        return taken
+
+    async def _found_nothing(self, worker_id: str | None) -> None:
+        if worker_id is None:
+            return
+        known, now = self._follower.worker(worker_id), self._clock.now_unix_nano()
+        asked_s = (now - (known.dequeued_unix_nano or 0)) / 1e9 if known is not None else IDLE_REPORT_INTERVAL_S
+        if known is None or known.status is not WorkerStatus.IDLE or asked_s >= IDLE_REPORT_INTERVAL_S:
+            await self._keep_worker(worker_id, WorkerChange.found_nothing(known, now))
+
+    def _take_until(self, deadline_s: float) -> QueuedTask | None:
+        """Runs in the one taking thread, where a call may have waited behind others: their time counts as its own.
+
+        ``deadline_s`` is on the monotonic clock, as event loops count.
+        """
+        return self._task_queue().take(max(0.0, deadline_s - time.monotonic()))
+
+    async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
+        now = self._clock.now_unix_nano()
+        facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in attempts]
+        futures = [self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts]
+        told = reported(self._follower.worker(worker.worker_id), worker)
+        futures.append(self._publisher.publish(WORKERS, worker.worker_id, told))
+        await asyncio.gather(*map(asyncio.wrap_future, futures))
+        self._follower.take_over(told)
+
+    async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._resources(resources_id, timeout_s)
+
+    async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        return await self._resources(None, timeout_s)
+
+    def _task_queue(self) -> TaskQueue:
+        """The queue, joined when the first task is asked for: a store that only enqueues takes no partitions."""
+        with self._lock:
+            if self._queue is None:
+                self._queue = TaskQueue(self._settings, self._codec)
+            return self._queue
+
+    async def _judge(self, fact: RolloutEvent) -> RolloutState:
+        """Write a fact and return the state that carries its verdict.
+
+        Raises:
+            ServiceUnavailableError: no verdict in time; the fact is durable and will be judged later.
+            StoreError: no record can hold the fact; nothing was written.
+        """
+        verdict = self._follower.expect_verdict(fact.rollout_id, fact.event_id)
+        try:
+            await self._durable(ROLLOUT_EVENTS, fact.rollout_id, fact)
+            async with asyncio.timeout(self._settings.publish_timeout_s):
+                return await asyncio.wrap_future(verdict)
+        except TimeoutError as error:
+            raise ServiceUnavailableError(
+                f"no verdict on {fact.event_id} within {self._settings.publish_timeout_s} s.",
+                next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
+            ) from error
+        finally:
+            verdict.cancel()
+
+    async def _durable(self, topic: Topic, key: str, record: Record) -> Position:
+        """Write one record.
+
+        Raises:
+            StoreError: it is too large, or holds what Avro cannot say; nothing was written.
+            PublishError: it did not become durable.
+        """
+        try:
+            future = self._publisher.publish(topic, key, record)
+        except (RecordTooLargeError, RecordError) as error:
+            raise StoreError(str(error)) from error
+        return await asyncio.wrap_future(future)
+
+    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        new = self._not_yet_written(spans)
+        try:
+            places = await asyncio.gather(*(self._durable(SPANS, span.rollout_id, span_record(span)) for span in new))
+        except (PublishError, StoreError):
+            self._forget_spans(new)
+            raise
+        for place in places:
+            self._wrote_span(place)
+        return new
+
+    def _forget_spans(self, spans: Sequence[Span]) -> None:
+        """They may not have become durable: whoever tries again is no repeat."""
+        with self._lock:
+            for span in spans:
+                self._span_ids.pop((span.rollout_id, span.attempt_id, span.span_id), None)
+
+    def _not_yet_written(self, spans: Sequence[Span]) -> list[Span]:
+        new: list[Span] = []
+        with self._lock:
+            for span in spans:
+                key = (span.rollout_id, span.attempt_id, span.span_id)
+                if key not in self._span_ids:
+                    self._span_ids[key] = None
+                    new.append(span)
+            while len(self._span_ids) > SPAN_IDS_KEPT_MAX:
+                self._span_ids.popitem(last=False)
+        return new
+
+    def _wrote_span(self, place: Position) -> None:
+        with self._lock:
+            self._spans_at[place.partition] = max(place.offset, self._spans_at.get(place.partition, -1))
+
+    async def _keep_resources(self, record: ResourcesRecord) -> None:
+        await self._durable(RESOURCES, record.resources_id, record)
+        self._follower.take_over(record)
+
+    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
+        record = change.applied_to(worker_id, self._follower.worker(worker_id))
+        await self._durable(WORKERS, worker_id, record)
+        self._follower.take_over(record)
+        return record
+
+    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+        found = self._follower.resources(resources_id, 0.0)
+        if found is None and timeout_s > 0:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._waiting, self._follower.resources, resources_id, timeout_s)
+        return None if found is None else _shapes.resources_update(found)
+
+    async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
+        return self._follower.worker(worker_id)
