@@ -66,7 +66,7 @@ def test_bodies_that_may_be_missing(wire: httpx.Client) -> None:
 def test_queries_by_query_string(wire: httpx.Client) -> None:
     ids = [f"r{number}" for number in range(3)]
     wire.post("/queues/rollouts/enqueue", json={"rollouts": [{"input": 1, "rollout_id": each} for each in ids]})
-    asked = {"rollout_id_in": ["r0", "r2"], "sort_by": "rollout_id", "sort_order": "desc", "limit": 5}
+    asked: dict[str, Any] = {"rollout_id_in": ["r0", "r2"], "sort_by": "rollout_id", "sort_order": "desc", "limit": 5}
     page = wire.get("/rollouts", params=asked).json()
     assert [rollout["rollout_id"] for rollout in page["items"]] == ["r2", "r0"]
     assert wire.get("/rollouts", params={"status_in": "succeeded"}).json()["total"] == 0

@@ -6,9 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
@@ -42,23 +40,20 @@ REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 RETRY_AFTER = {"retry-after": "1"}
 TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs")
 
-Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 
-
-def create_app(store: LightningStore, settings: Settings, lifespan: Lifespan | None = None) -> StoreApplication:
+def create_app(store: LightningStore, settings: Settings) -> StoreApplication:
     """The application over a store.
 
     Args:
         settings: name the token that requests must carry, and the largest body.
-        lifespan: entered before the first request, left after the last.
     """
-    return StoreApplication(store, settings, lifespan)
+    return StoreApplication(store, settings)
 
 
 class StoreApplication(Starlette):
     """All routes of the store. Belongs to the event loop that serves it."""
 
-    def __init__(self, store: LightningStore, settings: Settings, lifespan: Lifespan | None = None) -> None:
+    def __init__(self, store: LightningStore, settings: Settings) -> None:
         self._store = store
         self._body_bytes_max = settings.store_request_bytes_max
         self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
@@ -66,15 +61,7 @@ class StoreApplication(Starlette):
         self._stopping = asyncio.Event()
         self._under_way = 0
 
-        @asynccontextmanager
-        async def running(app: Starlette) -> AsyncGenerator[None]:
-            if lifespan is None:
-                yield
-                return
-            async with lifespan():
-                yield
-
-        super().__init__(lifespan=running, exception_handlers={Exception: _on_defect})
+        super().__init__(exception_handlers={Exception: _on_defect})
         self.router.default = self._serve  # ids may have any character: Starlette's own routes match decoded paths
 
     def stop_waiting(self) -> None:

@@ -80,7 +80,8 @@ class LightningStoreClient(ClientOfRollouts):
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
-        return LightningStoreStatistics(**(await self._connection.get("/statistics")).value)
+        value: LightningStoreStatistics = (await self._connection.get("/statistics")).value
+        return value
 
     def otlp_traces_endpoint(self) -> str:
         """There is none: spans go through :meth:`add_span` and :meth:`add_otel_span`."""

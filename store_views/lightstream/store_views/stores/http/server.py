@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
 
-from lightstream.schemas.errors import LightstreamError, StoreError
+from lightstream.schemas.errors import StoreError
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
@@ -84,36 +81,21 @@ def run(settings: Settings) -> None:
         ServiceUnavailableError: Kafka does not answer, or the port is taken.
     """
     store = KafkaLightningStore(settings)
-    failures: list[LightstreamError] = []
-
-    @asynccontextmanager
-    async def lifespan() -> AsyncGenerator[None]:
-        try:
-            await store.start()
-        except LightstreamError as error:
-            failures.append(error)
-            raise
-        logger.info("the store answers on %s", server.url)
-        try:
-            yield
-        finally:
-            await store.close()
-
-    server = _http_server(store, settings, None, None, lifespan)
+    asyncio.run(store.start())
     try:
+        server = _http_server(store, settings, None, None)
+        logger.info("the store answers on %s", server.url)
         server.run()
-    except LightstreamError as error:
-        raise (failures or [error])[0] from None
+    finally:
+        asyncio.run(store.close())
 
 
-def _http_server(
-    store: LightningStore, settings: Settings, host: str | None, port: int | None, lifespan: Any = None
-) -> HttpServer:
+def _http_server(store: LightningStore, settings: Settings, host: str | None, port: int | None) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
     if settings.store_token is None and not _is_loopback(settings.host):
         logger.warning("the store server on %s asks for no token: set LIGHTSTREAM_STORE_TOKEN", settings.host)
-    app = create_app(store, settings, lifespan)
+    app = create_app(store, settings)
     return HttpServer(
         app,
         settings,
