@@ -7,11 +7,14 @@ import multiprocessing
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, StoreError
+from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, SettingsError, StoreError
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.types import LLM, RolloutConfig
 from lightstream.store_views.stores import InMemoryLightningStore
@@ -199,3 +202,24 @@ def test_the_server_is_the_store_for_its_own_process(
 
 def _enqueue(client: LightningStoreClient, rollout_id: str) -> None:
     asyncio.run(client.enqueue_rollout(1, rollout_id=rollout_id))
+
+
+def test_an_address_that_is_no_store_server(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="http://"):
+        LightningStoreClient("localhost:8000")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    (tmp_path / "v1/agl").mkdir(parents=True)
+    (tmp_path / "v1/agl/capabilities").write_text("<html>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        client = LightningStoreClient(f"http://127.0.0.1:{stranger.server_port}")
+
+        async def scenario() -> None:
+            with pytest.raises(ServiceUnavailableError, match="store server"):
+                await client.start()
+            with pytest.raises(StoreError, match="404"):
+                await client.get_rollout_by_id("x")
+            await client.close()
+
+        asyncio.run(scenario())
+        stranger.shutdown()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import httpx
 
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
 
@@ -52,9 +52,14 @@ class Connection:
             anew for each try, since a restarted server may have another port.
         token: sent with each request.
         patience_s: how long one request is asked again while nobody answers.
+
+    Raises:
+        SettingsError: the address is no URL.
     """
 
     def __init__(self, address: str | None, settings: Settings, token: str | None, patience_s: float) -> None:
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise SettingsError(f"the store server's address is {address!r}; it begins with http:// or https://.")
         self._address = address
         self._settings = settings
         self._token = token
@@ -125,7 +130,7 @@ class Connection:
                 await pause.after(error.message, error)
                 continue
             if response.status_code < ERROR_STATUS:
-                return Reply(response.json(), response.headers)
+                return Reply(_parsed(response), response.headers)
             answer = Answer(response.status_code, response.content, dict(response.headers))
             if not worth_a_retry(answer):
                 raise raised_by(answer)
@@ -144,6 +149,16 @@ class Connection:
     async def _close_http(self) -> None:
         if self._http is not None and self._http[0] == os.getpid():
             await self._http[1].aclose()
+
+
+def _parsed(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise ServiceUnavailableError(
+            f"{response.url} answers {response.status_code} with no JSON: {response.text[:100]!r}.",
+            next_step="Is it a store server? Its address has no path.",
+        ) from error
 
 
 class _Pause:
