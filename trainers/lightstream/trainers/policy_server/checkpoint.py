@@ -34,7 +34,6 @@ def checkpoint_folder(url: str) -> Path:
 
 def preload() -> None:
     """Import what loading and the first answer need: transformers takes seconds, which a server that waits has."""
-    import transformers.masking_utils
     from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
     del AutoModelForCausalLM, AutoTokenizer, DynamicCache  # resolving the lazy names is the import
