@@ -8,6 +8,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
 
 from ._errors import Answer, raised_by, worth_a_retry
+from ._lines import Lines
 from ._loop_thread import LoopThread
 from ._wire import IDEMPOTENCY_KEY, PREFIX, WAIT_S_MAX, encode_request
 
@@ -31,8 +33,6 @@ ANSWER_TIMEOUT_S = WAIT_S_MAX + 5.0
 """For one request. A write that takes longer is asked for again, and joined by its key."""
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
-CONNECTIONS_MAX = 1024
-IDLE_CONNECTIONS_MAX = 64
 ERROR_STATUS = 400
 
 
@@ -65,7 +65,7 @@ class Connection:
         self._token = token
         self._patience_s = patience_s
         self._thread = LoopThread("lightstream-store-client")
-        self._http: tuple[int, httpx.AsyncClient] | None = None
+        self._lines: tuple[int, Lines] | None = None
 
     def __getstate__(self) -> tuple[str | None, Settings, str | None, float]:
         return self._address, self._settings, self._token, self._patience_s
@@ -103,7 +103,7 @@ class Connection:
 
     async def close(self) -> None:
         """Give up what is under way and close all connections."""
-        await asyncio.to_thread(self._thread.close, self._close_http)
+        await asyncio.to_thread(self._thread.close, self._close_lines)
 
     async def _ask(
         self,
@@ -120,9 +120,8 @@ class Connection:
         while True:
             try:
                 url = f"{self.address}{PREFIX}{path}"
-                response = await self._client().request(
-                    method, url, params=query, content=content, headers=sent_headers
-                )
+                async with self._line() as line:
+                    response = await line.request(method, url, params=query, content=content, headers=sent_headers)
             except httpx.TransportError as error:
                 await pause.after(f"the store server does not answer: {error!r}.", error)
                 continue
@@ -136,19 +135,15 @@ class Connection:
                 raise raised_by(answer)
             await pause.after(f"the store server answers {answer.status}: {raised_by(answer)}", None)
 
-    def _client(self) -> httpx.AsyncClient:
-        """The client of this process; runs in the thread."""
-        if self._http is None or self._http[0] != os.getpid():
-            client = httpx.AsyncClient(
-                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-                limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX),
-            )
-            self._http = (os.getpid(), client)
-        return self._http[1]
+    def _line(self) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+        """A line of this process; runs in the thread."""
+        if self._lines is None or self._lines[0] != os.getpid():
+            self._lines = (os.getpid(), Lines(httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)))
+        return self._lines[1].line()
 
-    async def _close_http(self) -> None:
-        if self._http is not None and self._http[0] == os.getpid():
-            await self._http[1].aclose()
+    async def _close_lines(self) -> None:
+        if self._lines is not None and self._lines[0] == os.getpid():
+            await self._lines[1].close()
 
 
 def _parsed(response: httpx.Response) -> Any:
