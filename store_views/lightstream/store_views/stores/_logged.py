@@ -70,8 +70,11 @@ class LoggedStore(LightningStore, ABC):
         """Make resources durable; they are the latest then."""
 
     @abstractmethod
-    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
-        """Take down what a worker did; returns its record after that."""
+    async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
+        """Take down what a worker did; returns its record after that.
+
+        Without ``wait`` it need not be durable yet: nothing is decided by it, and the fact it follows from is.
+        """
 
     # --- rollouts
 

@@ -46,14 +46,14 @@ class Condition:
         if self.operator is Operator.EXACT:
             return bool(found == self.value)
         if self.operator is Operator.WITHIN:
-            return found in self.value
+            return bool(found in self.value)
         if found is None:
             return False
         if self.operator is Operator.CONTAINS:
-            return self.value in found
+            return bool(self.value in found)
         if self.operator is Operator.PREFIX:
             return bool(found.startswith(self.value))
-        return found >= self.value if self.operator is Operator.AT_LEAST else found < self.value
+        return bool(found >= self.value if self.operator is Operator.AT_LEAST else found < self.value)
 
 
 @dataclass(frozen=True, slots=True)

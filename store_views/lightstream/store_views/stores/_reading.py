@@ -173,7 +173,8 @@ class ReadingStore(LoggedStore):
             if not isinstance(heartbeat_stats, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
                 raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it is a dictionary")
             stats = to_json("heartbeat_stats", heartbeat_stats)
-        return worker(await self._keep_worker(worker_id, WorkerChange.alive(self._clock.now_unix_nano(), stats)))
+        change = WorkerChange.alive(self._clock.now_unix_nano(), stats)
+        return worker(await self._keep_worker(worker_id, change, wait=True))
 
 
 def enough(asked: int, count: int | None, share: float | None) -> int:

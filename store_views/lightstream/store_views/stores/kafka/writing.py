@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import codec_for
@@ -44,6 +45,8 @@ from .queue import QueuedTask, TaskQueue
 from .spans import span_record
 
 __all__ = ["KafkaWriting"]
+
+logger = logging.getLogger(__name__)
 
 LINGER_MS = 1.0
 """Facts are small and waited for; a millisecond lets a burst share a batch."""
@@ -213,9 +216,12 @@ class KafkaWriting(ReadingStore):
         await self._durable(RESOURCES, record.resources_id, record)
         self._follower.take_over(record)
 
-    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
+    async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
         record = change.applied_to(worker_id, self._follower.worker(worker_id))
-        await self._durable(WORKERS, worker_id, record)
+        if wait:
+            await self._durable(WORKERS, worker_id, record)
+        else:
+            self._publisher.publish(WORKERS, worker_id, record).add_done_callback(_tell_of_failure)
         self._follower.take_over(record)
         return record
 
@@ -228,3 +234,9 @@ class KafkaWriting(ReadingStore):
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         return self._follower.worker(worker_id)
+
+
+def _tell_of_failure(written: Future[Position]) -> None:
+    error = written.exception()
+    if error is not None:
+        logger.warning("what a worker did was not taken down: %s", error)

@@ -230,7 +230,7 @@ class InMemoryLightningStore(ReadingStore):
         with self._lock:
             return list(self._resources.values())
 
-    async def _keep_worker(self, worker_id: str, change: WorkerChange) -> WorkerHeartbeat:
+    async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
         with self._lock:
             record = change.applied_to(worker_id, self._workers.get(worker_id))
             self._workers[worker_id] = record
