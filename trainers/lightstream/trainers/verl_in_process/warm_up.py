@@ -76,7 +76,7 @@ def teach_answers(
 
 
 def _next_token_loss(logits: Any, labels: Any) -> Any:
-    """Mean cross-entropy of the tokens that are labelled; ``logits`` (batch, time, vocabulary), labels (batch, time)."""
+    """Mean cross-entropy of the labelled tokens: ``logits`` (batch, time, vocabulary), ``labels`` (batch, time)."""
     import torch
 
     return torch.nn.functional.cross_entropy(
