@@ -29,7 +29,6 @@ __all__ = [
     "LATEST",
     "attempt_added",
     "attempt_changes",
-    "attempt_ended",
     "attempt_started",
     "attempt_updated",
     "cancelled",
@@ -105,28 +104,6 @@ def attempt_added(rollout_id: str, worker_id: str | None, now_unix_nano: int) ->
         now_unix_nano,
         attempt_id=attempt_id,
         worker_id=worker_id,
-    )
-
-
-def attempt_ended(
-    rollout_id: str,
-    attempt_id: str,
-    now_unix_nano: int,
-    *,
-    succeeded: bool,
-    error_type: str | None,
-    error_message: str | None,
-) -> RolloutEvent:
-    """The worker is done with the attempt. One such fact per attempt: a retried write has the same id."""
-    return _fact(
-        EventKind.ATTEMPT_ENDED,
-        rollout_id,
-        f":{attempt_id}:ended",
-        now_unix_nano,
-        attempt_id=attempt_id,
-        outcome=AttemptStatus.SUCCEEDED if succeeded else AttemptStatus.FAILED,
-        error_type=error_type,
-        error_message=_end_of(error_message),
     )
 
 
