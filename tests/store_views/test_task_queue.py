@@ -9,7 +9,7 @@ from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import RolloutMode, RolloutSpec, RolloutTask
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_QUEUE
-from lightstream.store_views.stores._queue import QueuedTask, TaskQueue
+from lightstream.store_views.stores.kafka.queue import QueuedTask, TaskQueue
 
 TAKE_TIMEOUT_S = 60.0
 
