@@ -113,7 +113,9 @@ def test_time_outs_come_without_traffic(log: Log) -> None:
 
 
 def test_a_span_revives_an_unresponsive_attempt(log: Log) -> None:
-    log.publisher.publish(ROLLOUT_EVENTS, "slow", enqueued("slow", unresponsive_seconds=0.5, timeout_seconds=600))
+    again = {"max_attempts": 2, "retry_condition": ["unresponsive"]}
+    fact = enqueued("slow", unresponsive_seconds=0.5, timeout_seconds=600, **again)
+    log.publisher.publish(ROLLOUT_EVENTS, "slow", fact)
     log.publisher.publish(ROLLOUT_EVENTS, "slow", started("slow")).result()
 
     def seen(kind: EventKind) -> bool:
