@@ -149,9 +149,18 @@ def test_heartbeats_are_written_for_worker_and_attempts(running: Settings) -> No
 
 def test_without_a_worker_a_write_says_what_is_missing(settings: Settings) -> None:
     async def scenario() -> None:
-        async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 1.0})) as store:
+        async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 5.0})) as store:
             with pytest.raises(ServiceUnavailableError, match="lightstream worker"):
                 await store.enqueue_rollout(None)
+
+    asyncio.run(scenario())
+
+
+def test_without_a_view_a_wait_ends_and_says_what_is_missing(settings: Settings) -> None:
+    async def scenario() -> None:
+        async with opened(settings) as store:
+            with pytest.raises(ServiceUnavailableError, match="lightstream view"):
+                await store.wait_for_rollouts(rollout_ids=["r"], timeout=0.1)
 
     asyncio.run(scenario())
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from lightstream.schemas.clock import Clock
-from lightstream.schemas.errors import (
-    StoreError,
-)
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.kafka import Position
 from lightstream.schemas.records import (
     ResourcesRecord,
@@ -39,6 +37,9 @@ if TYPE_CHECKING:
     from ...client import QueryResult, ViewClient
 
 __all__ = ["KafkaLightningStore"]
+
+VIEW_WAIT_MIN_S = 5.0
+"""A wait of less still asks the view once, which takes milliseconds where it runs."""
 
 STATISTICS_SQL = """
 SELECT
@@ -160,7 +161,8 @@ class KafkaLightningStore(KafkaWriting):
         waiting = {rollout_id: asyncio.wrap_future(self._follower.expect_terminal(rollout_id)) for rollout_id in asked}
         try:
             # What the follower has passed already it will not tell again: the view must know of it.
-            states = await self._states_of(asked, self._follower.read_up_to())
+            async with asyncio.timeout(None if timeout is None else max(timeout, VIEW_WAIT_MIN_S)):
+                states = await self._states_of(asked, self._follower.read_up_to())
             ended = {rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal}
             left = {
                 rollout_id: future
@@ -168,6 +170,11 @@ class KafkaLightningStore(KafkaWriting):
                 if rollout_id in states.keys() - ended.keys()
             }
             await ended_in_time(left, ended, needed, timeout)
+        except TimeoutError as error:
+            raise ServiceUnavailableError(
+                "the view does not answer: which rollouts had ended before is not known.",
+                next_step="Does it run? `lightstream status` tells; `lightstream view` starts it.",
+            ) from error
         finally:
             for future in waiting.values():
                 future.cancel()
