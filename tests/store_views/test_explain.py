@@ -19,7 +19,7 @@ def explained(log: LogFile, rollout_id: str) -> Explanation:
 def test_it_tells_fates_rewards_segments_and_why_it_did_not_train(log: LogFile) -> None:
     first = opened()
     rollout_id = first.rollout.rollout_id
-    log.write(state(rollout_id, group_size=2, group_id="g"))
+    log.write(state(rollout_id, group_size=2))
     log.write_and_assemble(
         first,
         proxy_span(1, prompt_token_ids=pack_int32([1, 2, 3]), response_token_ids=pack_int32([7, 8])),

@@ -85,6 +85,8 @@ class VERL(VerlConfig, Algorithm):
                 steps=self.steps,
             )
             context.keep_checkpoints(self.keep_checkpoints)
+        if context.last_step:
+            context.keep_checkpoints(self.keep_checkpoints)  # a crash behind the last commit left this to do
 
     def _train(self, engine: VerlEngine, groups: list[Group], step: int) -> tuple[BatchRows, dict[str, float]]:
         """Build the batch and update; without a usable row, nothing is updated."""
