@@ -59,7 +59,7 @@ class OpenAiUpstream:
 
     async def _send(self, method: str, path: str, data: bytes | None, *, streams: bool) -> UpstreamAnswer:
         url = self._base_url() + path
-        assert self._session is not None, "start() comes first"  # noqa: S101
+        assert self._session is not None, "start() comes first"  # noqa: S101  # a mistake in our own code, no input
         limit_s = self._settings.llm_request_timeout_s
         # A stream may take as long as it likes, but may not fall silent.
         timeout = aiohttp.ClientTimeout(

@@ -61,7 +61,7 @@ class StreamRelay:
 
     async def _events(self) -> AsyncGenerator[bytes]:
         """Events for the agent; what each says is in the call before it is handed out."""
-        assert self._upstream.pieces is not None, "only a streamed answer is relayed"  # noqa: S101
+        assert self._upstream.pieces is not None, "only a streamed answer is relayed"  # noqa: S101  # the caller's choice, no input
         splitter = EventSplitter()
         async for piece in self._upstream.pieces:
             for event in splitter.feed(piece):

@@ -140,7 +140,7 @@ def _index(calls: Sequence[Sighting], held: Held) -> CallIndex:
 def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRecord:
     read = call.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
-    assert read.response_token_ids is not None  # noqa: S101
+    assert read.response_token_ids is not None  # noqa: S101  # a call without has its reason and is no triplet
     values = {  # every field, each of its type: built as the codec builds decoded records, without a second validation
         "call_index": call_index,
         "span_id": call.key[1],
