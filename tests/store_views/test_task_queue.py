@@ -9,9 +9,9 @@ from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import RolloutMode, RolloutSpec, RolloutTask
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_QUEUE
-from lightstream.store_views.stores.kafka.queue import QueuedTask, TaskQueue
+from lightstream.store_views.stores.kafka.queue import AHEAD_MAX, QueuedTask, TaskQueue
 
-TAKE_TIMEOUT_S = 60.0
+TAKE_TIMEOUT_S = 20.0
 
 
 def publish(settings: Settings, *rollout_ids: str) -> None:
@@ -20,8 +20,8 @@ def publish(settings: Settings, *rollout_ids: str) -> None:
         spec = RolloutSpec(
             rollout_id=rollout_id, run_id="r", mode=RolloutMode.TRAIN, input_json="{}", enqueued_unix_nano=1
         )
-        publisher.publish(ROLLOUT_QUEUE, rollout_id, RolloutTask(rollout=spec, attempt_sequence=1)).result(30)
-    publisher.close()
+        publisher.publish(ROLLOUT_QUEUE, rollout_id, RolloutTask(rollout=spec, attempt_sequence=1))
+    assert publisher.close(30) == 0
 
 
 def rollout_of(taken: QueuedTask | None) -> str:
@@ -50,3 +50,13 @@ def test_settling_does_not_wait_behind_a_take(settings: Settings) -> None:
     again = TaskQueue(settings, codec_for(settings))  # the second was never settled
     assert rollout_of(again.take(TAKE_TIMEOUT_S)) == "second"
     again.close()
+
+
+def test_a_queue_longer_than_what_is_held_ready_is_handed_out_whole(settings: Settings) -> None:
+    wanted = {f"r{number}" for number in range(2 * AHEAD_MAX + 500)}
+    publish(settings, *wanted)
+    queue = TaskQueue(settings, codec_for(settings))
+    taken = [rollout_of(queue.take(TAKE_TIMEOUT_S)) for _ in range(len(wanted))]
+    queue.close()
+    assert len(taken) == len(wanted)
+    assert set(taken) == wanted

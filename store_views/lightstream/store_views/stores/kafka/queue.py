@@ -29,7 +29,7 @@ CATCH_UP_TIMEOUT_S = 10.0
 
 WATERMARK_TIMEOUT_S = 5.0
 AHEAD_MAX = 1000
-"""Tasks held ready, so that the oldest of all partitions goes first."""
+"""Tasks held ready, so that the oldest of all partitions goes first; one or two more, when a poll brings them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,15 @@ class TaskQueue:
         return ends
 
     def _read(self, timeout_s: float) -> None:
-        """Take over what was fetched; waits up to ``timeout_s`` seconds for a first record."""
-        if len(self._ready) >= AHEAD_MAX:
-            self._consumer.poll(0.0)  # rebalances are answered here
-            return
-        first = self._consumer.poll(timeout_s)
+        """Take over what was fetched; waits up to ``timeout_s`` seconds for a first record.
+
+        Polls also where enough is held ready, as rebalances are answered there; what a poll returns is ours to keep.
+        """
+        room = AHEAD_MAX - len(self._ready)
+        first = self._consumer.poll(timeout_s if room > 0 else 0.0)
         if first is None:
             return
-        for message in (first, *self._consumer.consume(AHEAD_MAX, 0)):
+        for message in (first, *(self._consumer.consume(room, 0) if room > 0 else ())):
             if message.error() is None:
                 self._hold(message)
 
@@ -168,7 +169,7 @@ class TaskQueue:
         if not positions:
             return
         try:
-            if asynchronous:
+            if asynchronous:  # two calls, as the client's type hints have one for each
                 self._consumer.commit(offsets=positions, asynchronous=True)
             else:
                 self._consumer.commit(offsets=positions, asynchronous=False)
