@@ -51,7 +51,7 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV): on Debian and Ubuntu, install python3-venv."; exit 1; }
 	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
 	@echo "Installing what requirements/lock.txt lists into $(VENV) (about 6 GB; a few minutes the first time) ..."
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --requirement requirements/lock.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --compile-bytecode --requirement requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@test -n "$$LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" || $(VENV)/bin/lightstream broker fetch
 	@touch $@

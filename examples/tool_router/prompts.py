@@ -8,7 +8,7 @@ from .tools import TOOLS
 
 __all__ = ["brief", "instructed"]
 
-SHOWN_CHARACTERS_MAX = 32
+SHOWN_CHARACTERS_MAX = 24
 """The tiny model is slow to read; the beginning of a task tells what kind it is."""
 
 
