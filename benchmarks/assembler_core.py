@@ -9,7 +9,6 @@ that one record took: the closing record of the longest attempt.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -29,6 +28,8 @@ from lightstream.schemas.records import (
 )
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 from lightstream.stream_processors.core.segments import segments_of
+
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -195,14 +196,7 @@ def _call(attempt: int, number: int, payload: Payload) -> SpanRecord:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    figures = measure()
-    if parser.parse_args().json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<32}{value:>14,.2f}")
+    run(__doc__, measure)
 
 
 if __name__ == "__main__":

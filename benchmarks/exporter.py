@@ -8,27 +8,22 @@ longer than exporting it). Targets: 10,000 spans/s; ``span.end()`` p99 of 0.2 ms
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import os
 import statistics
-import tempfile
 import time
-import uuid
-from contextlib import ExitStack
-from pathlib import Path
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util.types import AttributeValue
 
-from lightstream.broker import EmbeddedBroker
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.tracer import OtelTracer
-from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
+
+from .cluster import cluster
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -52,15 +47,8 @@ BUFFER_BYTES_MAX = 8 * 1024**3
 
 def measure(*, spans: int = 50_000, rounds: int = 3) -> dict[str, float]:
     """All figures: rates per second (best of ``rounds``), times in milliseconds, CPU time in microseconds."""
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
-        settings = Settings.load(
-            kafka_bootstrap_servers=servers, data_dir=data_dir, topic_prefix=f"bench{uuid.uuid4().hex[:8]}."
-        )
-        create_topics(settings)
+    with cluster() as kafka:
+        settings = kafka.settings()
         built = _built_spans()
         gc.collect()
         gc.freeze()  # two million token ids of the prepared spans are no part of what is measured
@@ -122,16 +110,7 @@ def _blocking(settings: Settings, spans: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spans", type=int, default=50_000)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    arguments = parser.parse_args()
-    figures = measure(spans=arguments.spans)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<24}{value:>14,.3f}")
+    run(__doc__, measure, spans=50_000)
 
 
 if __name__ == "__main__":

@@ -7,29 +7,26 @@ beforehand. ``cpu_us_per_span`` is the gateway's own processor time: the figure 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gzip
-import json
 import os
 import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.services import Service, find
 from lightstream.schemas.settings import Settings
+
+from .cluster import cluster
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -42,20 +39,7 @@ START_TIMEOUT_S = 60.0
 
 def measure(*, requests: int = 60, one_span_requests: int = 5000) -> dict[str, float]:
     """All figures; times in milliseconds (of processor time: microseconds), rates per second."""
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
-        settings = Settings.load(
-            kafka_bootstrap_servers=servers,
-            data_dir=data_dir,
-            topic_prefix=f"b{uuid.uuid4().hex[:12]}.",
-            gateway_port=0,
-            gateway_grpc_port=0,
-        )
-        create_topics(settings)
-        service = stack.enter_context(_gateway(settings))
+    with cluster() as kafka, _gateway(kafka.settings(gateway_port=0, gateway_grpc_port=0)) as service:
         asyncio.run(_throughput(service, 4))  # warm up
         return asyncio.run(_throughput(service, requests)) | asyncio.run(_latency(service, one_span_requests))
 
@@ -147,15 +131,8 @@ def _gateway(settings: Settings) -> Generator[Service]:
 
 
 def main() -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    figures = measure()
-    if parser.parse_args().json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:24} {value:12,.1f}")
+    """Measure and print."""
+    run(__doc__, measure)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ name, as a program that uses them all would. Targets: 0.5 s and 60 MB.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
+
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -42,14 +43,7 @@ def measure(*, rounds: int = 5) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    figures = measure()
-    if parser.parse_args().json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<24}{value:>14,.3f}")
+    run(__doc__, measure)
 
 
 if __name__ == "__main__":

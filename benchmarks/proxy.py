@@ -8,16 +8,13 @@ server is a process of its own. ``proxy_alone`` forwards to a server that answer
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,11 +23,12 @@ from typing import Any
 
 import aiohttp
 
-from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from lightstream.trainers.tiny_model import make_tiny_model
+
+from .cluster import cluster
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -72,14 +70,9 @@ class Server:
 
 def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
     """All figures; times in milliseconds, rates per second."""
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
-        model = make_tiny_model(data_dir / "model")
-        settings = Settings.load(kafka_bootstrap_servers=servers, data_dir=data_dir, topic_prefix=_prefix())
-        create_topics(settings)
+    with cluster() as kafka, ExitStack() as stack:
+        model = make_tiny_model(kafka.data_dir / "model")
+        settings = kafka.settings()
         policy = stack.enter_context(_process(settings, "policy", RUN_POLICY, str(model)))
         figures: dict[str, float] = {}
         with _process(settings, "proxy", RUN_PROXY) as proxy:
@@ -199,23 +192,9 @@ def _process(settings: Settings, name: str, program: str, *arguments: str) -> Ge
         process.wait(30)
 
 
-def _prefix() -> str:
-    return f"bench{uuid.uuid4().hex[:8]}."
-
-
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--concurrency", type=int, default=64)
-    arguments = parser.parse_args()
-    figures = measure(requests=arguments.requests, concurrency=arguments.concurrency)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<40}{value:>12,.2f}")
+    """Measure and print."""
+    run(__doc__, measure, requests=2000, concurrency=64)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,13 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import tempfile
 import time
-import uuid
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import closing
 
-from lightstream.broker import EmbeddedBroker
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
+from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall, SpanRecord
 from lightstream.schemas.settings import Settings
@@ -26,6 +20,8 @@ from lightstream.schemas.topics import ROLLOUTS, SPANS, Topic
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 
+from .cluster import cluster
+from .command import run
 from .finished_rollouts import STATES_PER_ROLLOUT, states
 from .view_at_scale import measure_at_scale
 from .view_process import CATCH_UP_TIMEOUT_S, catch_up, memory_bytes_max, processor_seconds, view_process
@@ -46,38 +42,15 @@ def measure(*, spans: int = 100_000, states: int = 200_000, rollouts: int = 1_00
         states: states of rollouts in the log when another view starts.
         rollouts: finished rollouts, with their attempts, spans and trajectories, in the view when it is queried.
     """
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
-        figures = _span_figures(_own(servers, data_dir / "spans"), spans) if spans else {}
-        figures |= _state_figures(_own(servers, data_dir / "states"), states) if states else {}
-        return figures | (measure_at_scale(_own(servers, data_dir / "large"), rollouts) if rollouts else {})
+    with cluster() as kafka:
+        figures = _span_figures(kafka.settings(folder="spans"), spans) if spans else {}
+        figures |= _state_figures(kafka.settings(folder="states"), states) if states else {}
+        return figures | (measure_at_scale(kafka.settings(folder="large"), rollouts) if rollouts else {})
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--spans", type=int, default=100_000)
-    parser.add_argument("--states", type=int, default=200_000)
-    parser.add_argument("--rollouts", type=int, default=1_000_000)
-    arguments = parser.parse_args()
-    figures = measure(spans=arguments.spans, states=arguments.states, rollouts=arguments.rollouts)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<52} {value:>12,.1f}")
-
-
-def _own(servers: str, data_dir: Path) -> Settings:
-    """Topics and a folder of their own."""
-    prefix = f"bench{uuid.uuid4().hex[:8]}."
-    settings = Settings.load(kafka_bootstrap_servers=servers, topic_prefix=prefix, data_dir=data_dir)
-    create_topics(settings)
-    return settings
+    """Measure and print."""
+    run(__doc__, measure, spans=100_000, states=200_000, rollouts=1_000_000)
 
 
 def _span_figures(settings: Settings, spans: int) -> dict[str, float]:

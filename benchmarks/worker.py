@@ -6,22 +6,17 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import KafkaPublisher, consumer_config, create_topics
+from lightstream.schemas.kafka import KafkaPublisher, consumer_config
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -37,6 +32,9 @@ from lightstream.schemas.records import (
 from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, Topic
+
+from .cluster import cluster
+from .command import run
 
 __all__ = ["main", "measure"]
 
@@ -62,32 +60,17 @@ def measure(*, attempts: int = 5000, rollouts: int = 3000, latencies: int = 300)
         rollouts: with 3 facts each, for the life cycle's throughput.
         latencies: attempts that end one after another, for the latency.
     """
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
+    with cluster() as kafka:
         return {
-            **_spans_per_second(_settings(servers, data_dir), attempts),
-            **_facts_per_second(_settings(servers, data_dir), rollouts),
-            **_latency_ms(_settings(servers, data_dir), latencies),
+            **_spans_per_second(kafka.settings(), attempts),
+            **_facts_per_second(kafka.settings(), rollouts),
+            **_latency_ms(kafka.settings(), latencies),
         }
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--attempts", type=int, default=5000)
-    parser.add_argument("--rollouts", type=int, default=3000)
-    parser.add_argument("--latencies", type=int, default=300)
-    arguments = parser.parse_args()
-    figures = measure(attempts=arguments.attempts, rollouts=arguments.rollouts, latencies=arguments.latencies)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:<40} {value:>12,.1f}")
+    """Measure and print."""
+    run(__doc__, measure, attempts=5000, rollouts=3000, latencies=300)
 
 
 def _spans_per_second(settings: Settings, attempts: int) -> dict[str, float]:
@@ -189,14 +172,6 @@ def _follower(settings: Settings, topic: Topic) -> Iterator[float]:
 def _record_times(settings: Settings, topic: Topic, count: int) -> list[float]:
     follower = _follower(settings, topic)
     return sorted(next(follower) for _ in range(count))
-
-
-def _settings(servers: str, data_dir: Path) -> Settings:
-    settings = Settings.load(
-        kafka_bootstrap_servers=servers, topic_prefix=f"bench{uuid.uuid4().hex[:8]}.", data_dir=data_dir
-    )
-    create_topics(settings)
-    return settings
 
 
 def _facts(rollout_id: str) -> tuple[RolloutEvent, RolloutEvent, RolloutEvent]:

@@ -7,22 +7,17 @@ the first start (the whole topic ``rollouts`` is read), ``warm`` the next on the
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
-from contextlib import ExitStack
 from pathlib import Path
 
-from lightstream.broker import EmbeddedBroker
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import BackpressureError
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
+from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import (
     AttemptState,
     AttemptStatus,
@@ -37,6 +32,9 @@ from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
 
+from .cluster import cluster
+from .command import run
+
 __all__ = ["main", "measure"]
 
 TIMEOUT_S = 600.0
@@ -47,36 +45,20 @@ TASK = json.dumps({"question": "Which tool adds 17 and 25?", "answer": "A", "dat
 
 def measure(*, rollouts: int = 1_000_000) -> dict[str, float]:
     """Start a worker twice over ``rollouts`` finished ones."""
-    with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = Settings.load().kafka_bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(EmbeddedBroker(Settings.load(data_dir=data_dir))).start()
-        settings = Settings.load(
-            kafka_bootstrap_servers=servers, topic_prefix=f"bench{uuid.uuid4().hex[:8]}.", data_dir=data_dir
-        )
-        create_topics(settings)
+    with cluster() as kafka:
+        settings = kafka.settings()
         _write(settings, rollouts)
         figures: dict[str, float] = {"finished_rollouts": rollouts}
         for name in ("cold", "warm"):
             figures[f"{name}_start_s"], figures[f"{name}_memory_mib"] = _started(settings)
-        files = (data_dir / "worker").glob("*.sqlite")
+        files = (kafka.data_dir / "worker").glob("*.sqlite")
         figures["file_bytes_per_rollout"] = sum(file.stat().st_size for file in files) / rollouts
         return figures
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rollouts", type=int, default=1_000_000)
-    arguments = parser.parse_args()
-    figures = measure(rollouts=arguments.rollouts)
-    if arguments.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:<26}{value:>14,.2f}")
+    """Measure and print."""
+    run(__doc__, measure, rollouts=1_000_000)
 
 
 def _write(settings: Settings, rollouts: int) -> None:
