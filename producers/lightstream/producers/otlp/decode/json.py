@@ -7,6 +7,7 @@ Source: OTLP specification, "JSON Protobuf Encoding": ids in hex (either case), 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -34,11 +35,8 @@ def decode_traces(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
         DecodeError: it is no such message; nothing of it may be taken.
     """
     decoded = Decoded()
-    for resource_spans in _resources(body, "resourceSpans"):
-        for scope_spans in list_in(resource_spans, "scopeSpans"):
-            origin = _origin(resource_spans, scope_spans, elsewhere)
-            for span in list_in(scope_spans, "spans"):
-                _take_span(decoded, origin, span)
+    for origin, span in _items(body, ("resourceSpans", "scopeSpans", "spans"), elsewhere):
+        _take_span(decoded, origin, span)
     return decoded
 
 
@@ -49,12 +47,19 @@ def decode_logs(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
         DecodeError: it is no such message; nothing of it may be taken.
     """
     decoded = Decoded()
-    for resource_logs in _resources(body, "resourceLogs"):
-        for scope_logs in list_in(resource_logs, "scopeLogs"):
-            origin = _origin(resource_logs, scope_logs, elsewhere)
-            for log in list_in(scope_logs, "logRecords"):
-                _take_log(decoded, origin, log)
+    for origin, log in _items(body, ("resourceLogs", "scopeLogs", "logRecords"), elsewhere):
+        _take_log(decoded, origin, log)
     return decoded
+
+
+def _items(body: bytes, levels: tuple[str, str, str], elsewhere: Owner) -> Iterator[tuple[Origin, Any]]:
+    """Spans or logs with where they come from; ``levels`` names the lists of resources, of scopes and of items."""
+    of_resources, of_scopes, of_items = levels
+    for resource in _resources(body, of_resources):
+        for scope in list_in(resource, of_scopes):
+            origin = _origin(resource, scope, elsewhere)
+            for item in list_in(scope, of_items):
+                yield origin, item
 
 
 def _resources(body: bytes, name: str) -> list[Any]:
