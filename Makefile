@@ -1,6 +1,8 @@
 # `make demo` and `make test` do everything, on a bare machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
+# Tests mostly wait: for brokers to start, for processes to die. Two at a time fill two cores.
+TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
@@ -19,7 +21,7 @@ demo: $(INSTALLED)
 	$(PY) -m examples.tool_router
 
 test: $(INSTALLED)
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
+from tests.support.topics import delete_topics
 
 MEANT_FOR_TESTS = ("LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS", "LIGHTSTREAM_TEST_SEED", "LIGHTSTREAM_TEST_EXAMPLES")
 
@@ -44,8 +46,14 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.start()
 
 
+@pytest.fixture(scope="session")
+def kafka_admin(kafka_servers: str) -> AdminClient:
+    """Asks the session's broker."""
+    return AdminClient({"bootstrap.servers": kafka_servers})
+
+
 @pytest.fixture
-def settings(kafka_servers: str, tmp_path: Path) -> Settings:
+def settings(kafka_servers: str, kafka_admin: AdminClient, tmp_path: Path) -> Iterator[Settings]:
     """Settings of a test: topics of its own on the session's broker, a data folder of its own."""
     settings = Settings.load(
         kafka_bootstrap_servers=kafka_servers,
@@ -54,7 +62,8 @@ def settings(kafka_servers: str, tmp_path: Path) -> Settings:
         data_dir=tmp_path,
     )
     create_topics(settings)
-    return settings
+    yield settings
+    delete_topics(kafka_admin, settings)
 
 
 @pytest.fixture
