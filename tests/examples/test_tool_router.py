@@ -1,9 +1,7 @@
-"""Each example as a user runs it: the whole system, for a few rollouts."""
+"""The demonstration with what a user may give it: a model, or an endpoint."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,43 +11,8 @@ from starlette.responses import Response
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.settings import Settings
 from lightstream.trainers import make_tiny_model
-from lightstream.up.unit import child_environment
+from tests.examples.programs import cells, run
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
-from tests.support.processes import processes_of
-
-ROOT = Path(__file__).parents[2]
-ACCOUNTED = "is accounted for"
-
-
-def run(example: str, settings: Settings, *arguments: str) -> str:
-    """What the example prints. It must end with status 0 and leave no process behind."""
-    data_dir = settings.data_dir / example
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{example}", "--data-dir", str(data_dir), *arguments],
-        cwd=ROOT,
-        env=child_environment(settings) | {"COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not processes_of(data_dir)
-    assert any(line.startswith("yes") and ACCOUNTED in line for line in done.stdout.splitlines()), done.stdout
-    return done.stdout
-
-
-def cells(output: str, first: str) -> list[str]:
-    """The row of a table that begins with ``first``."""
-    rows = [[cell.strip() for cell in line.strip().strip("│").split("│")] for line in output.splitlines()]
-    return next(row for row in rows if row[0] == first)
-
-
-def test_two_calls(settings: Settings) -> None:
-    output = run("two_calls", settings, "--steps", "1", "--groups", "2", "--samples", "2")
-    assert "step 1 of 1: 4 rollouts, 8 calls" in output
-    assert cells(output, "LLM calls made")[1] == cells(output, "in triplets")[1] == "8"
-    shown = [line.split("│")[1].strip() for line in output.splitlines() if line.startswith("│")][:3]
-    assert shown == ["chat.completion", "tool", "chat.completion"]
 
 
 def test_tool_router_trains_a_given_model(settings: Settings, tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""Runs an example as a user does: the whole system, for a few rollouts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from lightstream.schemas.settings import Settings
+from lightstream.up.unit import child_environment
+from tests.support.processes import processes_of
+
+__all__ = ["cells", "run"]
+
+ROOT = Path(__file__).parents[2]
+ACCOUNTED = "is accounted for"
+
+
+def run(example: str, settings: Settings, *arguments: str) -> str:
+    """What the example prints. It must end with status 0 and leave no process behind."""
+    data_dir = settings.data_dir / example
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{example}", "--data-dir", str(data_dir), *arguments],
+        cwd=ROOT,
+        env=child_environment(settings) | {"COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not processes_of(data_dir)
+    assert any(line.startswith("yes") and ACCOUNTED in line for line in done.stdout.splitlines()), done.stdout
+    return done.stdout
+
+
+def cells(output: str, first: str) -> list[str]:
+    """The row of a table that begins with ``first``."""
+    rows = [[cell.strip() for cell in line.strip().strip("│").split("│")] for line in output.splitlines()]
+    return next(row for row in rows if row[0] == first)
