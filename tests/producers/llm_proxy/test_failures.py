@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from lightstream.producers.llm_proxy import llm_proxy, upstream_of
 from lightstream.producers.llm_proxy.call import Call, Caller
-from lightstream.producers.llm_proxy.capture import Wanted
+from lightstream.producers.llm_proxy.dialects import CHAT
 from lightstream.producers.llm_proxy.exchange import Exchange
 from lightstream.producers.llm_proxy.recorder import CallRecorder
 from lightstream.producers.llm_proxy.relay import StreamRelay
+from lightstream.producers.llm_proxy.turn import Turn
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -94,7 +95,7 @@ def test_an_answer_that_is_no_completion_ends_in_502(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings, answer: bytes
 ) -> None:
     upstream.answer = lambda _: Response(answer, media_type="application/json")
-    with pytest.raises(openai.InternalServerError, match="no chat completion"):
+    with pytest.raises(openai.InternalServerError, match="no completion"):
         client.chat.completions.create(model="m", messages=MESSAGES)
     assert _only_call(settings).http_status == 502
 
@@ -160,7 +161,8 @@ def test_a_stream_that_breaks_off_after_its_last_token_is_complete(settings: Set
         recorder = CallRecorder(publisher, SystemClock())
         exchange = Exchange(settings, upstream_of(settings), recorder, SystemClock())
         answer = UpstreamAnswer(200, pieces=pieces())
-        relay = StreamRelay(exchange, Call(Caller("r", "a", "0" * 32)), answer, Wanted(True, True))
+        turn = Turn(Call(Caller("r", "a", "0" * 32)), CHAT, translation=await CHAT.translate({}))
+        relay = StreamRelay(exchange, turn, answer)
         return [piece async for piece in relay.pieces()]
 
     publisher = KafkaPublisher(settings)

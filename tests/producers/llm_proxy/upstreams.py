@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-__all__ = ["ScriptedUpstream", "chunk", "completion", "event"]
+__all__ = ["ScriptedUpstream", "chunk", "completion", "event", "streamed", "tool_call_chunks"]
 
 POLL_S = 0.01
 
@@ -44,6 +44,35 @@ def chunk(token: int, *, finish_reason: str | None = None, first: bool = False) 
     return body | ({"prompt_token_ids": [1, 2, 3]} if first else {})
 
 
+def streamed(*chunks: Any) -> list[Any]:
+    """Chunks with the usage that was asked for, and the end mark."""
+    usage = {"prompt_tokens": 3, "completion_tokens": len(chunks), "total_tokens": 3 + len(chunks)}
+    last = {"id": "chatcmpl-2", "object": "chat.completion.chunk", "model": "m@4", "created": 1, "choices": []}
+    return [*chunks, last | {"usage": usage}, event(b"[DONE]")]
+
+
+def tool_call_chunks() -> list[dict[str, Any]]:
+    """Two calls of tools at once, their arguments in pieces, as vLLM streams them."""
+
+    def piece(index: int, call_id: str | None, **function: str) -> dict[str, Any]:
+        made = {"index": index, "function": function} | ({"id": call_id, "type": "function"} if call_id else {})
+        return {"tool_calls": [made]}
+
+    deltas: list[dict[str, Any]] = [
+        piece(0, "call_a", name="add", arguments=""),
+        piece(0, None, arguments='{"a":'),
+        piece(0, None, arguments=" 1}"),
+        piece(1, "call_b", name="look", arguments='{"at": "x"}'),
+        {},
+    ]
+    chunks: list[dict[str, Any]] = []
+    for number, delta in enumerate(deltas):
+        body = chunk(number, first=number == 0, finish_reason="tool_calls" if number == len(deltas) - 1 else None)
+        body["choices"][0]["delta"] = delta
+        chunks.append(body)
+    return chunks
+
+
 def event(body: Any) -> bytes:
     """``body`` as a server-sent event."""
     return b"data: " + (body if isinstance(body, bytes) else json.dumps(body).encode()) + b"\n\n"
@@ -66,6 +95,7 @@ class ScriptedUpstream:
         self.go_on = threading.Event()
         routes = [
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            Route("/v1/completions", self._chat, methods=["POST"]),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/messages", self._chat, methods=["POST"]),  # Anthropic's
         ]

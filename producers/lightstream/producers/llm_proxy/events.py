@@ -34,6 +34,6 @@ def event_data(event: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
-def event_of(data: bytes) -> bytes:
-    """An event with that data, which has no line breaks."""
-    return b"data: " + data + b"\n\n"
+def event_of(data: bytes, name: str = "") -> bytes:
+    """An event with that data, which has no line breaks, and that name, if any."""
+    return (f"event: {name}\ndata: ".encode() if name else b"data: ") + data + b"\n\n"
