@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from ..upstream import UpstreamError
 from .dialect import StreamEvent
 
-__all__ = ["PROVIDER", "TRANSLATION_ERRORS", "ChunkStream", "chat_request", "error_message_of", "untranslatable"]
+__all__ = ["PROVIDER", "TRANSLATION_ERRORS", "ChunkStream", "chat_answer", "chat_request", "error_message_of", "untranslatable"]
 
 PROVIDER = "openai"
 """What LiteLLM is told about the model server: that it speaks OpenAI's chat completions."""
@@ -20,6 +20,8 @@ TRANSLATION_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
 
 NOT_FOR_SERVERS = ("custom_llm_provider", "extra_headers", "reasoning_summary", "context_management")
 """What LiteLLM puts into a chat request for itself."""
+
+NO_USAGE = {"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
 
 ERROR_TEXT_MAX = 2000
 """Characters of an error that is no JSON."""
@@ -66,6 +68,16 @@ def chat_request(translated: dict[str, Any]) -> dict[str, Any]:
     if request.get("stream") is True:
         request["stream_options"] = {"include_usage": True}  # what ends a translated stream tells the usage
     return request
+
+
+def chat_answer(body: dict[str, Any]) -> Any:
+    """A whole chat answer as LiteLLM's translators read it.
+
+    They need a usage, and so do the agents' dialects: zeros stand in for that of a server which tells none.
+    """
+    from litellm.types.utils import ModelResponse
+
+    return ModelResponse(**(NO_USAGE | body))
 
 
 def untranslatable(error: Exception) -> UpstreamError:

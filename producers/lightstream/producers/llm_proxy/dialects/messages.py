@@ -18,6 +18,7 @@ from .litellm_shapes import (
     PROVIDER,
     TRANSLATION_ERRORS,
     ChunkStream,
+    chat_answer,
     chat_request,
     error_message_of,
     untranslatable,
@@ -96,11 +97,9 @@ class _MessagesCall:
         self.request: dict[str, Any] = chat_request(dict(translated))
 
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        from litellm.types.utils import ModelResponse
-
         try:
             answer = self._adapter.translate_completion_output_params(
-                ModelResponse(**body), tool_name_mapping=self._tool_names
+                chat_answer(body), tool_name_mapping=self._tool_names
             )
         except TRANSLATION_ERRORS as error:
             raise untranslatable(error) from error

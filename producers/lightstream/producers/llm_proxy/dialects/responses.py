@@ -19,6 +19,7 @@ from .litellm_shapes import (
     PROVIDER,
     TRANSLATION_ERRORS,
     ChunkStream,
+    chat_answer,
     chat_request,
     error_message_of,
     untranslatable,
@@ -80,7 +81,9 @@ class _ResponsesCall:
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
         try:
             answer = self._config.transform_chat_completion_response_to_responses_api_response(
-                request_input=self._asked["input"], responses_api_request=self._asked, chat_completion_response=body
+                request_input=self._asked["input"],
+                responses_api_request=self._asked,
+                chat_completion_response=chat_answer(body),
             )
             dumped: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
         except TRANSLATION_ERRORS as error:
