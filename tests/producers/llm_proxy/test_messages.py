@@ -132,10 +132,11 @@ def test_images_and_structured_output_reach_the_model_server(
     claude: anthropic.Anthropic, upstream: ScriptedUpstream
 ) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    messages: list[Any] = [{"role": "user", "content": [image, {"type": "text", "text": "what?"}]}]
     claude.messages.create(
         model="m",
         max_tokens=9,
-        messages=[{"role": "user", "content": [image, {"type": "text", "text": "what?"}]}],  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]  # the image as its plain JSON
+        messages=messages,
         extra_body={"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
     )
     (asked,) = upstream.asked
@@ -164,13 +165,15 @@ def test_a_stream_that_breaks_off_is_an_error(
 ) -> None:
     upstream.answer = lambda _: [chunk(1, first=True), None, last]
     said: list[str] = []
-    with (
-        pytest.raises((anthropic.APIStatusError, anthropic.APIError)),
-        claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
-    ):
-        for text in stream.text_stream:
-            said.append(text)
-            upstream.go_on.set()
+
+    def listen() -> None:
+        with claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream:
+            for text in stream.text_stream:
+                said.append(text)
+                upstream.go_on.set()
+
+    with pytest.raises(anthropic.APIError, match="LLM server"):
+        listen()
     assert said == ["<1>"]
     _, call = _only(settings)
     assert call.error_message

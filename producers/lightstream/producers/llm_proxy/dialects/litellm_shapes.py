@@ -10,7 +10,15 @@ from pydantic_core import from_json
 from ..upstream import UpstreamError
 from .dialect import StreamEvent
 
-__all__ = ["PROVIDER", "TRANSLATION_ERRORS", "ChunkStream", "chat_answer", "chat_request", "error_message_of", "untranslatable"]
+__all__ = [
+    "PROVIDER",
+    "TRANSLATION_ERRORS",
+    "ChunkStream",
+    "chat_answer",
+    "chat_request",
+    "error_message_of",
+    "untranslatable",
+]
 
 PROVIDER = "openai"
 """What LiteLLM is told about the model server: that it speaks OpenAI's chat completions."""
