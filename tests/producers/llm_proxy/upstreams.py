@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -82,8 +82,8 @@ class ScriptedUpstream:
     """Answers as its script says, and remembers what it was asked.
 
     Attributes:
-        answer: given the request's JSON, a whole answer, or a list of pieces of a stream. A piece ``None`` hangs until
-            :attr:`go_on` is set, an exception breaks the connection off.
+        answer: given the request's JSON, a whole answer, or the pieces of a stream, endless or not. A piece ``None``
+            hangs until :attr:`go_on` is set, an exception breaks the connection off.
         asked: the JSON of each request; ``gone`` counts clients that left before their answer was out.
     """
 
@@ -114,7 +114,7 @@ class ScriptedUpstream:
             answer = completion()
         if isinstance(answer, Response):
             return answer
-        if isinstance(answer, list):
+        if isinstance(answer, Iterable) and not isinstance(answer, dict):
             return StreamingResponse(self._pieces(answer), media_type="text/event-stream")
         return Response(json.dumps(answer), media_type="application/json")
 
@@ -129,9 +129,10 @@ class ScriptedUpstream:
         while not self.go_on.is_set():  # noqa: ASYNC110  # it is set by the test's thread
             await asyncio.sleep(POLL_S)
 
-    async def _pieces(self, pieces: list[Any]) -> AsyncGenerator[bytes]:
+    async def _pieces(self, pieces: Iterable[Any]) -> AsyncGenerator[bytes]:
         try:
             for piece in pieces:
+                await asyncio.sleep(0)  # an endless stream lets others have the loop
                 if piece is None:
                     await self._told_to_go_on()
                 elif isinstance(piece, Exception):

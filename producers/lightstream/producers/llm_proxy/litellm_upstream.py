@@ -32,11 +32,10 @@ class LiteLlmProviders:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._litellm: Any = None
 
     async def start(self) -> None:
-        """Import LiteLLM, which takes seconds."""
-        self._litellm = await asyncio.to_thread(imported_litellm)
+        """Import LiteLLM, which takes seconds; without this, the first request does."""
+        await asyncio.to_thread(imported_litellm)
 
     async def ask(
         self, endpoint: str, request: dict[str, Any], *, streams: bool, api_base: str | None, api_key: str | None
@@ -46,8 +45,7 @@ class LiteLlmProviders:
         Raises:
             UpstreamError: there is no answer.
         """
-        if self._litellm is None:
-            await self.start()
+        litellm = await asyncio.to_thread(imported_litellm)
         arguments = dict(request)
         returns_token_ids = arguments.pop("return_token_ids", None)
         if returns_token_ids and str(arguments["model"]).startswith(TOKEN_ID_PROVIDERS):
@@ -56,7 +54,7 @@ class LiteLlmProviders:
         arguments |= {"api_key": api_key} if api_key else {}
         import openai  # LiteLLM's errors derive from this package's
 
-        call = self._litellm.atext_completion if endpoint == "completions" else self._litellm.acompletion
+        call = litellm.atext_completion if endpoint == "completions" else litellm.acompletion
         try:
             answer = await call(**arguments, timeout=self._timeout_s, num_retries=0, max_retries=0, drop_params=True)
         except openai.APIError as error:

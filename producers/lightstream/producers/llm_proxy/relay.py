@@ -97,7 +97,11 @@ class StreamRelay:
             if time() > ends:
                 limit_s = settings.llm_stream_timeout_s
                 raise UpstreamError(f"the LLM server's stream did not end within {limit_s:g} s", status=504)
-            for event in splitter.feed(piece):
+            try:
+                events = splitter.feed(piece)
+            except ValueError as error:
+                raise UpstreamError(f"the LLM server's stream makes no sense: {error}", status=502) from error
+            for event in events:
                 yield event
         for event in splitter.rest():
             yield event
