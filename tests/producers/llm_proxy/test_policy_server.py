@@ -38,10 +38,12 @@ def _responses(url: str, streams: bool) -> tuple[str, str]:
     if not streams:
         answer = client.responses.create(**arguments)
         return answer.id, answer.output_text
-    with client.responses.stream(**arguments) as stream:
-        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
-        assert "".join(pieces) == stream.get_final_response().output_text
-        return stream.get_final_response().id, "".join(pieces)
+    events = list(client.responses.create(**arguments, stream=True))
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    last = events[-1]
+    assert last.type in ("response.completed", "response.incomplete")
+    assert last.response.output_text == text
+    return last.response.id, text
 
 
 def _messages(url: str, streams: bool) -> tuple[str, str]:
