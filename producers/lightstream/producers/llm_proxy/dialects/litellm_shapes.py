@@ -12,7 +12,6 @@ from .dialect import StreamEvent
 
 __all__ = [
     "PROVIDER",
-    "TRANSLATION_ERRORS",
     "ChunkStream",
     "chat_answer",
     "chat_request",
@@ -22,9 +21,6 @@ __all__ = [
 
 PROVIDER = "openai"
 """What LiteLLM is told about the model server: that it speaks OpenAI's chat completions."""
-
-TRANSLATION_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
-"""What LiteLLM's translators raise for bodies of a shape they do not know; they have no errors of their own."""
 
 NOT_FOR_SERVERS = ("custom_llm_provider", "extra_headers", "reasoning_summary", "context_management")
 """What LiteLLM puts into a chat request for itself."""
@@ -61,9 +57,16 @@ class ChunkStream:
                 continue
             try:
                 return ModelResponseStream(**event.body)
-            except TRANSLATION_ERRORS as error:
+            except translation_errors() as error:
                 self.failure = untranslatable(error)
                 raise StopAsyncIteration from error
+
+
+def translation_errors() -> tuple[type[Exception], ...]:
+    """What LiteLLM's translators raise for bodies of a shape they do not know; few of these errors are their own."""
+    import openai  # LiteLLM's errors derive from this package's
+
+    return (ValueError, TypeError, LookupError, AttributeError, AssertionError, openai.OpenAIError)
 
 
 def chat_request(translated: dict[str, Any]) -> dict[str, Any]:

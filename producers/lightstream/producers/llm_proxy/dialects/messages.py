@@ -16,11 +16,11 @@ from ..litellm_import import imported_litellm
 from .dialect import Endpoint, StreamEvent, Translation
 from .litellm_shapes import (
     PROVIDER,
-    TRANSLATION_ERRORS,
     ChunkStream,
     chat_answer,
     chat_request,
     error_message_of,
+    translation_errors,
     untranslatable,
 )
 
@@ -74,7 +74,7 @@ async def counted_tokens(request: dict[str, Any]) -> int:
         counted: int = await asyncio.to_thread(
             litellm.token_counter, model=chat["model"], messages=chat["messages"], tools=chat.get("tools")
         )
-    except TRANSLATION_ERRORS as error:
+    except translation_errors() as error:
         raise ValueError(f"the tokens cannot be counted: {type(error).__name__}: {error}") from error
     return counted
 
@@ -92,7 +92,7 @@ class _MessagesCall:
             translated, self._tool_names = self._adapter.translate_completion_input_params_with_tool_mapping(
                 dict(request), custom_llm_provider=PROVIDER
             )
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise ValueError(f"the request cannot be translated: {type(error).__name__}: {error}") from error
         self.request: dict[str, Any] = chat_request(dict(translated))
 
@@ -101,7 +101,7 @@ class _MessagesCall:
             answer = self._adapter.translate_completion_output_params(
                 chat_answer(body), tool_name_mapping=self._tool_names
             )
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise untranslatable(error) from error
         return dict(answer)
 
@@ -121,7 +121,7 @@ class _MessagesCall:
                 yield event_of(to_json(event), name=event["type"])
             if chunks.failure is not None:
                 raise chunks.failure
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise untranslatable(error) from error
 
 

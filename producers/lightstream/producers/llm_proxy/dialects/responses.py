@@ -17,11 +17,11 @@ from ..litellm_import import imported_litellm
 from .dialect import Endpoint, StreamEvent, Translation
 from .litellm_shapes import (
     PROVIDER,
-    TRANSLATION_ERRORS,
     ChunkStream,
     chat_answer,
     chat_request,
     error_message_of,
+    translation_errors,
     untranslatable,
 )
 from .plain import openai_error
@@ -74,7 +74,7 @@ class _ResponsesCall:
                 custom_llm_provider=PROVIDER,
                 stream=request.get("stream"),
             )
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise ValueError(f"the request cannot be translated: {type(error).__name__}: {error}") from error
         self.request: dict[str, Any] = chat_request(translated)
 
@@ -86,7 +86,7 @@ class _ResponsesCall:
                 chat_completion_response=chat_answer(body),
             )
             dumped: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise untranslatable(error) from error
         return dumped
 
@@ -116,7 +116,7 @@ class _ResponsesCall:
                 yield event_of(to_json(body), name=str(body["type"]))
             if chunks.failure is not None:
                 raise chunks.failure
-        except TRANSLATION_ERRORS as error:
+        except translation_errors() as error:
             raise untranslatable(error) from error
 
 
