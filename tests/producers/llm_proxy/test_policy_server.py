@@ -38,7 +38,7 @@ def _responses(url: str, streams: bool) -> tuple[str, str]:
     if not streams:
         answer = client.responses.create(**arguments)
         return answer.id, answer.output_text
-    events = list(client.responses.create(**arguments, stream=True))
+    events: list[Any] = list(client.responses.create(**arguments, stream=True))
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     last = events[-1]
     assert last.type in ("response.completed", "response.incomplete")

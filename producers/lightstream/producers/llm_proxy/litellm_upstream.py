@@ -22,6 +22,9 @@ __all__ = ["LiteLlmProviders", "LiteLlmUpstream"]
 TOKEN_ID_PROVIDERS = ("hosted_vllm/", "vllm/", "openai/", "litellm_proxy/")
 """Whose servers may know ``return_token_ids``; others would refuse the parameter or drop it."""
 
+NOT_THE_AGENT_S = frozenset({"api_base", "api_key", "base_url", "custom_llm_provider", "mock_response"})
+"""LiteLLM's arguments that are no parameters of a request: an agent could send our keys to a server of its own."""
+
 
 class LiteLlmProviders:
     """Calls LiteLLM in place of a server.
@@ -46,19 +49,23 @@ class LiteLlmProviders:
             UpstreamError: there is no answer.
         """
         litellm = await asyncio.to_thread(imported_litellm)
-        arguments = dict(request)
+        arguments = {name: value for name, value in request.items() if name not in NOT_THE_AGENT_S}
         returns_token_ids = arguments.pop("return_token_ids", None)
         if returns_token_ids and str(arguments["model"]).startswith(TOKEN_ID_PROVIDERS):
             arguments["extra_body"] = {"return_token_ids": returns_token_ids}
         arguments |= {"api_base": api_base} if api_base else {}
         arguments |= {"api_key": api_key} if api_key else {}
+        arguments |= {"timeout": self._timeout_s, "num_retries": 0, "max_retries": 0, "drop_params": True}
         import openai  # LiteLLM's errors derive from this package's
 
         call = litellm.atext_completion if endpoint == "completions" else litellm.acompletion
         try:
-            answer = await call(**arguments, timeout=self._timeout_s, num_retries=0, max_retries=0, drop_params=True)
+            answer = await call(**arguments)
         except openai.APIError as error:
             return self._refused(error)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # what it takes for granted is not there
+            message = f"LiteLLM takes no such request: {type(error).__name__}: {error}"
+            raise UpstreamError(message, status=400) from error
         if streams:
             return UpstreamAnswer(200, content_type="text/event-stream", pieces=self._pieces(answer))
         return UpstreamAnswer(200, body=to_json(answer.model_dump(exclude_none=True)))

@@ -10,7 +10,7 @@ __all__ = ["Upstream", "UpstreamAnswer", "UpstreamError"]
 
 
 class UpstreamError(Exception):
-    """No answer: 502 (not reachable, connection lost), 503 (none known) or 504 (too slow)."""
+    """No answer: 400 (no such request is taken), 502 (not reachable, connection lost), 503 (none known), 504 (slow)."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
