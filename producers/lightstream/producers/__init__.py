@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         make_tag_attributes,
     )
     from .exporter import KafkaSpanExporter
+    from .llm_proxy import LLMProxy
     from .runner import Hook, Runner
     from .tracer import OtelTracer
 
@@ -26,6 +27,7 @@ __all__ = [
     "AttemptRef",
     "Hook",
     "KafkaSpanExporter",
+    "LLMProxy",
     "LitAgent",
     "OtelTracer",
     "Runner",
@@ -44,6 +46,7 @@ _MODULES = {
     "AttemptRef": "context",
     "Hook": "runner",
     "KafkaSpanExporter": "exporter",
+    "LLMProxy": "llm_proxy",
     "LitAgent": "agent",
     "OtelTracer": "tracer",
     "Runner": "runner",

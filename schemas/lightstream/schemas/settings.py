@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     store_token: SecretStr | None = Field(
         None, description="Bearer token that the store server asks for and its clients send; unset means none."
     )
+    proxy_token: SecretStr | None = Field(
+        None, description="Token (an API key, to agents) that the LLM proxy asks for; unset means none."
+    )
     llm_upstream_url: str | None = Field(
         None, description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to."
     )
@@ -169,6 +172,12 @@ class Settings(BaseSettings):
         60.0, gt=0, description="How long a record may take to become durable, broker restarts included."
     )
     llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
+    llm_stream_timeout_s: float = Field(
+        1800.0, gt=0, description="Longest that a streamed answer of the LLM server may take in all."
+    )
+    llm_response_bytes_max: int = Field(
+        256 * 1024 * 1024, ge=1024, description="Largest answer of the LLM server that the LLM proxy reads."
+    )
     llm_request_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server take."
     )

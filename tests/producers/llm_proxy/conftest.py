@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import openai
@@ -52,3 +55,25 @@ def proxy_url(start_proxy: StartProxy) -> str:
 def client(proxy_url: str) -> openai.OpenAI:
     """An OpenAI client as an agent has it, in attempt ``a`` of rollout ``r``."""
     return openai.OpenAI(base_url=f"{proxy_url}/rollout/r/attempt/a/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def policy(settings: Settings, tmp_path: Path) -> Iterator[str]:
+    """A real policy server that is announced beside the proxy; its URL."""
+    from lightstream.trainers.policy_server import policy_server
+    from lightstream.trainers.tiny_model import make_tiny_model
+
+    model = make_tiny_model(tmp_path / "model")
+    server = policy_server(settings, checkpoint=model, follows_resources=False)
+    yield server.start()
+    server.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests that are coroutines run in an event loop of their own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

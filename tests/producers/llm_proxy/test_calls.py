@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
-import pytest
 
-from lightstream.producers.llm_proxy import llm_proxy
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall, SpanRecord, SpanStatus
 from lightstream.schemas.services import find
@@ -147,38 +143,3 @@ def test_key_and_model_of_the_settings_are_used(start_proxy: StartProxy, upstrea
     httpx.post(f"{url}/v1/chat/completions", json={"model": "m", "messages": MESSAGES}).raise_for_status()
     assert upstream.asked[0]["model"] == "bigger"
     assert upstream.headers[0]["authorization"] == "Bearer s3cret"
-
-
-@pytest.fixture
-def policy(settings: Settings, tmp_path: Path) -> Iterator[str]:
-    """A real policy server that is announced beside the proxy."""
-    from lightstream.trainers.policy_server import policy_server
-    from lightstream.trainers.tiny_model import make_tiny_model
-
-    model = make_tiny_model(tmp_path / "model")
-    server = policy_server(settings, checkpoint=model, follows_resources=False)
-    yield server.start()
-    server.stop()
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_the_announced_policy_server_is_found_and_its_tokens_are_exact(
-    settings: Settings, policy: str, streams: bool
-) -> None:
-    arguments: dict[str, Any] = {"model": "policy", "messages": MESSAGES, "max_tokens": 9, "seed": 4}
-    direct = httpx.post(
-        f"{policy}/v1/chat/completions", json=arguments | {"logprobs": True, "return_token_ids": True}, timeout=60
-    ).json()
-    proxy = llm_proxy(settings)
-    client = openai.OpenAI(base_url=f"{proxy.start()}/rollout/r/attempt/a/v1", api_key="none", max_retries=0)
-    answer = client.chat.completions.create(**arguments, stream=streams)
-    if streams:
-        list(answer)
-    proxy.stop()
-    (record,) = read_spans(settings)
-    call = _call(record)
-    prompt, response, logprobs = _numbers(call)
-    assert (prompt, response) == (direct["prompt_token_ids"], direct["choices"][0]["token_ids"])
-    expected = [entry["logprob"] for entry in direct["choices"][0]["logprobs"]["content"]]
-    assert logprobs == pytest.approx(expected, abs=1e-4)
-    assert (call.policy_version, call.response_model, call.streamed) == (0, "policy@0", streams)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightstream.producers.llm_proxy.call import Answer, caller_of
 from lightstream.producers.llm_proxy.capture import Wanted, capture, policy_version_of, without_extras
-from lightstream.producers.llm_proxy.events import EventSplitter, event_data
+from lightstream.producers.llm_proxy.events import EVENT_BYTES_MAX, EventSplitter, event_data
 from tests.producers.llm_proxy.upstreams import chunk, completion, event
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -137,6 +137,15 @@ def test_events_survive_any_cut_of_the_network(tokens: list[int], cuts: list[int
         found += splitter.feed(stream[position : position + cut])
         position += cut
     assert found + splitter.rest() == events
+
+
+def test_an_event_without_end_is_not_gathered_for_ever() -> None:
+    splitter = EventSplitter()
+    piece = b"x" * (EVENT_BYTES_MAX // 4)
+    for _ in range(5):
+        assert splitter.feed(piece) == []
+    with pytest.raises(ValueError, match="an event has over"):
+        splitter.feed(piece)
 
 
 def test_event_data_is_joined_and_comments_have_none() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -15,10 +17,11 @@ from starlette.responses import Response
 
 from lightstream.producers.llm_proxy import llm_proxy, upstream_of
 from lightstream.producers.llm_proxy.call import Call, Caller
-from lightstream.producers.llm_proxy.capture import Wanted
+from lightstream.producers.llm_proxy.dialects import CHAT
 from lightstream.producers.llm_proxy.exchange import Exchange
 from lightstream.producers.llm_proxy.recorder import CallRecorder
 from lightstream.producers.llm_proxy.relay import StreamRelay
+from lightstream.producers.llm_proxy.turn import Turn
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -94,7 +97,7 @@ def test_an_answer_that_is_no_completion_ends_in_502(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings, answer: bytes
 ) -> None:
     upstream.answer = lambda _: Response(answer, media_type="application/json")
-    with pytest.raises(openai.InternalServerError, match="no chat completion"):
+    with pytest.raises(openai.InternalServerError, match="no completion"):
         client.chat.completions.create(model="m", messages=MESSAGES)
     assert _only_call(settings).http_status == 502
 
@@ -160,7 +163,8 @@ def test_a_stream_that_breaks_off_after_its_last_token_is_complete(settings: Set
         recorder = CallRecorder(publisher, SystemClock())
         exchange = Exchange(settings, upstream_of(settings), recorder, SystemClock())
         answer = UpstreamAnswer(200, pieces=pieces())
-        relay = StreamRelay(exchange, Call(Caller("r", "a", "0" * 32)), answer, Wanted(True, True))
+        turn = Turn(Call(Caller("r", "a", "0" * 32)), CHAT, translation=await CHAT.translate({}))
+        relay = StreamRelay(exchange, turn, answer)
         return [piece async for piece in relay.pieces()]
 
     publisher = KafkaPublisher(settings)
@@ -321,3 +325,106 @@ def test_a_broker_that_is_killed_and_restarted_costs_only_time(
     assert asyncio.run(ask_while_it_is_away()) == 200
     assert len(read_spans(private_settings)) == 2
     proxy.stop()
+
+
+def test_a_chunk_that_is_no_json_ends_the_stream_with_an_error(
+    client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    upstream.answer = lambda _: [chunk(1, first=True), b"data: {half\n\n", chunk(3, finish_reason="stop")]
+    with pytest.raises(openai.APIError, match="no JSON object"):
+        list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
+    call = _only_call(settings)  # not a call with a hole among its tokens
+    assert "{half" in (call.error_message or "")
+    assert list(unpack_int32(call.response_token_ids or b"")) == [1]
+
+
+@pytest.mark.parametrize("piece", [chunk(1), b": still here\n\n", b"data"], ids=["tokens", "comments", "no event"])
+@pytest.mark.parametrize(
+    ("limit", "said"), [({"llm_stream_timeout_s": 0.3}, "0.3 s"), ({"llm_response_bytes_max": 5000}, "5,000 bytes")]
+)
+def test_a_stream_that_never_ends_is_ended(
+    start_proxy: StartProxy,
+    upstream: ScriptedUpstream,
+    settings: Settings,
+    piece: Any,
+    limit: dict[str, Any],
+    said: str,
+) -> None:
+    upstream.answer = lambda _: itertools.chain([chunk(1, first=True)], itertools.repeat(piece))
+    url = start_proxy(**limit)
+    client = openai.OpenAI(base_url=url + PATH.removesuffix("/chat/completions"), api_key="none", max_retries=0)
+    with pytest.raises(openai.APIError, match=said):
+        list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
+    assert said in (_only_call(settings).error_message or "")
+    eventually(lambda: upstream.gone == 1, what="the upstream is told")
+
+
+def test_a_whole_answer_over_the_limit_ends_in_502(
+    start_proxy: StartProxy, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    upstream.answer = lambda _: completion(filler="x" * 5000)
+    response = httpx.post(start_proxy(llm_response_bytes_max=5000) + PATH, json={"messages": MESSAGES}, timeout=30)
+    assert response.status_code == 502
+    assert "5,000 bytes" in response.json()["error"]["message"]
+    assert _only_call(settings).http_status == 502
+
+
+PATHS = ("chat/completions", "completions", "responses", "messages", "messages/count_tokens")
+
+
+def test_a_wrong_or_missing_token_is_refused_once_and_nothing_is_recorded(
+    start_proxy: StartProxy, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    base = start_proxy(proxy_token=Settings.load(proxy_token="s3cret").proxy_token) + "/rollout/r/attempt/a"
+    with httpx.Client(base_url=base) as http:
+        for path in PATHS:
+            for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}, {"x-api-key": "s3cre"}):
+                assert http.post(f"/v1/{path}", json={}, headers=headers).status_code == 401
+        assert http.get("/v1/models").status_code == 401
+    with pytest.raises(openai.AuthenticationError, match="LIGHTSTREAM_PROXY_TOKEN"):
+        openai.OpenAI(base_url=f"{base}/v1", api_key="wrong", max_retries=5).chat.completions.create(
+            model="m", messages=MESSAGES
+        )
+    with pytest.raises(anthropic.AuthenticationError, match="LIGHTSTREAM_PROXY_TOKEN"):
+        anthropic.Anthropic(base_url=base, api_key="wrong").messages.create(model="m", max_tokens=1, messages=MESSAGES)
+    assert upstream.asked == []
+    assert read_spans(settings) == []
+    openai.OpenAI(base_url=f"{base}/v1", api_key="s3cret").chat.completions.create(model="m", messages=MESSAGES)
+    anthropic.Anthropic(base_url=base, api_key="s3cret").messages.create(model="m", max_tokens=1, messages=MESSAGES)
+    assert len(read_spans(settings)) == 2
+    assert "authorization" not in upstream.headers[0]  # the token is the proxy's own
+
+
+@pytest.mark.parametrize("path", ["completions", "responses", "messages"])
+def test_without_kafka_no_dialect_answers(upstream: ScriptedUpstream, upstream_url: str, path: str) -> None:
+    upstream.answer = lambda _: [chunk(1, first=True), chunk(2, finish_reason="stop"), b"data: [DONE]\n\n"]
+    settings = Settings.load(
+        kafka_bootstrap_servers=f"127.0.0.1:{_unused_port()}", publish_timeout_s=0.5, llm_upstream_url=upstream_url
+    )
+    proxy = llm_proxy(settings)
+    body = {"model": "m", "messages": MESSAGES, "input": "hi", "prompt": "hi", "max_tokens": 9, "stream": True}
+    answer = httpx.post(f"{proxy.start()}/v1/{path}", json=body, timeout=60).text
+    proxy.stop()
+    assert "could not be recorded" in answer
+    for end in ('"finish_reason":"stop"', "message_delta", "message_stop", "response.completed", "[DONE]"):
+        assert end not in answer.replace(" ", "")
+
+
+@pytest.mark.parametrize("path", ["responses", "messages"])
+def test_the_translated_call_of_a_client_that_disconnects_is_recorded(
+    proxy_url: str, upstream: ScriptedUpstream, settings: Settings, path: str
+) -> None:
+    upstream.answer = lambda _: [chunk(1, first=True), None]
+    body = {"model": "m", "messages": MESSAGES, "input": "hi", "max_tokens": 9, "stream": True}
+    with httpx.stream("POST", f"{proxy_url}/rollout/r/attempt/a/v1/{path}", json=body, timeout=60) as response:
+        seen = ""
+        for piece in response.iter_text():
+            seen += piece
+            if "<1>" in seen:
+                break
+    eventually(lambda: read_spans(settings), what="the call is recorded")
+    call = _only_call(settings)
+    assert (call.http_status, list(unpack_int32(call.response_token_ids or b""))) == (499, [1])
+    assert call.response_id is not None
+    assert call.response_id in seen
+    eventually(lambda: upstream.gone == 1, what="the upstream is told")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from starlette.responses import Response
@@ -98,6 +99,20 @@ def test_a_provider_s_refusal_is_passed_on_and_recorded(
         client.chat.completions.create(model="nobody/m", messages=MESSAGES)
     records = read_spans(settings)
     assert [record.llm_call.http_status for record in records if record.llm_call] == [429, 400]
+
+
+def test_a_request_cannot_steer_litellm(
+    start_proxy: StartProxy, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    url = start_proxy(llm_backend="litellm", llm_upstream_api_key=SECRET) + "/rollout/r/attempt/a/v1/chat/completions"
+    steering = {"api_base": "http://127.0.0.1:9", "api_key": "x", "timeout": 0.001, "mock_response": "no"}
+    answer = httpx.post(url, json={"model": "hosted_vllm/m", "messages": MESSAGES} | steering, timeout=60)
+    assert answer.json()["choices"][0]["message"]["content"] == "aa"
+    assert upstream.headers[0]["authorization"] == "Bearer s3cret"
+    assert not steering.keys() & upstream.asked[0].keys()
+    strange = {"model": "hosted_vllm/m", "messages": MESSAGES, "tools": 5}
+    assert httpx.post(url, json=strange, timeout=60).status_code == 400
+    assert [record.llm_call.http_status for record in read_spans(settings) if record.llm_call] == [200, 400]
 
 
 def test_litellm_is_imported_only_where_it_is_used() -> None:

@@ -1,6 +1,8 @@
-"""The LLM proxy: forwards chat completions and records each call, with its token ids, before the agent is answered."""
+"""The LLM proxy: forwards what agents ask and records each call, with its token ids, before the agent is answered."""
 
 from .app import create_app
-from .server import llm_proxy, run, upstream_of
+from .model_list import ModelConfig
+from .proxy import LLMProxy
+from .server import llm_proxy, proxy_server, run, upstream_of
 
-__all__ = ["create_app", "llm_proxy", "run", "upstream_of"]
+__all__ = ["LLMProxy", "ModelConfig", "create_app", "llm_proxy", "proxy_server", "run", "upstream_of"]

@@ -1,12 +1,12 @@
-"""The LLM proxy's HTTP interface: OpenAI's, with rollout and attempt in the URL or in headers."""
+"""The LLM proxy's HTTP interface: OpenAI's and Anthropic's, with rollout and attempt in the URL or in headers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -18,17 +18,34 @@ from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.kafka import Publisher
 from lightstream.schemas.settings import Settings
 
+from .access import Access
 from .call import Call, caller_of
-from .capture import Wanted
-from .exchange import Exchange, Reply, error_reply
+from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, OPENAI_RESPONSES, Dialect
+from .dialects.messages import counted_tokens
+from .exchange import Exchange, error_reply
 from .recorder import CallRecorder
 from .relay import StreamRelay
+from .turn import Reply, Turn
 from .upstream import Upstream
 
 __all__ = ["create_app"]
 
 DISCONNECT_CHECK_S = 0.25
 """How often a call that takes longer is checked for a client that has gone."""
+
+CALLS: dict[str, Dialect] = {
+    "/chat/completions": CHAT,
+    "/completions": COMPLETIONS,
+    "/responses": OPENAI_RESPONSES,
+    "/messages": ANTHROPIC_MESSAGES,
+}
+
+PREFIXES = tuple(
+    owner + version for owner in ("", "/rollout/{rollout_id}/attempt/{attempt_id}") for version in ("/v1", "", "/v1/v1")
+)
+"""Before each path. Some clients take a base URL with ``/v1``, some without, and Anthropic's adds its own."""
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(
@@ -50,6 +67,7 @@ def create_app(
     """
     clock = clock or SystemClock()
     exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
+    access = Access(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
@@ -60,60 +78,86 @@ def create_app(
             await upstream.stop()
             await asyncio.to_thread(stop)
 
-    async def chat(request: Request) -> Response:
+    def calls_in(dialect: Dialect) -> Handler:
+        async def call(request: Request) -> Response:
+            try:
+                turn = Turn(Call(caller_of(request.path_params, request.headers)), dialect)
+            except ValueError as error:
+                return _response(error_reply(dialect, 400, str(error)))
+            try:
+                body = await read_body(request, settings.llm_request_bytes_max)
+            except BodyTooLargeError as error:
+                turn.call.started_unix_nano = clock.now_unix_nano()
+                turn.call.error_message = str(error)
+                return _response(await exchange.record(turn, error_reply(dialect, 413, str(error))))
+            return await _answer(exchange, request, turn, body)
+
+        return call
+
+    async def count_tokens(request: Request) -> Response:
         try:
-            call = Call(caller_of(request.path_params, request.headers))
-        except ValueError as error:
-            return _response(error_reply(400, str(error)))
-        try:
-            body = await read_body(request, settings.llm_request_bytes_max)
+            asked = from_json(await read_body(request, settings.llm_request_bytes_max))
+            if not isinstance(asked, dict):
+                raise ValueError("the request is not a JSON object")
+            reply = Reply(200, to_json({"input_tokens": await counted_tokens(asked)}))
         except BodyTooLargeError as error:
-            call.started_unix_nano = clock.now_unix_nano()
-            call.error_message = str(error)
-            return _response(await exchange.record(call, error_reply(413, str(error))))
-        return await _answer(exchange, request, call, body)
+            reply = error_reply(ANTHROPIC_MESSAGES, 413, str(error))
+        except ValueError as error:
+            reply = error_reply(ANTHROPIC_MESSAGES, 400, str(error))
+        return _response(reply)
 
     async def models(_request: Request) -> Response:
-        return _response(await exchange.models())
+        return _response(await exchange.models(CHAT))
 
     async def health(_request: Request) -> Response:
         return Response(to_json({"status": "ok"}), media_type="application/json")
 
-    prefix = "/rollout/{rollout_id}/attempt/{attempt_id}"
-    routes = [
-        Route(f"{prefix}/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route(f"{prefix}/v1/models", models, methods=["GET"]),
-        Route("/v1/models", models, methods=["GET"]),
-        Route("/healthz", health, methods=["GET"]),
-    ]
+    routes = [Route("/healthz", health, methods=["GET"])]
+    for prefix in PREFIXES:
+        for path, dialect in CALLS.items():
+            routes.append(Route(prefix + path, _guarded(access, dialect, calls_in(dialect)), methods=["POST"]))
+        counting = _guarded(access, ANTHROPIC_MESSAGES, count_tokens)
+        routes.append(Route(f"{prefix}/messages/count_tokens", counting, methods=["POST"]))
+        routes.append(Route(f"{prefix}/models", _guarded(access, CHAT, models), methods=["GET"]))
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _answer(exchange: Exchange, request: Request, call: Call, body: bytes) -> Response:
-    asking = asyncio.ensure_future(exchange.ask(call, body))
+def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:
+    """The handler for those who may ask. Others get 401, which no client tries again; nothing is recorded."""
+
+    async def guarded(request: Request) -> Response:
+        if access.allows(request.headers):
+            return await handler(request)
+        message = "the proxy asks for a token: give the client LIGHTSTREAM_PROXY_TOKEN's value as its API key"
+        return _response(error_reply(dialect, 401, message))
+
+    return guarded
+
+
+async def _answer(exchange: Exchange, request: Request, turn: Turn, body: bytes) -> Response:
+    asking = asyncio.ensure_future(exchange.ask(turn, body))
     try:
         while not (await asyncio.wait((asking,), timeout=DISCONNECT_CHECK_S))[0]:
             if await request.is_disconnected():
-                exchange.abandoned(call)
+                exchange.abandoned(turn.call)
                 return Response(status_code=499)
-        reply, wanted = asking.result()
+        reply = asking.result()
     except asyncio.CancelledError:
-        exchange.abandoned(call)
+        exchange.abandoned(turn.call)
         raise
     finally:
         if not asking.done():
             asking.add_done_callback(_close_unread)
             asking.cancel()
     if reply.stream is not None:
-        return _RelayedResponse(StreamRelay(exchange, call, reply.stream, wanted), reply)
-    return _response(await exchange.record(call, reply))
+        return _RelayedResponse(StreamRelay(exchange, turn, reply.stream), reply)
+    return _response(await exchange.record(turn, reply))
 
 
-def _close_unread(asking: asyncio.Future[tuple[Reply, Wanted]]) -> None:
+def _close_unread(asking: asyncio.Future[Reply]) -> None:
     """A stream that began just when its client went."""
     if not asking.cancelled() and asking.exception() is None:
-        stream = asking.result()[0].stream
+        stream = asking.result().stream
         if stream is not None:
             stream.close()
 

@@ -1,4 +1,4 @@
-"""One chat call on its way through the proxy: who makes it, what was asked, what came back. Pure."""
+"""One call on its way through the proxy: who makes it, what was asked, what came back. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ class Caller:
 
 @dataclass(slots=True)
 class Choice:
-    """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream did not say."""
+    """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream did not say.
+
+    ``prompt_token_ids`` is its own prompt, where a request had several.
+    """
 
     index: int
+    prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     finish_reason: str | None = None
@@ -64,12 +68,15 @@ class Call:
 
     Attributes:
         caller: whose it is.
-        request_body: as the agent sent it; ``requested_model``, ``choices_wanted`` (``n``) and ``streams`` are its.
+        request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
+            ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
         started_unix_nano, ended_unix_nano: when the request was complete, and the answer.
         http_status: of the answer to the agent; ``None`` until there is one.
         error_message: why there is no usable answer.
         policy_version, resources_id: which weights answered, where the upstream says so.
         answer: what came back.
+        api: the interface that the agent spoke: ``chat``, ``text_completion``, ``messages`` or ``responses``.
+        seen_response_id: the answer's id as the agent saw it, where that is not the upstream's.
     """
 
     caller: Caller
@@ -84,6 +91,8 @@ class Call:
     policy_version: int | None = None
     resources_id: str | None = None
     answer: Answer = field(default_factory=Answer)
+    api: str = "chat"
+    seen_response_id: str | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -1,7 +1,8 @@
 """Token ids and log-probabilities out of raw answers, and answers without what the agent did not ask for. Pure.
 
 Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` beside the choices, ``token_ids`` in each), the same
-inside LiteLLM's ``provider_specific_fields``, and OpenAI's ``logprobs.content[].logprob``.
+inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[].logprob``, and for completions
+``logprobs.token_logprobs[]``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
                 entry["logprobs"] = None
             if not wanted.token_ids:
                 _remove(entry, _RESPONSE_IDS)
+                _remove(entry, _PROMPT_IDS)
     if not wanted.token_ids:
         _remove(body, _PROMPT_IDS)
 
@@ -71,12 +73,16 @@ def policy_version_of(header: str | None, model: str | None) -> int | None:
 
 def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:
     choice.finish_reason = _text(entry.get("finish_reason")) or choice.finish_reason
+    if choice.prompt_token_ids is None:
+        choice.prompt_token_ids = _integers(_field(entry, _PROMPT_IDS))
     choice.token_ids = _joined(choice.token_ids, _integers(_field(entry, _RESPONSE_IDS)))
     choice.logprobs = _joined(choice.logprobs, _logprobs(entry.get("logprobs")))
     if isinstance(entry.get("message"), dict):
         choice.message = entry["message"]
     elif isinstance(entry.get("delta"), dict):
         _add_delta(choice.message, entry["delta"])
+    elif isinstance(entry.get("text"), str):  # completions: whole and in pieces alike
+        _add_delta(choice.message, {"role": "assistant", "content": entry["text"]})
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -128,11 +134,12 @@ def _joined(known: list[Any] | None, new: list[Any] | None) -> list[Any] | None:
 
 
 def _logprobs(value: Any) -> list[float] | None:
-    if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+    if not isinstance(value, dict):
         return None
+    entries = value.get("content", value.get("token_logprobs"))
     numbers: list[float] = []
-    for entry in value["content"]:
-        number = entry.get("logprob") if isinstance(entry, dict) else None
+    for entry in entries if isinstance(entries, list) else [None]:
+        number = entry.get("logprob") if isinstance(entry, dict) else entry
         if not isinstance(number, (int, float)):
             return None
         numbers.append(number)

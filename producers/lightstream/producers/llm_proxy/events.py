@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ["EventSplitter", "event_data", "event_of"]
+__all__ = ["EVENT_BYTES_MAX", "EventSplitter", "event_data", "event_of"]
+
+EVENT_BYTES_MAX = 16 * 1024 * 1024
+"""The largest true ones hold the prompt's token ids: some megabytes. What has no end is not gathered for ever."""
 
 
 class EventSplitter:
-    """Cuts a stream of bytes into events, each with the blank line that ends it."""
+    """Cuts a stream of bytes into events, each with the blank line that ends it.
+
+    Raises:
+        ValueError: (from :meth:`feed`) an event is over :data:`EVENT_BYTES_MAX`.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The events that ``piece`` completes."""
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise ValueError(f"an event has over {EVENT_BYTES_MAX:,} bytes")
         data = self._rest + piece if self._rest else piece
         if b"\r" in data:
             if data.endswith(b"\r"):  # its line feed may be in the next piece
@@ -34,6 +43,6 @@ def event_data(event: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
-def event_of(data: bytes) -> bytes:
-    """An event with that data, which has no line breaks."""
-    return b"data: " + data + b"\n\n"
+def event_of(data: bytes, name: str = "") -> bytes:
+    """An event with that data, which has no line breaks, and that name, if any."""
+    return (f"event: {name}\ndata: ".encode() if name else b"data: ") + data + b"\n\n"

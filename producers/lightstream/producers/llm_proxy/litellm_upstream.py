@@ -6,7 +6,6 @@ Token ids are captured where provider and LiteLLM pass them on: that is not the 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,57 +14,61 @@ from pydantic_core import to_json
 from lightstream.schemas.settings import Settings
 
 from .events import event_of
+from .litellm_import import imported_litellm
 from .upstream import UpstreamAnswer, UpstreamError
 
-__all__ = ["LiteLlmUpstream"]
+__all__ = ["LiteLlmProviders", "LiteLlmUpstream"]
 
 TOKEN_ID_PROVIDERS = ("hosted_vllm/", "vllm/", "openai/", "litellm_proxy/")
 """Whose servers may know ``return_token_ids``; others would refuse the parameter or drop it."""
 
+NOT_THE_AGENT_S = frozenset({"api_base", "api_key", "base_url", "custom_llm_provider", "mock_response"})
+"""LiteLLM's arguments that are no parameters of a request: an agent could send our keys to a server of its own."""
 
-class LiteLlmUpstream:
-    """Calls ``litellm.acompletion`` with the requested model, or with ``settings.llm_model`` in its place.
 
-    Keys come from the providers' own environment variables, or from ``settings.llm_upstream_api_key``;
-    ``settings.llm_upstream_url`` is the API base where it is set.
+class LiteLlmProviders:
+    """Calls LiteLLM in place of a server.
+
+    Args:
+        timeout_s: how long a provider may be silent.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._litellm: Any = None
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
 
     async def start(self) -> None:
-        self._litellm = await asyncio.to_thread(_imported)
+        """Import LiteLLM, which takes seconds; without this, the first request does."""
+        await asyncio.to_thread(imported_litellm)
 
-    async def stop(self) -> None:
-        return
+    async def ask(
+        self, endpoint: str, request: dict[str, Any], *, streams: bool, api_base: str | None, api_key: str | None
+    ) -> UpstreamAnswer:
+        """One request, retried by nobody; ``request["model"]`` is LiteLLM's model string.
 
-    async def chat(self, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
-        arguments = dict(request)
-        arguments["model"] = self._settings.llm_model or request.get("model") or ""
+        Raises:
+            UpstreamError: there is no answer.
+        """
+        litellm = await asyncio.to_thread(imported_litellm)
+        arguments = {name: value for name, value in request.items() if name not in NOT_THE_AGENT_S}
         returns_token_ids = arguments.pop("return_token_ids", None)
-        if returns_token_ids and arguments["model"].startswith(TOKEN_ID_PROVIDERS):
+        if returns_token_ids and str(arguments["model"]).startswith(TOKEN_ID_PROVIDERS):
             arguments["extra_body"] = {"return_token_ids": returns_token_ids}
-        if self._settings.llm_upstream_url:
-            arguments["api_base"] = self._settings.llm_upstream_url
-        if self._settings.llm_upstream_api_key is not None:
-            arguments["api_key"] = self._settings.llm_upstream_api_key.get_secret_value()
+        arguments |= {"api_base": api_base} if api_base else {}
+        arguments |= {"api_key": api_key} if api_key else {}
+        arguments |= {"timeout": self._timeout_s, "num_retries": 0, "max_retries": 0, "drop_params": True}
         import openai  # LiteLLM's errors derive from this package's
 
+        call = litellm.atext_completion if endpoint == "completions" else litellm.acompletion
         try:
-            answer = await self._litellm.acompletion(
-                **arguments, timeout=self._settings.llm_request_timeout_s, num_retries=0, drop_params=True
-            )
+            answer = await call(**arguments)
         except openai.APIError as error:
             return self._refused(error)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # what it takes for granted is not there
+            message = f"LiteLLM takes no such request: {type(error).__name__}: {error}"
+            raise UpstreamError(message, status=400) from error
         if streams:
             return UpstreamAnswer(200, content_type="text/event-stream", pieces=self._pieces(answer))
         return UpstreamAnswer(200, body=to_json(answer.model_dump(exclude_none=True)))
-
-    async def models(self) -> UpstreamAnswer:
-        names = [self._settings.llm_model] if self._settings.llm_model else []
-        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "litellm"} for name in names]
-        return UpstreamAnswer(200, body=to_json({"object": "list", "data": entries}))
 
     async def _pieces(self, chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         import openai
@@ -82,8 +85,7 @@ class LiteLlmUpstream:
         import openai
 
         if isinstance(error, openai.APITimeoutError):
-            limit_s = self._settings.llm_request_timeout_s
-            raise UpstreamError(f"the provider said nothing for {limit_s:g} s", status=504) from error
+            raise UpstreamError(f"the provider said nothing for {self._timeout_s:g} s", status=504) from error
         if isinstance(error, openai.APIConnectionError):
             raise UpstreamError(f"the provider is not reachable: {error}", status=502) from error
         status = getattr(error, "status_code", None)
@@ -91,12 +93,34 @@ class LiteLlmUpstream:
         return UpstreamAnswer(status if isinstance(status, int) and status >= 400 else 502, body=to_json(body))
 
 
-def _imported() -> Any:
-    """LiteLLM, without its calls home: no price list from the network, no telemetry."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
+class LiteLlmUpstream:
+    """The requested model, or ``settings.llm_model`` in its place, by whichever provider its name says.
 
-    module: Any = litellm
-    module.telemetry = False
-    module.suppress_debug_info = True
-    return module
+    Keys come from the providers' own environment variables, or from ``settings.llm_upstream_api_key``;
+    ``settings.llm_upstream_url`` is the API base where it is set.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._providers = LiteLlmProviders(settings.llm_request_timeout_s)
+
+    async def start(self) -> None:
+        await self._providers.start()
+
+    async def stop(self) -> None:
+        return
+
+    async def ask(self, endpoint: str, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
+        key = self._settings.llm_upstream_api_key
+        return await self._providers.ask(
+            endpoint,
+            request | {"model": self._settings.llm_model or request.get("model") or ""},
+            streams=streams,
+            api_base=self._settings.llm_upstream_url,
+            api_key=None if key is None else key.get_secret_value(),
+        )
+
+    async def models(self) -> UpstreamAnswer:
+        names = [self._settings.llm_model] if self._settings.llm_model else []
+        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "litellm"} for name in names]
+        return UpstreamAnswer(200, body=to_json({"object": "list", "data": entries}))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 
 from pydantic_core import from_json, to_json
 
 from lightstream.schemas.errors import LightstreamError
 
-from .call import Call
-from .capture import Wanted, capture, policy_version_of, without_extras
+from .capture import capture, policy_version_of, without_extras
+from .dialects import StreamEvent
 from .events import EventSplitter, event_data, event_of
-from .exchange import Exchange, error_reply
+from .exchange import ERROR_TEXT_MAX, Exchange
+from .turn import Turn
 from .upstream import UpstreamAnswer, UpstreamError
 
 __all__ = ["StreamRelay"]
@@ -23,33 +26,40 @@ class StreamRelay:
     """Relays one streamed answer and records it.
 
     What tells the agent that its answer is complete (the piece that finishes the last choice, and all after it) is
-    held back until the record is durable; everything before passes at once.
+    held back until the record is durable; everything before passes at once. A stream that breaks off, says what is no
+    chunk, takes too long or grows too large ends in an error event, in the agent's dialect.
     """
 
-    def __init__(self, exchange: Exchange, call: Call, upstream: UpstreamAnswer, wanted: Wanted) -> None:
+    def __init__(self, exchange: Exchange, turn: Turn, upstream: UpstreamAnswer) -> None:
         self._exchange = exchange
-        self._call = call
+        self._turn = turn
+        self._call = turn.call
         self._upstream = upstream
-        self._wanted = wanted
         self._recorded = False
+        self._failure: UpstreamError | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """The bytes for the agent."""
+        translation = self._turn.translation
+        assert translation is not None, "only an understood request has a stream"  # noqa: S101  # our own order of steps
         held: list[bytes] = []
         try:
-            async for event in self._events():
-                if self._call.is_complete or self._call.error_message:
-                    held.append(event)
-                else:
-                    yield event
-            if not self._call.is_complete and not self._call.error_message:
-                raise UpstreamError("the LLM server's stream ended before the answer was complete", status=502)
+            async with contextlib.aclosing(translation.stream(self._events())) as events:
+                async for event in events:
+                    if self._failure is not None:
+                        break  # what a translator makes of a stream cut short looks like an end
+                    if self._call.is_complete:
+                        held.append(event)
+                    else:
+                        yield event
         except UpstreamError as error:
-            if not self._call.is_complete:  # what breaks off after the last token costs nothing
-                self._call.error_message = str(error)
-                held.append(event_of(error_reply(error.status, str(error)).body))
-        failure = await self._record()
-        for event in [failure] if failure is not None else held:
+            self._failure = error
+        if self._failure is not None:
+            self._call.error_message = str(self._failure)
+            held = [self._turn.dialect.error_event(self._failure.status, str(self._failure))]
+        self._call.seen_response_id = translation.response_id
+        withheld = await self._record()
+        for event in [withheld] if withheld is not None else held:
             yield event
 
     def close(self) -> None:
@@ -57,38 +67,70 @@ class StreamRelay:
         self._upstream.close()
         if not self._recorded:
             self._recorded = True
+            if self._turn.translation is not None:
+                self._call.seen_response_id = self._turn.translation.response_id
             self._exchange.abandoned(self._call)
 
-    async def _events(self) -> AsyncGenerator[bytes]:
-        """Events for the agent; what each says is in the call before it is handed out."""
+    async def _events(self) -> AsyncGenerator[StreamEvent]:
+        """Events for the agent; what each says is in the call before it is handed out. Ends at a failure."""
+        try:
+            async for event in self._raw_events():
+                yield self._captured(event)
+            if not self._call.is_complete:
+                raise UpstreamError("the LLM server's stream ended before the answer was complete", status=502)
+        except UpstreamError as error:
+            if not self._call.is_complete:  # what breaks off after the last token costs nothing
+                self._failure = error
+
+    async def _raw_events(self) -> AsyncGenerator[bytes]:
         assert self._upstream.pieces is not None, "only a streamed answer is relayed"  # noqa: S101  # the caller's choice, no input
+        settings = self._exchange.settings
+        time = asyncio.get_running_loop().time
+        ends = time() + settings.llm_stream_timeout_s
+        left_bytes = settings.llm_response_bytes_max
         splitter = EventSplitter()
         async for piece in self._upstream.pieces:
-            for event in splitter.feed(piece):
-                yield self._captured(event)
+            left_bytes -= len(piece)
+            if left_bytes < 0:
+                limit_bytes = settings.llm_response_bytes_max
+                raise UpstreamError(f"the LLM server streamed over {limit_bytes:,} bytes", status=502)
+            if time() > ends:
+                limit_s = settings.llm_stream_timeout_s
+                raise UpstreamError(f"the LLM server's stream did not end within {limit_s:g} s", status=504)
+            try:
+                events = splitter.feed(piece)
+            except ValueError as error:
+                raise UpstreamError(f"the LLM server's stream makes no sense: {error}", status=502) from error
+            for event in events:
+                yield event
         for event in splitter.rest():
-            yield self._captured(event)
+            yield event
 
-    def _captured(self, event: bytes) -> bytes:
+    def _captured(self, event: bytes) -> StreamEvent:
+        """The event, and what it says in the call.
+
+        Raises:
+            UpstreamError: it is an error, or no object: going on would record an answer with a hole in it.
+        """
         data = event_data(event)
         if data is None or data == DONE:
-            return event
+            return StreamEvent(event, None)
         try:
             body = from_json(data)
         except ValueError:
-            return event
+            body = None
         if not isinstance(body, dict):
-            return event
+            shown = data[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")
+            raise UpstreamError(f"the LLM server streamed what is no JSON object: {shown}", status=502)
         if body.get("error"):
-            self._call.error_message = f"the LLM server broke off: {body['error']}"
-            return event
+            raise UpstreamError(f"the LLM server broke off: {body['error']}", status=502)
         capture(self._call.answer, body)
         if self._call.policy_version is None:
             self._call.policy_version = policy_version_of(None, self._call.answer.model)
-        if self._wanted.everything:
-            return event
-        without_extras(body, self._wanted)
-        return event_of(to_json(body))
+        if self._turn.wanted.everything:
+            return StreamEvent(event, body)
+        without_extras(body, self._turn.wanted)
+        return StreamEvent(event_of(to_json(body)), body)
 
     async def _record(self) -> bytes | None:
         """Make the call durable; returns the event that tells the agent that this failed."""
@@ -98,5 +140,5 @@ class StreamRelay:
             await self._exchange.recorder.record(self._call)
         except LightstreamError as error:
             message = f"the call could not be recorded, so its end is withheld: {error}"
-            return event_of(error_reply(503, message).body)
+            return self._turn.dialect.error_event(503, message)
         return None

@@ -21,6 +21,14 @@ SCOPE_NAME = "lightstream.producers.llm_proxy"
 TRUNCATED_ATTRIBUTE = "lightstream.truncated"
 """Names the fields that were cut out because the record would have been over the topic's limit."""
 
+API_ATTRIBUTE = "lightstream.proxy.api"
+"""Of a translated call: what the agent spoke. The recorded request is the chat request that was made of it."""
+
+UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
+"""The model server's id of an answer that the agent saw under another."""
+
+TRANSLATED = ("messages", "responses")
+
 CUT_ORDER = (("request_json",), ("response_json",), ("prompt_token_ids", "response_token_ids", "response_logprobs"))
 """What is cut first: texts can be told from token ids, and a call without its tokens cannot be trained on."""
 
@@ -53,12 +61,12 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
     answer = call.answer
     notes: list[str] = [call.error_message] if call.error_message else []
     llm_call = LlmCall(
-        response_id=answer.response_id,
+        response_id=call.seen_response_id or answer.response_id,
         requested_model=call.requested_model,
         response_model=answer.model,
         policy_version=call.policy_version,
         resources_id=call.resources_id,
-        prompt_token_ids=_packed(pack_int32, answer.prompt_token_ids, notes),
+        prompt_token_ids=_packed(pack_int32, choice.prompt_token_ids or answer.prompt_token_ids, notes),
         response_token_ids=_packed(pack_int32, choice.token_ids, notes),
         response_logprobs=_packed(pack_float32, choice.logprobs, notes),
         choice_index=choice.index,
@@ -92,10 +100,12 @@ def _attributes(call: Call) -> dict[str, Any]:
     """OpenTelemetry's GenAI conventions, as far as they are known."""
     usage = call.answer.usage or {}
     values: dict[str, Any] = {
-        "gen_ai.operation.name": "chat",
+        "gen_ai.operation.name": "text_completion" if call.api == "text_completion" else "chat",
         "gen_ai.request.model": call.requested_model,
         "gen_ai.response.model": call.answer.model,
-        "gen_ai.response.id": call.answer.response_id,
+        "gen_ai.response.id": call.seen_response_id or call.answer.response_id,
+        API_ATTRIBUTE: call.api if call.api in TRANSLATED else None,
+        UPSTREAM_ID_ATTRIBUTE: call.answer.response_id if call.seen_response_id else None,
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
     }

@@ -1,4 +1,4 @@
-"""What answers chat requests for the proxy: an OpenAI-compatible server, or LiteLLM."""
+"""What answers requests for the proxy: an OpenAI-compatible server, or LiteLLM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Upstream", "UpstreamAnswer", "UpstreamError"]
 
 
 class UpstreamError(Exception):
-    """No answer: 502 (not reachable, connection lost), 503 (none known) or 504 (too slow)."""
+    """No answer: 400 (no such request is taken), 502 (not reachable, connection lost), 503 (none known), 504 (slow)."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -47,8 +47,8 @@ class Upstream(Protocol):
         """Let go of connections."""
         ...
 
-    async def chat(self, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
-        """Ask for a chat completion; cancelling it abandons the request.
+    async def ask(self, endpoint: str, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
+        """Ask ``chat/completions`` or ``completions``; cancelling it abandons the request.
 
         Raises:
             UpstreamError: there is no answer.

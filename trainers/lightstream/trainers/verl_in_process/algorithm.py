@@ -133,10 +133,12 @@ class VERL(VerlConfig, Algorithm):
 
     def _resources(self, context: AlgorithmContext, version: int, checkpoint: Path) -> ResourcesRecord:
         model = f"{self.served_model}@{version}"
+        token = context.settings.proxy_token
         resources: NamedResources = {
             self.resource_name: ProxyLLM(
                 endpoint=f"{_proxy_url(context.settings)}/v1",
                 model=model,
+                api_key=None if token is None else token.get_secret_value(),
                 sampling_parameters={"temperature": self.temperature} | dict(self.sampling_parameters),
             )
         }

@@ -1,0 +1,17 @@
+"""The interfaces that agents speak to the proxy in, and how each becomes a request that the model server takes."""
+
+from .dialect import Dialect, Endpoint, StreamEvent, Translation
+from .messages import ANTHROPIC_MESSAGES
+from .plain import CHAT, COMPLETIONS
+from .responses import OPENAI_RESPONSES
+
+__all__ = [
+    "ANTHROPIC_MESSAGES",
+    "CHAT",
+    "COMPLETIONS",
+    "OPENAI_RESPONSES",
+    "Dialect",
+    "Endpoint",
+    "StreamEvent",
+    "Translation",
+]

@@ -1,0 +1,112 @@
+"""What both translated dialects need of LiteLLM; imported at the first call that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic_core import from_json
+
+from ..upstream import UpstreamError
+from .dialect import StreamEvent
+
+__all__ = [
+    "PROVIDER",
+    "ChunkStream",
+    "chat_answer",
+    "chat_request",
+    "error_message_of",
+    "untranslatable",
+]
+
+PROVIDER = "openai"
+"""What LiteLLM is told about the model server: that it speaks OpenAI's chat completions."""
+
+NOT_FOR_SERVERS = ("custom_llm_provider", "extra_headers", "reasoning_summary", "context_management")
+"""What LiteLLM puts into a chat request for itself."""
+
+NO_USAGE = {"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
+
+ERROR_TEXT_MAX = 2000
+"""Characters of an error that is no JSON."""
+
+
+class ChunkStream:
+    """The model server's chunks as LiteLLM's translators read them; ends at the first that has another shape.
+
+    Attributes:
+        logging_obj: LiteLLM's translators look for it; there is no log of LiteLLM's here.
+        failure: what was wrong with that chunk. It is not raised, as the translators take every error for an end.
+    """
+
+    logging_obj: Any = None
+
+    def __init__(self, events: AsyncIterator[StreamEvent]) -> None:
+        self._events = events
+        self.failure: UpstreamError | None = None
+
+    def __aiter__(self) -> ChunkStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        from litellm.types.utils import ModelResponseStream
+
+        while True:
+            event = await anext(self._events)
+            if event.body is None:
+                continue
+            try:
+                return ModelResponseStream(**event.body)
+            except translation_errors() as error:
+                self.failure = untranslatable(error)
+                raise StopAsyncIteration from error
+
+
+def translation_errors() -> tuple[type[Exception], ...]:
+    """What LiteLLM's translators raise for bodies of a shape they do not know; few of these errors are their own."""
+    import openai  # LiteLLM's errors derive from this package's
+
+    return (ValueError, TypeError, LookupError, AttributeError, AssertionError, openai.OpenAIError)
+
+
+def chat_request(translated: dict[str, Any]) -> dict[str, Any]:
+    """LiteLLM's chat request as a model server takes it: without LiteLLM's own fields and empty ones."""
+    request = {name: value for name, value in translated.items() if value is not None and name not in NOT_FOR_SERVERS}
+    request["messages"] = [
+        {name: value for name, value in dict(message).items() if value is not None or name == "content"}
+        for message in request.get("messages", [])
+    ]
+    if request.get("stream") is True:
+        request["stream_options"] = {"include_usage": True}  # what ends a translated stream tells the usage
+    return request
+
+
+def chat_answer(body: dict[str, Any]) -> Any:
+    """A whole chat answer as LiteLLM's translators read it.
+
+    They need a usage, and so do the agents' dialects: zeros stand in for that of a server which tells none.
+    """
+    from litellm.types.utils import ModelResponse
+
+    return ModelResponse(**(NO_USAGE | body))
+
+
+def untranslatable(error: Exception) -> UpstreamError:
+    """The model server's answer has a shape that the agent's dialect has no words for."""
+    return UpstreamError(
+        f"the LLM server's answer could not be translated: {type(error).__name__}: {error}", status=502
+    )
+
+
+def error_message_of(body: bytes) -> str:
+    """What an OpenAI-compatible server says in an error's body."""
+    try:
+        said: Any = from_json(body)
+    except ValueError:
+        said = None
+    if isinstance(said, dict):
+        inner = said.get("error")
+        for message in (inner.get("message") if isinstance(inner, dict) else inner, said.get("message")):
+            if isinstance(message, str) and message:
+                return message
+    return body[:ERROR_TEXT_MAX].decode("utf-8", errors="replace") or "the LLM server gave no reason"

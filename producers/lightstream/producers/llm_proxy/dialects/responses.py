@@ -1,0 +1,130 @@
+"""OpenAI's responses over a chat server, translated by LiteLLM.
+
+https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. The proxy keeps no conversations:
+a request that builds on an earlier response by its id is refused, one that sends its whole input is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from pydantic_core import to_json
+
+from ..events import event_of
+from ..litellm_import import imported_litellm
+from .dialect import Endpoint, StreamEvent, Translation
+from .litellm_shapes import (
+    PROVIDER,
+    ChunkStream,
+    chat_answer,
+    chat_request,
+    error_message_of,
+    translation_errors,
+    untranslatable,
+)
+from .plain import openai_error
+
+__all__ = ["OPENAI_RESPONSES", "ResponsesDialect"]
+
+KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+"""Parameters that name what only OpenAI's own servers keep."""
+
+
+class ResponsesDialect:
+    """``/v1/responses``."""
+
+    api = "responses"
+    endpoint: Endpoint = "chat/completions"
+
+    async def translate(self, request: dict[str, Any]) -> Translation:
+        await asyncio.to_thread(imported_litellm)
+        return _ResponsesCall(request)
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return openai_error(status, message)
+
+    def error_event(self, status: int, message: str) -> bytes:
+        # Clients read either the fields of the documented event or `error`, as in every other stream of OpenAI's.
+        said = {"type": "error", "code": None, "message": message, "param": None, "sequence_number": 0}
+        return event_of(to_json(said | openai_error(status, message)), name="error")
+
+    def passed_on_error(self, status: int, body: bytes) -> bytes:
+        return to_json(openai_error(status, error_message_of(body)))
+
+
+OPENAI_RESPONSES = ResponsesDialect()
+
+
+class _ResponsesCall:
+    def __init__(self, request: Any) -> None:
+        from litellm.responses.litellm_completion_transformation.transformation import LiteLLMCompletionResponsesConfig
+
+        self._config: Any = LiteLLMCompletionResponsesConfig
+        self._model = str(request.get("model") or "")
+        self._asked = request
+        self.response_id: str | None = None
+        _refuse_unanswerable(request)
+        try:
+            translated: dict[str, Any] = self._config.transform_responses_api_request_to_chat_completion_request(
+                model=self._model,
+                input=request["input"],
+                responses_api_request=self._asked,
+                custom_llm_provider=PROVIDER,
+                stream=request.get("stream"),
+            )
+        except translation_errors() as error:
+            raise ValueError(f"the request cannot be translated: {type(error).__name__}: {error}") from error
+        self.request: dict[str, Any] = chat_request(translated)
+
+    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer = self._config.transform_chat_completion_response_to_responses_api_response(
+                request_input=self._asked["input"],
+                responses_api_request=self._asked,
+                chat_completion_response=chat_answer(body),
+            )
+            dumped: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
+        except translation_errors() as error:
+            raise untranslatable(error) from error
+        return dumped
+
+    async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+        from litellm.responses.litellm_completion_transformation.streaming_iterator import (
+            LiteLLMCompletionStreamingIterator,
+        )
+
+        chunks: Any = ChunkStream(events)
+        translated: Any = LiteLLMCompletionStreamingIterator(
+            model=self._model,
+            litellm_custom_stream_wrapper=chunks,
+            request_input=self._asked["input"],
+            responses_api_request=self._asked,
+            custom_llm_provider=PROVIDER,
+        )
+        number = 0
+        try:
+            async for event in translated:
+                if chunks.failure is not None:
+                    raise chunks.failure
+                body: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+                if self.response_id is None and isinstance(body.get("response"), dict):
+                    self.response_id = body["response"].get("id")
+                body["sequence_number"] = number  # LiteLLM numbers only some of its events
+                number += 1
+                yield event_of(to_json(body), name=str(body["type"]))
+            if chunks.failure is not None:
+                raise chunks.failure
+        except translation_errors() as error:
+            raise untranslatable(error) from error
+
+
+def _refuse_unanswerable(request: dict[str, Any]) -> None:
+    for name in KEPT_ELSEWHERE:
+        if request.get(name) is not None:
+            raise ValueError(f"{name} is not known here: the proxy keeps no conversations; send the whole input")
+    if request.get("background"):
+        raise ValueError("background=true is not supported: the proxy answers while the client waits")
+    if not isinstance(request.get("input"), (str, list)) or not request["input"]:
+        raise ValueError("input must be a text or a list of items")

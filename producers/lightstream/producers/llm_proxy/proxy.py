@@ -1,0 +1,159 @@
+"""The LLM proxy as an object of one's own process, with Agent Lightning's interface."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.http_server import HttpServer
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import LLM, ProxyLLM
+
+from .balancing_upstream import BalancingUpstream
+from .model_list import ModelConfig, back_ends_of
+from .server import proxy_server
+
+__all__ = ["LLMProxy"]
+
+
+class LLMProxy:
+    """Serves a list of models from a thread of this process and records each call in the log.
+
+    Unlike Agent Lightning's it need not be restarted for a new list: the next call is answered by the new back ends,
+    calls under way end with theirs. Announced as ``proxy`` while it serves.
+
+    Args:
+        port, host: where to listen; by default as the settings say. Port 0 is any free one.
+        model_list: LiteLLM's ``model_list``; entries with the same ``model_name`` share its calls.
+        store: kept for :meth:`get_store`. Calls are recorded in the log that the settings name; stores read it.
+        litellm_config: LiteLLM's configuration, of which ``litellm_settings.num_retries`` and ``model_list`` are read.
+        num_retries: how often a failing call is tried again, at another back end of that name where there is one;
+            recorded once, whatever became of the tries.
+        settings: also name the log, limits and the token asked for; by default those of the environment.
+
+    Raises:
+        SettingsError: the list is none, or ``litellm_config`` asks for what is not done here.
+    """
+
+    def __init__(
+        self,
+        port: int | None = None,
+        model_list: Sequence[ModelConfig | Mapping[str, Any]] | None = None,
+        store: LightningStore | None = None,
+        host: str | None = None,
+        litellm_config: Mapping[str, Any] | None = None,
+        num_retries: int = 0,
+        *,
+        settings: Settings | None = None,
+    ) -> None:
+        config = dict(litellm_config or {})
+        listed = config.pop("model_list", [])
+        retries = dict(config.pop("litellm_settings", {}))
+        self._num_retries = int(retries.pop("num_retries", num_retries))
+        if config or retries:
+            raise SettingsError(
+                f"litellm_config has {', '.join([*config, *retries])}, which this proxy does not read.",
+                next_step="It takes model_list and litellm_settings.num_retries.",
+            )
+        settings = settings or Settings.load()
+        changes = {"proxy_port": port, "host": host}
+        self._settings = settings.model_copy(update={name: to for name, to in changes.items() if to is not None})
+        self._store = store
+        self.model_list: list[Mapping[str, Any]] = list(model_list if model_list is not None else listed)
+        back_ends_of(self.model_list)
+        self._upstream: BalancingUpstream | None = None
+        self._server: HttpServer | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the server, without a path.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        if self._server is None:
+            raise RuntimeError("the LLM proxy does not run: await start() first")
+        return self._server.url
+
+    def get_store(self) -> LightningStore | None:
+        """The store that it was given."""
+        return self._store
+
+    def set_store(self, store: LightningStore) -> None:
+        """Keep a store."""
+        self._store = store
+
+    def update_model_list(self, model_list: Sequence[ModelConfig | Mapping[str, Any]]) -> None:
+        """Answer with these back ends from the next call on; no call is dropped and nothing restarts.
+
+        Raises:
+            SettingsError: the list is none; nothing changed.
+        """
+        back_ends_of(model_list)
+        self.model_list = list(model_list)
+        if self._upstream is not None:
+            self._upstream.replace(self.model_list)
+
+    async def start(self) -> None:
+        """Serve; returns once requests are taken. Where it serves already, nothing happens.
+
+        Raises:
+            ServiceUnavailableError: the port is taken, or no Kafka is named or running.
+        """
+        if self._server is not None:
+            return
+        upstream = BalancingUpstream(self._settings, self.model_list, num_retries=self._num_retries)
+        server = proxy_server(self._settings, upstream)
+        await asyncio.to_thread(server.start)
+        self._upstream, self._server = upstream, server
+
+    async def stop(self) -> None:
+        """Stop, once the calls under way are answered (at most 10 s). Where it does not serve, nothing happens."""
+        server, self._server, self._upstream = self._server, None, None
+        if server is not None:
+            await asyncio.to_thread(server.stop)
+
+    async def restart(self) -> None:
+        """:meth:`stop` and :meth:`start`. A new list of models needs none."""
+        await self.stop()
+        await self.start()
+
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._server is not None
+
+    def as_resource(
+        self,
+        rollout_id: str | None = None,
+        attempt_id: str | None = None,
+        model: str | None = None,
+        sampling_parameters: Mapping[str, Any] | None = None,
+    ) -> LLM:
+        """The resource that agents get: bound to an attempt, or one that each Runner binds to its own.
+
+        Args:
+            model: name to ask for; by default the only one that the list has.
+
+        Raises:
+            ValueError: one of the two ids without the other, or no model where the list has none or several.
+            RuntimeError: it does not run.
+        """
+        if (rollout_id is None) != (attempt_id is None):
+            raise ValueError("rollout_id and attempt_id are needed together, or neither")
+        names = list(dict.fromkeys(str(entry["model_name"]) for entry in self.model_list))
+        if model is None and len(names) != 1:
+            raise ValueError(f"model is needed: the list has {', '.join(names) or 'none'}")
+        token = self._settings.proxy_token
+        resource = ProxyLLM(
+            endpoint=f"{self.endpoint}/v1",
+            model=model or names[0],
+            api_key=None if token is None else token.get_secret_value(),
+            sampling_parameters=dict(sampling_parameters or {}),
+        )
+        if rollout_id is None:
+            return resource
+        values = resource.model_dump(exclude={"resource_type", "endpoint"})
+        return LLM(endpoint=resource.get_base_url(rollout_id, attempt_id), **values)

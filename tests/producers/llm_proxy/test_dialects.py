@@ -1,0 +1,74 @@
+"""Requests and answers of any shape: translated, or refused with a reason, never an accident."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightstream.producers.llm_proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_RESPONSES, Dialect, StreamEvent
+from lightstream.producers.llm_proxy.upstream import UpstreamError
+
+REQUEST: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 5,
+    "messages": [{"role": "user", "content": "hi"}],
+    "input": "hi",
+}
+NAMES = (
+    "arguments call_id choices content delta finish_reason format function id image_url index input input_schema "
+    "logprobs message model name output parameters role schema source text tool_calls tool_use_id tools type usage"
+)
+WORDS = "assistant base64 function image input_image input_text json_schema message stop text tool_result tool_use user"
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(WORDS.split()) | st.text(max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES.split()), inner, max_size=5),
+    max_leaves=12,
+)
+
+BOTH = pytest.mark.parametrize("dialect", [ANTHROPIC_MESSAGES, OPENAI_RESPONSES], ids=["messages", "responses"])
+
+
+@BOTH
+@settings(max_examples=150, deadline=None)  # the first example imports LiteLLM, which takes seconds
+@given(changes=st.dictionaries(st.sampled_from([*REQUEST, "tools", "tool_choice", "system", "text"]), JSON))
+def test_no_request_is_too_strange(dialect: Dialect, changes: dict[str, Any]) -> None:
+    with contextlib.suppress(ValueError):
+        translation = asyncio.run(dialect.translate(REQUEST | changes))
+        assert isinstance(translation.request["messages"], list)
+
+
+@BOTH
+@settings(max_examples=150, deadline=None)  # as above
+@given(body=st.dictionaries(st.sampled_from(["choices", "usage", "id", "model", "created"]), JSON))
+def test_no_answer_is_too_strange(dialect: Dialect, body: dict[str, Any]) -> None:
+    async def told() -> None:
+        translation = await dialect.translate(dict(REQUEST))
+        with contextlib.suppress(UpstreamError):
+            assert translation.whole(body)
+
+    asyncio.run(told())
+
+
+@BOTH
+@settings(max_examples=150, deadline=None)  # as above
+@given(bodies=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "id", "model"]), JSON), max_size=3))
+def test_no_chunk_is_too_strange(dialect: Dialect, bodies: list[dict[str, Any]]) -> None:
+    async def chunks() -> AsyncGenerator[StreamEvent]:
+        for body in bodies:
+            yield StreamEvent(b"", body)
+
+    async def told() -> None:
+        translation = await dialect.translate(REQUEST | {"stream": True})
+        with contextlib.suppress(UpstreamError):
+            async for event in translation.stream(chunks()):
+                assert event.startswith(b"event: ")
+                assert event.endswith(b"\n\n")
+
+    asyncio.run(told())
