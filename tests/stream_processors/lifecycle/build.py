@@ -75,11 +75,11 @@ def heartbeat(rollout_id: str = "r", sequence: int = 1, runner: int = 0, at: int
 def ended(rollout_id: str = "r", sequence: int = 1, runner: int = 0, *, error: str | None = None) -> RolloutEvent:
     attempt_id = attempt_name(rollout_id, sequence, runner)
     return _fact(
-        EventKind.ATTEMPT_ENDED,
+        EventKind.ATTEMPT_UPDATED,
         rollout_id,
         f"{attempt_id}:ended",
         attempt_id=attempt_id,
-        outcome=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED,
+        attempt_changes=AttemptChanges(status=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED),
         error_type=error,
         error_message=error and f"{error} happened",
     )

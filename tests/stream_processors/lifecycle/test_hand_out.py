@@ -16,9 +16,9 @@ from .build import CODEC, LIMITS, ended, enqueued, silent
 NEVER = 2**62
 
 
-def request(number: int, *workers: str, expires: int = NEVER) -> TaskRequest:
+def request(number: int, *workers: str, stands: int = NEVER) -> TaskRequest:
     return TaskRequest(
-        request_id=f"{number:016d}", worker_ids=list(workers), occurred_unix_nano=number, expires_unix_nano=expires
+        request_id=f"{number:016d}", worker_ids=list(workers), occurred_unix_nano=number, stands_nanos=stands
     )
 
 
@@ -107,8 +107,8 @@ def test_nothing_is_handed_out_to_who_listens_no_more() -> None:
     log = Log()
     log.write(at("r", 1))
     log.clock.advance(100)
-    assert log.write(request(2, "gone", expires=log.clock.now_unix_nano() - 1)) == []
-    assert log.write(request(3, "here", expires=log.clock.now_unix_nano())) == [("r", "here")]
+    assert log.write(request(2, "gone", stands=log.clock.now_unix_nano() - 2 - 1)) == []
+    assert log.write(request(3, "here", stands=log.clock.now_unix_nano() - 3)) == [("r", "here")]
 
 
 RECORDS = st.lists(

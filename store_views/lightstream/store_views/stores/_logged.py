@@ -44,10 +44,12 @@ from lightstream.stream_processors.core.lifecycle import broken_id
 from . import _facts, _shapes
 from ._checks import check_id, check_requests, check_span, check_text
 from ._identity import new_id
-from ._times import nanos
 from ._workers import WorkerChange
 
 __all__ = ["LoggedStore"]
+
+WRITE_IDS_MAX = 8
+"""Whoever repeats a write does so within seconds; in between, few others write the same resources."""
 
 
 class LoggedStore(LightningStore, ABC):
@@ -69,6 +71,10 @@ class LoggedStore(LightningStore, ABC):
     @abstractmethod
     async def _keep_resources(self, record: ResourcesRecord) -> None:
         """Make resources durable; they are the latest then."""
+
+    @abstractmethod
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        """The last version of these resources."""
 
     @property
     @abstractmethod
@@ -220,14 +226,18 @@ class LoggedStore(LightningStore, ABC):
         now = self._clock.now_unix_nano()
         named = {name: _resource_json(name, resource) for name, resource in resources.items()}
         _check_size(named, self._resources_bytes_max)
-        known = await self.get_resources_by_id(resources_id)
+        known = await self._known_resources(resources_id)
+        write_id = new_id("update_resources", 32)
+        if known is not None and write_id in known.write_ids:
+            return _shapes.resources_update(known)  # done before, its answer lost
         record = ResourcesRecord(
             resources_id=resources_id,
             version=1 if known is None else known.version + 1,
-            run_id="" if known is None else known.run_id or "",
+            run_id="" if known is None else known.run_id,
             resources=named,
-            created_unix_nano=now if known is None else nanos("create_time", known.create_time),
+            created_unix_nano=now if known is None else known.created_unix_nano,
             updated_unix_nano=now,
+            write_ids=[*(() if known is None else known.write_ids), write_id][-WRITE_IDS_MAX:],
         )
         await self._keep_resources(record)
         return _shapes.resources_update(record)

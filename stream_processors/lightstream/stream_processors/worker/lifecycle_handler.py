@@ -149,7 +149,7 @@ class LifecycleHandler:
         """Fold one record and add what is to be written to ``rollouts``."""
         decoded = decode(self._context.codec, self.topic, record)
         if isinstance(decoded, TaskRequest):
-            starts = self._lifecycle.on_request(decoded, record.offset)
+            starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano)
             if starts is None:
                 return []
             states = [start.record for start in starts if start.record is not None]
@@ -172,7 +172,7 @@ class LifecycleHandler:
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
             raise Unusable(DeadLetterReason.BROKEN_RULE, detail)
         try:
-            return self._lifecycle.on_event(event, record.offset)
+            return self._lifecycle.on_event(event, record.offset, record.logged_unix_nano)
         except RecordError as error:
             raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -15,8 +17,28 @@ from lightstream.schemas.topics import Topic
 
 __all__ = ["LogReader"]
 
+T = TypeVar("T")
+
 REQUEST_TIMEOUT_S = 30.0
 """For one answer of the cluster; longer than a broker takes to restart."""
+
+PASSING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._WAIT_COORD,
+    }
+)
+"""What a cluster answers while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
+that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went."""
+
+RETRY_INTERVAL_S = 0.2
 
 STALL_TIMEOUT_S = 60.0
 """Without any record for this long while some are due, the cluster counts as gone."""
@@ -64,21 +86,30 @@ class LogReader:
             ServiceUnavailableError: the cluster does not answer.
         """
         admin = AdminClient(common_config(self._settings))
-        asked = admin.describe_topics(TopicCollection([self._place[0]]), request_timeout=REQUEST_TIMEOUT_S)
-        try:
+
+        def ask() -> str:
+            asked = admin.describe_topics(TopicCollection([self._place[0]]), request_timeout=REQUEST_TIMEOUT_S)
             return str(asked[self._place[0]].result().topic_id)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+
+        return self._answered(ask)
 
     def committed(self) -> int:
-        """The group's next offset: the committed one, or the first there is."""
+        """The group's next offset: the committed one, or the first there is.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
         with closing(self._consumer()) as consumer:
-            try:
+
+            def ask() -> int:
                 (place,) = consumer.committed([TopicPartition(*self._place)], timeout=REQUEST_TIMEOUT_S)
-            except KafkaException as error:
-                raise self._unavailable(error) from error
+                if place.error is not None:
+                    raise KafkaException(place.error)
+                return place.offset
+
+            offset = self._answered(ask)
             first, _ = self._watermarks(consumer)
-            return max(place.offset, first)
+            return max(offset, first)
 
     def missing_between(self, first: int, end: int) -> bool:
         """Whether a record lies at ``first`` or above and below ``end``."""
@@ -100,10 +131,24 @@ class LogReader:
         return Consumer(config | {"queued.max.messages.kbytes": AHEAD_KIB_MAX})
 
     def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
-        try:
-            return consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+        return self._answered(
+            lambda: consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
+        )
+
+    def _answered(self, ask: Callable[[], T]) -> T:
+        """The answer to ``ask``, which is asked again for as long as a broker's restart may take.
+
+        Raises:
+            ServiceUnavailableError: none came within ``REQUEST_TIMEOUT_S``, or one that does not pass.
+        """
+        until_s = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in PASSING or time.monotonic() > until_s:
+                    raise self._unavailable(error) from error
+            time.sleep(RETRY_INTERVAL_S)
 
     def _position(self, consumer: Consumer) -> int:
         (place,) = consumer.position([TopicPartition(*self._place)])

@@ -177,10 +177,10 @@ class KafkaWriting(ReadingStore):
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
-        return await self._resources(resources_id, timeout_s)
+        return _told(await self._resources(resources_id, timeout_s))
 
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
-        return await self._resources(None, timeout_s)
+        return _told(await self._resources(None, timeout_s))
 
     async def _judge(self, fact: RolloutEvent) -> RolloutState:
         """Write a fact and return the state that carries its verdict.
@@ -296,17 +296,24 @@ class KafkaWriting(ReadingStore):
         else:
             self._follower.workers.lost(record)
 
-    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         versions = self._follower.resources
         is_behind = versions.is_behind()
         found = None if is_behind else versions.find(resources_id, 0.0)
         if found is None and (timeout_s > 0 or is_behind):
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._waiting, versions.find, resources_id, timeout_s)
-        return None if found is None else _shapes.resources_update(found)
+        return found
+
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        return await self._resources(resources_id, 0.0)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         return self._follower.workers.get(worker_id)
+
+
+def _told(record: ResourcesRecord | None) -> ResourcesUpdate | None:
+    return None if record is None else _shapes.resources_update(record)
 
 
 def _tell_of_failure(written: Future[Position]) -> None:

@@ -194,6 +194,10 @@ class InMemoryLightningStore(ReadingStore):
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
 
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        with self._lock:
+            return self._resources.get(resources_id)
+
     async def _all_resources(self) -> list[ResourcesRecord]:
         with self._lock:
             return list(self._resources.values())

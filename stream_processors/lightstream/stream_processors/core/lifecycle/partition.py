@@ -70,8 +70,11 @@ class LifecyclePartition:
         if known is None or known.source_offset < state.source_offset:
             self._keep(state, encoded)
 
-    def on_event(self, event: RolloutEvent, offset: int) -> Transition | None:
+    def on_event(self, event: RolloutEvent, offset: int, logged_unix_nano: int | None = None) -> Transition | None:
         """Fold the fact at ``offset``. ``None``: a state already reflects it, nothing is to be done.
+
+        Args:
+            logged_unix_nano: when it was written, by the log's clock; ``None`` if the log has none but the fact's.
 
         Raises:
             RecordError: an id is empty or too long; nothing changed.
@@ -83,10 +86,15 @@ class LifecyclePartition:
             return None
         if event.kind is EventKind.UNRESPONSIVE and self._deadlines.heard_since(event):
             return None
-        return self._fold(state, event, offset)
+        return self._fold(state, event, offset, logged_unix_nano)
 
-    def on_request(self, request: TaskRequest, offset: int) -> list[Transition] | None:
+    def on_request(
+        self, request: TaskRequest, offset: int, logged_unix_nano: int | None = None
+    ) -> list[Transition] | None:
         """Hand out what waits, one attempt per worker that asks, to the first in turn.
+
+        Args:
+            logged_unix_nano: as for :meth:`on_event`.
 
         Returns:
             The starts, at most as many as were asked for, and for a void request what it may have left to close;
@@ -95,7 +103,8 @@ class LifecyclePartition:
         if offset < self._reflected:
             return None
         answered = self._reflected_states if offset == self._reflected else 0
-        if self._clock.now_unix_nano() > request.expires_unix_nano:
+        logged = request.occurred_unix_nano if logged_unix_nano is None else logged_unix_nano
+        if self._clock.now_unix_nano() - logged > request.stands_nanos:
             return self._taken_back(request, offset, answered)
         starts: list[Transition] = []
         for number, worker_id in enumerate(request.worker_ids):
@@ -107,7 +116,7 @@ class LifecyclePartition:
             state = self.state_of(rollout_id)
             if state is None:
                 raise AssertionError(f"{rollout_id} waits, but is not known")
-            starts.append(self._fold(state, _start(state, request, worker_id), offset))
+            starts.append(self._fold(state, _start(state, request, worker_id), offset, logged_unix_nano))
         return starts
 
     def _taken_back(self, request: TaskRequest, offset: int, answered: int) -> list[Transition]:
@@ -119,7 +128,7 @@ class LifecyclePartition:
             if state is not None:
                 after = fold(state, _start(state, request, ""), offset, self._limits).state
                 if after is not None:
-                    closing = superseded(after, after.attempts[-1], request.expires_unix_nano)
+                    closing = superseded(after, after.attempts[-1], request.occurred_unix_nano)
                     closings.append(Transition(Action.NOTHING, state, None, (closing,)))
         return closings
 
@@ -131,8 +140,10 @@ class LifecyclePartition:
         """Those ``count`` whose turn is next."""
         return self._waiting.head(count)
 
-    def _fold(self, state: RolloutState | None, event: RolloutEvent, offset: int) -> Transition:
-        transition = fold(state, event, offset, self._limits)
+    def _fold(
+        self, state: RolloutState | None, event: RolloutEvent, offset: int, logged_unix_nano: int | None
+    ) -> Transition:
+        transition = fold(state, event, offset, self._limits, logged_unix_nano)
         if transition.action is Action.LISTEN:
             self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
         elif transition.state is not None and transition.record is not None:
