@@ -19,9 +19,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from lightstream.schemas.kafka import KafkaPublisher, consumer_config
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
+    AttemptChanges,
     AttemptClosed,
     AttemptOpened,
-    AttemptChanges,
     AttemptStatus,
     EventKind,
     LlmCall,

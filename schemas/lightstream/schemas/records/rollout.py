@@ -179,8 +179,9 @@ class RolloutEvent(Record):
 
     ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
     ``enqueued`` and ``rollout_started`` have ``rollout``; every kind about an attempt has ``attempt_id`` (for
-    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; updates have ``rollout_changes`` or
-    ``attempt_changes``, with the error of an attempt that failed; ``span_sequence`` is the highest number of the spans added, or how many numbers are taken.
+    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; updates have
+    ``rollout_changes`` or ``attempt_changes``, with the error of an attempt that failed; ``span_sequence`` is the
+    highest number of the spans added, or how many numbers are taken.
     """
 
     event_id: str = Field(min_length=1)
@@ -203,8 +204,8 @@ class AttemptState(Record):
     """One attempt of a rollout, as far as the facts tell.
 
     ``closed``: its closing record is out, so that nothing about it counts for the rollout any more. That happens with
-    its end, or when another attempt took its place. Its deadline counts from ``begun_unix_nano``, when the fact that began
-    it lay in the log, by the log's clock; ``None``: from ``started_unix_nano``, which is what its writer's clock said.
+    its end, or when another attempt took its place. Its deadline counts from ``begun_unix_nano``, when the fact that
+    began it lay in the log, by the log's clock; ``None``: from ``started_unix_nano``, as its writer's clock said.
     """
 
     attempt_id: str
@@ -244,8 +245,8 @@ class RolloutState(Record):
 
     ``source_offset`` is the offset in ``rollout-events`` (same partition number) of the last fact this reflects.
     ``verdict`` judges that fact; a fact that changed nothing still yields a record, with the state unchanged.
-    ``span_sequence`` is the highest sequence number of a span that was taken or brought along. ``moved_by`` are the ids of
-    the last facts by which somebody moved the rollout, so that the same fact, written again, does not move it again.
+    ``span_sequence`` is the highest sequence number of a span that was taken or brought along. ``moved_by`` are the
+    ids of the last facts by which somebody moved the rollout, so that the same fact, written again, moves it once.
     """
 
     rollout: RolloutSpec

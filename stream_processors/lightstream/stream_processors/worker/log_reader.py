@@ -29,14 +29,18 @@ PASSING = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._WAIT_COORD,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
     }
 )
 """What a cluster answers while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
-that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went."""
+that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went, and it
+lists topics before it serves their partitions. (That the topics exist was looked at when the worker started.)"""
 
 RETRY_INTERVAL_S = 0.2
 
@@ -65,7 +69,7 @@ class LogReader:
             ServiceUnavailableError: the cluster does not answer.
         """
         with closing(self._consumer()) as consumer:
-            first, end = self._watermarks(consumer)
+            first, end = self._watermarks()
             if max(first, start) >= end:
                 return
             consumer.assign([TopicPartition(*self._place, max(first, start))])
@@ -99,22 +103,22 @@ class LogReader:
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
-        with closing(self._consumer()) as consumer:
 
-            def ask() -> int:
+        def ask() -> int:
+            with closing(self._consumer()) as consumer:
                 (place,) = consumer.committed([TopicPartition(*self._place)], timeout=REQUEST_TIMEOUT_S)
                 if place.error is not None:
                     raise KafkaException(place.error)
                 return place.offset
 
-            offset = self._answered(ask)
-            first, _ = self._watermarks(consumer)
-            return max(offset, first)
+        offset = self._answered(ask)
+        first, _ = self._watermarks()
+        return max(offset, first)
 
     def missing_between(self, first: int, end: int) -> bool:
         """Whether a record lies at ``first`` or above and below ``end``."""
         with closing(self._consumer()) as consumer:
-            low, _ = self._watermarks(consumer)
+            low, _ = self._watermarks()
             consumer.assign([TopicPartition(*self._place, max(first, low))])
             waited_s = 0.0
             while self._position(consumer) < end:
@@ -130,10 +134,13 @@ class LogReader:
         config = consumer_config(self._settings, group_id=self._group_id)
         return Consumer(config | {"queued.max.messages.kbytes": AHEAD_KIB_MAX})
 
-    def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
-        return self._answered(
-            lambda: consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
-        )
+    def _watermarks(self) -> tuple[int, int]:
+        def ask() -> tuple[int, int]:
+            # One that met a broker before it served its partitions may take a while to believe that it does.
+            with closing(self._consumer()) as consumer:
+                return consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
+
+        return self._answered(ask)
 
     def _answered(self, ask: Callable[[], T]) -> T:
         """The answer to ``ask``, which is asked again for as long as a broker's restart may take.

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import (
+    BackpressureError,
     LightstreamError,
     PublishError,
     RecordError,
@@ -47,6 +48,7 @@ from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
 from .spans import span_record
+from .verdicts import Verdicts
 
 __all__ = ["KafkaWriting"]
 
@@ -61,6 +63,9 @@ SPAN_IDS_KEPT_MAX = 100_000
 
 CATCH_UP_S = 10.0
 """How long a taker waits to read what it was told of, by another store as a rule (``see``)."""
+
+BUFFER_PAUSE_S = 0.01
+"""Between looks whether a full send buffer has room."""
 
 GIVE_BACK_S = 2.0
 """How long a store that closes waits for answers, to give back what they bring."""
@@ -183,24 +188,57 @@ class KafkaWriting(ReadingStore):
         return _told(await self._resources(None, timeout_s))
 
     async def _judge(self, fact: RolloutEvent) -> RolloutState:
-        """Write a fact and return the state that carries its verdict.
+        return (await self._judge_all([fact]))[0]
+
+    async def _judge_all(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """Write facts and return the states that carry their verdicts.
 
         Raises:
-            ServiceUnavailableError: no verdict in time; the fact is durable and will be judged later.
-            StoreError: no record can hold the fact; nothing was written.
+            ServiceUnavailableError: no verdict in time; the facts are durable and will be judged later.
+            PublishError: one of them did not become durable.
+            StoreError: no record can hold one of them; nothing was written.
         """
-        verdict = self._follower.expect_verdict(fact.rollout_id, fact.event_id)
+        encoded = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
+        verdicts = [self._follower.expect_verdict(fact.rollout_id, fact.event_id) for fact in facts]
+        waiting = Verdicts(verdicts, self._settings.publish_timeout_s)
         try:
-            await self._durable(ROLLOUT_EVENTS, fact.rollout_id, fact)
-            async with asyncio.timeout(self._settings.publish_timeout_s):
-                return await asyncio.wrap_future(verdict)
+            for fact, value, verdict in zip(facts, encoded, verdicts, strict=True):
+                waiting.written(verdict, await self._handed_over(ROLLOUT_EVENTS, fact.rollout_id, value))
+            return await waiting.all()
         except TimeoutError as error:
             raise ServiceUnavailableError(
-                f"no verdict on {fact.event_id} within {self._settings.publish_timeout_s} s.",
+                f"no verdict on {facts[0].event_id} within {self._settings.publish_timeout_s} s.",
                 next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
             ) from error
         finally:
-            verdict.cancel()
+            for verdict in verdicts:
+                verdict.cancel()
+
+    def _encoded(self, topic: Topic, record: Record) -> bytes:
+        """The record as it is written.
+
+        Raises:
+            StoreError: it is too large, or holds what Avro cannot say.
+        """
+        try:
+            return self._publisher.encoded(topic, record)
+        except (RecordTooLargeError, RecordError) as error:
+            raise StoreError(str(error)) from error
+
+    async def _handed_over(self, topic: Topic, key: str, value: bytes) -> Future[Position]:
+        """Hand over an encoded record, as soon as the send buffer has room.
+
+        Raises:
+            PublishError: it had none for as long as a record may take to become durable.
+        """
+        until_s = time.monotonic() + self._settings.publish_timeout_s
+        while True:
+            try:
+                return self._publisher.publish_encoded(topic, key, value)
+            except BackpressureError:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(BUFFER_PAUSE_S)
 
     async def _durable(self, topic: Topic, key: str, record: Record) -> Position:
         """Write one record.
@@ -209,17 +247,16 @@ class KafkaWriting(ReadingStore):
             StoreError: it is too large, or holds what Avro cannot say; nothing was written.
             PublishError: it did not become durable.
         """
-        try:
-            future = self._publisher.publish(topic, key, record)
-        except (RecordTooLargeError, RecordError) as error:
-            raise StoreError(str(error)) from error
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(await self._handed_over(topic, key, self._encoded(topic, record)))
 
     async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        encoded = [self._encoded(SPANS, span_record(span)) for span in spans]  # all can be written, or none is
         new = self._not_yet_written(spans)
+        values = {id(span): value for span, value in zip(spans, encoded, strict=True)}
         try:
-            places = await asyncio.gather(*(self._durable(SPANS, span.rollout_id, span_record(span)) for span in new))
-        except (PublishError, StoreError):
+            sent = [await self._handed_over(SPANS, span.rollout_id, values[id(span)]) for span in new]
+            places = await asyncio.gather(*map(asyncio.wrap_future, sent))
+        except PublishError:
             self._forget_spans(new)
             raise
         for place in places:
@@ -249,8 +286,8 @@ class KafkaWriting(ReadingStore):
             self._spans_at[place.partition] = max(place.offset, self._spans_at.get(place.partition, -1))
 
     @property
-    def _resources_bytes_max(self) -> int:
-        return Limits.of(self._settings).resources_bytes_max
+    def _limits(self) -> Limits:
+        return Limits.of(self._settings)
 
     async def _keep_resources(self, record: ResourcesRecord) -> None:
         place = await self._durable(RESOURCES, record.resources_id, record)

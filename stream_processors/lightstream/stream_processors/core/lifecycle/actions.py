@@ -102,6 +102,9 @@ def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Re
     if attempt is None:
         raise AssertionError("the table sends only facts about an attempt here")
     changes = _changes(event)
+    if changes == AttemptChanges(status=attempt.status):
+        known = f"attempt {attempt.attempt_id} is already {attempt.status.value}"
+        raise Unfit(known, VerdictOutcome.IGNORED)
     if changes.status not in (None, attempt.status):
         if state.status.is_terminal or attempt.ended_unix_nano is not None:
             over = f"attempt {attempt.attempt_id} is over, and rollout {event.rollout_id} is {state.status.value}"
