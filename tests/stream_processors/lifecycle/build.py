@@ -34,6 +34,7 @@ __all__ = [
     "ended",
     "enqueued",
     "heartbeat",
+    "restore",
     "rollout_started",
     "said",
     "silent",
@@ -139,6 +140,13 @@ def _fact(kind: EventKind, rollout_id: str, event_id: str, **fields: Any) -> Rol
     )
 
 
+def restore(lifecycle: LifecyclePartition, states: Sequence[RolloutState]) -> None:
+    """Give it what it had written, as it lies in the log."""
+    for state in states:
+        lifecycle.restore(state.rollout.rollout_id, state.source_offset, state.status, CODEC.encode(state))
+    lifecycle.restored()
+
+
 class Partition:
     """A life cycle with the topics around it as lists. ``crash`` forgets the memory and keeps the topics."""
 
@@ -174,8 +182,7 @@ class Partition:
 
     def crash(self) -> None:
         self.lifecycle = self._new()
-        for state in self.states:
-            self.lifecycle.restore(state)
+        restore(self.lifecycle, self.states)
 
     def tick(self, seconds: float) -> list[RolloutEvent]:
         """Let time pass; what falls due is written to the log and processed."""

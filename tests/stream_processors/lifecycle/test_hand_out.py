@@ -11,7 +11,7 @@ from lightstream.schemas.clock import ManualClock
 from lightstream.schemas.records import RolloutConfig, RolloutEvent, RolloutState, TaskRequest
 from lightstream.stream_processors.core.lifecycle import LifecyclePartition
 
-from .build import CODEC, LIMITS, ended, enqueued, silent
+from .build import CODEC, LIMITS, ended, enqueued, restore, silent
 
 NEVER = 2**62
 
@@ -59,8 +59,7 @@ class Log:
         """Keep the first ``durable`` states, and read the log again from ``committed`` on."""
         del self.states[durable:]
         self.partition = LifecyclePartition(LIMITS, self.clock, CODEC)
-        for state in self.states:
-            self.partition.restore(state)
+        restore(self.partition, self.states)
         for offset in range(committed, len(self.records)):
             self.states.extend(self.process(self.records[offset], offset))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -62,8 +62,8 @@ class LogReader:
         self._group_id = group_id
         self._place = (topic.full_name(settings.topic_prefix), partition)
 
-    def records(self, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-        """Offset and value of every record, from ``start`` to the one that is last when this is called.
+    def records(self, start: int = 0) -> Iterator[Message]:
+        """Every record, from ``start`` to the one that is last when this is called.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
@@ -81,7 +81,7 @@ class LogReader:
                     raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
                 for message in messages:
                     if message.error() is None:
-                        yield message.offset() or 0, message.value()
+                        yield message
 
     def topic_id(self) -> str:
         """What tells this topic from another of the same name (KIP-516).
