@@ -73,6 +73,9 @@ GIVE_BACK_S = 2.0
 WAITING_THREADS = 8
 """Queries and waits for resources at once; more wait for their turn."""
 
+WORKER_NEWS_INTERVAL_S = 0.5
+"""How late others may learn what a worker does. Each store reads all of it, and nothing is decided by it."""
+
 IDLE_REPORT_INTERVAL_S = 10.0
 """How often a worker that finds nothing again and again is written down as having asked."""
 
@@ -88,7 +91,8 @@ class KafkaWriting(ReadingStore):
         self._follower = Follower(settings, self._codec)
         self._hand_out: HandOut | None = None
         self._worker_news: dict[str, WorkerHeartbeat] = {}
-        self._follower.call_often(self._tell_worker_news)
+        self._worker_news_told_s = 0.0
+        self._follower.call_often(self._tell_worker_news_in_turn)
         self._lock = threading.Lock()
         self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._spans_at: dict[int, int] = {}
@@ -305,6 +309,12 @@ class KafkaWriting(ReadingStore):
                 raise StoreError(str(error)) from error
         await asyncio.wrap_future(written)
         return record
+
+    def _tell_worker_news_in_turn(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._worker_news_told_s >= WORKER_NEWS_INTERVAL_S:
+            self._worker_news_told_s = now_s
+            self._tell_worker_news()
 
     def _tell_worker_news(self) -> None:
         """Write what workers did since the last call: of each the latest, as a busy one changes many times a second."""
