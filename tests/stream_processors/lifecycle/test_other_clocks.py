@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +57,7 @@ def test_an_attempt_has_its_whole_time_whatever_its_writers_clock_says(
     skew_s: int, beginning: str, crashes: bool
 ) -> None:
     partition = Partition()
-    limits = {"timeout_seconds": TIMEOUT_S, "unresponsive_seconds": 10 * TIMEOUT_S}
+    limits: dict[str, Any] = {"timeout_seconds": TIMEOUT_S, "unresponsive_seconds": 10 * TIMEOUT_S}
     if beginning == "create":
         _written(partition, rollout_started(**limits), skew_s)
     else:

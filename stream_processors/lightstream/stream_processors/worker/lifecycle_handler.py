@@ -205,10 +205,9 @@ class LifecycleHandler:
 
 def _state_header(message: Message) -> tuple[int, RolloutStatus] | None:
     """Source offset of the state in a record of ``rollouts``, and its status."""
-    for name, value in message.headers() or ():
-        if name == STATE and isinstance(value, bytes):
-            try:
-                return read_state(value)
-            except ValueError:
-                return None
-    return None
+    headers = message.headers() or {}
+    value = dict(headers).get(STATE)
+    try:
+        return read_state(value) if isinstance(value, bytes) else None
+    except ValueError:
+        return None
