@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from lightstream.schemas.kafka import KafkaPublisher, consumer_config
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
+    AttemptChanges,
     AttemptClosed,
     AttemptOpened,
     AttemptStatus,
@@ -196,11 +197,11 @@ def _facts(rollout_id: str) -> tuple[RolloutEvent, RolloutEvent, RolloutEvent]:
         ),
         RolloutEvent(
             event_id=f"{attempt_id}:ended",
-            kind=EventKind.ATTEMPT_ENDED,
+            kind=EventKind.ATTEMPT_UPDATED,
             rollout_id=rollout_id,
             occurred_unix_nano=now,
             attempt_id=attempt_id,
-            outcome=AttemptStatus.SUCCEEDED,
+            attempt_changes=AttemptChanges(status=AttemptStatus.SUCCEEDED),
         ),
     )
 

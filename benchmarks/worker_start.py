@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import BackpressureError
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.kafka import STATE, Headers, KafkaPublisher, state_header
 from lightstream.schemas.records import (
     AttemptState,
     AttemptStatus,
@@ -65,9 +65,10 @@ def _write(settings: Settings, rollouts: int) -> None:
     publisher = KafkaPublisher(settings, codec=codec_for(settings), linger_ms=20.0)
     for number in range(rollouts):
         state = _finished(f"ro-{number:020x}", number)
+        headers: Headers = [(STATE, state_header(state.source_offset, state.status))]
         while True:
             try:
-                publisher.publish(ROLLOUTS, state.rollout.rollout_id, state)
+                publisher.publish(ROLLOUTS, state.rollout.rollout_id, state, headers=headers)
                 break
             except BackpressureError:
                 publisher.flush(TIMEOUT_S)

@@ -83,6 +83,12 @@ async def test_one_bad_request_of_many_enqueues_none(store: LightningStore) -> N
     requests = [EnqueueRolloutRequest(input=1, rollout_id=rollout_id), EnqueueRolloutRequest(input=object())]
     with pytest.raises(StoreError, match="input"):
         await store.enqueue_many_rollouts(requests)
+    for bad in (
+        EnqueueRolloutRequest(input=2, rollout_id="x" * 300),
+        EnqueueRolloutRequest(input=2, config=RolloutConfig(max_attempts=10**6)),
+    ):
+        with pytest.raises(StoreError):
+            await store.enqueue_many_rollouts([requests[0], bad])
     assert await store.get_rollout_by_id(rollout_id) is None
 
 

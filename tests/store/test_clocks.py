@@ -100,3 +100,30 @@ async def test_a_heartbeat_from_the_future_or_the_past(store: LightningStore) ->
         attempt = await store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time_s)
         assert (attempt.last_heartbeat_time, attempt.status) == (time_s, "preparing")
     assert (await store.update_attempt(rollout.rollout_id, "latest", "succeeded")).status == "succeeded"
+
+
+@pytest.mark.parametrize("error_s", [-HOUR_S, HOUR_S])
+async def test_a_client_whose_clock_is_wrong_gets_work_and_all_its_time(
+    kafka_settings: Settings, error_s: float
+) -> None:
+    """Neither its requests nor its attempts are over before their time: the broker's clock counts."""
+    clock = JumpingClock()
+    clock.error_s = error_s
+    store = KafkaLightningStore(kafka_settings, clock=clock)
+    await store.start()
+    try:
+        config = RolloutConfig(timeout_seconds=HOUR_S / 2, unresponsive_seconds=FAR_S)
+        made = [await store.enqueue_rollout(number, config=config) for number in range(2)]
+        rollouts = [await taken(store, "w"), await taken(store, "w")]
+        assert [rollout.rollout_id for rollout in rollouts] == [rollout.rollout_id for rollout in made]
+        rollouts.append(await store.start_rollout(3, config=config))
+        # What fell due an hour ago is noticed before what falls due later.
+        witness = await store.start_rollout(4, config=RolloutConfig(timeout_seconds=0.5))
+        (over,) = await store.wait_for_rollouts(rollout_ids=[witness.rollout_id], timeout=60.0)
+        assert over.status == "failed"
+        for rollout in rollouts:
+            ended = await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, "succeeded")
+            assert (ended.status, ended.attempt_id) == ("succeeded", rollout.attempt.attempt_id)
+    finally:
+        await cancel_what_is_left(store)
+        await store.close()

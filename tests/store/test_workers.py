@@ -133,3 +133,23 @@ async def test_query_workers_filters_sorts_and_pages(store: LightningStore) -> N
 
 async def test_get_worker_by_id_of_what_does_not_exist(store: LightningStore) -> None:
     assert await store.get_worker_by_id("nonexistent") is None
+
+
+async def test_a_runner_with_two_attempts_is_busy_until_both_are_over(store: LightningStore) -> None:
+    name = unique("w")
+    report = WorkerHeartbeat(
+        worker_id=name, kind="runner", status=WorkerStatus.IDLE, heartbeat_unix_nano=time.time_ns()
+    )
+    await store.heartbeat(report, [])
+    first, second = await begun(store, worker_id=name), await begun(store, worker_id=name)
+    worker = await worker_of(store, name)
+    assert (worker.current_rollout_id, worker.current_attempt_id) == (second.rollout_id, second.attempt.attempt_id)
+    await store.update_attempt(second.rollout_id, "latest", status="succeeded")
+    worker = await worker_of(store, name)
+    assert (worker.status, worker.current_rollout_id) == ("busy", first.rollout_id)
+    assert worker.current_attempt_id == first.attempt.attempt_id
+    assert await store.dequeue_rollout(name) is None
+    assert (await worker_of(store, name)).status == "busy"
+    await store.update_attempt(first.rollout_id, "latest", status="failed")
+    worker = await worker_of(store, name)
+    assert (worker.status, worker.current_rollout_id, worker.current_attempt_id) == ("idle", None, None)

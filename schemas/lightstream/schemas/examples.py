@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from .packing import pack_float32, pack_int32
 from .records import (
+    AttemptChanges,
     AttemptClosed,
     AttemptOpened,
     AttemptState,
@@ -82,17 +83,17 @@ EXAMPLES: tuple[Record, ...] = (
         request_id="5c1f0a9be2d47733",
         worker_ids=["runner-1", ""],
         occurred_unix_nano=_NOON,
-        expires_unix_nano=_NOON + 60 * _SECOND,
+        stands_nanos=60 * _SECOND,
     ),
     RolloutEvent(
         event_id=f"{_ATTEMPT}:ended",
-        kind=EventKind.ATTEMPT_ENDED,
+        kind=EventKind.ATTEMPT_UPDATED,
         rollout_id=_SPEC.rollout_id,
         occurred_unix_nano=_NOON + 2 * _SECOND,
         attempt_id=_ATTEMPT,
         attempt_sequence=1,
         worker_id="runner-1",
-        outcome=AttemptStatus.FAILED,
+        attempt_changes=AttemptChanges(status=AttemptStatus.FAILED),
         error_type="ValueError",
         error_message="the tool answered nothing",
     ),

@@ -56,6 +56,7 @@ class Topic:
         cleanup: deletion by age, or compaction by key.
         retention_ms: age in milliseconds at which records may go; -1 keeps them for ever.
         single_partition: one partition whatever the setting, so that "latest" has one order.
+        by_broker_time: records have the time at which the broker wrote them down, not what their writer's clock said.
         made_by, read_by: which parts write and read it.
     """
 
@@ -67,6 +68,7 @@ class Topic:
     cleanup: Cleanup = Cleanup.DELETE
     retention_ms: int = KEEP_FOR_EVER_MS
     single_partition: bool = False
+    by_broker_time: bool = False
 
     def full_name(self, prefix: str) -> str:
         """Name on the cluster."""
@@ -83,6 +85,7 @@ ROLLOUT_EVENTS = Topic(
     (RolloutEvent, TaskRequest),
     ("stores", "Runner", "life cycle"),
     ("life cycle", "view"),
+    by_broker_time=True,
 )
 ROLLOUTS = Topic(
     "rollouts", "rollout_id", (RolloutState,), ("life cycle",), ("stores", "Runner", "view"), cleanup=Cleanup.COMPACT

@@ -32,6 +32,7 @@ def assert_legal_lives(facts: Sequence[Logged], states: Sequence[Logged], limits
             verdict.
     """
     fact_at: dict[Place, Record | None] = {(logged.partition, logged.offset): logged.record for logged in facts}
+    time_at = {(logged.partition, logged.offset): logged.logged_unix_nano for logged in facts}
     lives: dict[str, RolloutState] = {}
     answered: set[Place] = set()
     for logged in states:
@@ -44,7 +45,7 @@ def assert_legal_lives(facts: Sequence[Logged], states: Sequence[Logged], limits
             continue
         place = (logged.partition, state.source_offset)
         answered.add(place)
-        made = fold(before, _fact_of(fact_at[place], state), state.source_offset, limits)
+        made = fold(before, _fact_of(fact_at[place], state), state.source_offset, limits, time_at[place])
         assert made.record == state, f"after {before}\nthe fact {fact_at[place]}\nmakes {made.record}\nnot {state}"
         if before is not None and before.status.is_terminal:
             assert _decided(before) == _decided(state), f"it was over, and changed:\n{before}\n{state}"

@@ -21,11 +21,12 @@ METADATA_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A record; ``None`` where the value is empty."""
+    """A record; ``None`` where the value is empty. Its time is the log's, in whole milliseconds."""
 
     partition: int
     offset: int
     record: Record | None
+    logged_unix_nano: int
 
 
 class LogTail:
@@ -48,7 +49,8 @@ class LogTail:
             if message.error() is None:
                 value = message.value()
                 record = None if value is None else CODEC.decode(value)
-                new.append(Logged(message.partition() or 0, message.offset() or 0, record))
+                logged_unix_nano = message.timestamp()[1] * 1_000_000
+                new.append(Logged(message.partition() or 0, message.offset() or 0, record, logged_unix_nano))
         self.read.extend(new)
         return new
 

@@ -72,7 +72,7 @@ class StormyStore(InMemoryLightningStore):
             request_id=uuid.uuid4().hex,
             worker_ids=[worker_id or ""],
             occurred_unix_nano=now,
-            expires_unix_nano=now + REQUEST_STANDS_NANOS,
+            stands_nanos=REQUEST_STANDS_NANOS,
         )
         self._deliver([request])
         begun = self._verdicts.get(request.request_id)

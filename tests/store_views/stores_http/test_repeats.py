@@ -154,6 +154,8 @@ WRITES: dict[str, tuple[str, Any]] = {
     "add_span": ("/spans", SPAN.model_dump()),
     "update_attempt": ("/rollouts/r0/attempts/latest", {"status": "succeeded"}),
     "update_rollout": ("/rollouts/r0", {"status": "failed"}),
+    "update_resources": ("/resources/rs0", {"main": {"resource_type": "prompt_template", "template": "x"}}),
+    "requeue": ("/rollouts/r0", {"status": "requeuing"}),
     "cancel_rollout": ("/rollouts/r0/cancel", {}),
 }
 
@@ -191,6 +193,24 @@ def test_a_write_is_done_once_though_its_server_died_before_it_answered(
     if name == "start_rollout by name":
         assert other.status_code == 400
         assert "Rollout r1 exists already" in other.json()["detail"]
+
+
+def test_a_rollout_is_queued_again_once_though_another_attempt_began_in_between(
+    tmp_path: Path, behind: InMemoryLightningStore
+) -> None:
+    asyncio.run(behind.start_rollout(0, rollout_id="r0"))
+
+    def ask(server: LightningStoreServer) -> httpx.Response:
+        url = f"{server.endpoint}/v1/agl/rollouts/r0"
+        return httpx.post(url, json={"status": "requeuing"}, headers={"idempotency-key": "k"})
+
+    with served(behind, local_settings(tmp_path)) as server:
+        assert ask(server).json()["status"] == "requeuing"
+    second = asyncio.run(behind.dequeue_rollout("w"))
+    assert second is not None
+    with served(behind, local_settings(tmp_path)) as server:
+        assert ask(server).json()["status"] == "preparing"
+    assert asyncio.run(behind.get_latest_attempt("r0")) == second.attempt
 
 
 def everything(store: InMemoryLightningStore) -> list[Any]:

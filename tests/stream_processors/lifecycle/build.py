@@ -34,6 +34,7 @@ __all__ = [
     "ended",
     "enqueued",
     "heartbeat",
+    "restore",
     "rollout_started",
     "said",
     "silent",
@@ -75,11 +76,11 @@ def heartbeat(rollout_id: str = "r", sequence: int = 1, runner: int = 0, at: int
 def ended(rollout_id: str = "r", sequence: int = 1, runner: int = 0, *, error: str | None = None) -> RolloutEvent:
     attempt_id = attempt_name(rollout_id, sequence, runner)
     return _fact(
-        EventKind.ATTEMPT_ENDED,
+        EventKind.ATTEMPT_UPDATED,
         rollout_id,
         f"{attempt_id}:ended",
         attempt_id=attempt_id,
-        outcome=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED,
+        attempt_changes=AttemptChanges(status=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED),
         error_type=error,
         error_message=error and f"{error} happened",
     )
@@ -139,6 +140,13 @@ def _fact(kind: EventKind, rollout_id: str, event_id: str, **fields: Any) -> Rol
     )
 
 
+def restore(lifecycle: LifecyclePartition, states: Sequence[RolloutState]) -> None:
+    """Give it what it had written, as it lies in the log."""
+    for state in states:
+        lifecycle.restore(state.rollout.rollout_id, state.source_offset, state.status, CODEC.encode(state))
+    lifecycle.restored()
+
+
 class Partition:
     """A life cycle with the topics around it as lists. ``crash`` forgets the memory and keeps the topics."""
 
@@ -174,8 +182,7 @@ class Partition:
 
     def crash(self) -> None:
         self.lifecycle = self._new()
-        for state in self.states:
-            self.lifecycle.restore(state)
+        restore(self.lifecycle, self.states)
 
     def tick(self, seconds: float) -> list[RolloutEvent]:
         """Let time pass; what falls due is written to the log and processed."""

@@ -11,14 +11,14 @@ from lightstream.schemas.clock import ManualClock
 from lightstream.schemas.records import RolloutConfig, RolloutEvent, RolloutState, TaskRequest
 from lightstream.stream_processors.core.lifecycle import LifecyclePartition
 
-from .build import CODEC, LIMITS, ended, enqueued, silent
+from .build import CODEC, LIMITS, ended, enqueued, restore, silent
 
 NEVER = 2**62
 
 
-def request(number: int, *workers: str, expires: int = NEVER) -> TaskRequest:
+def request(number: int, *workers: str, stands: int = NEVER) -> TaskRequest:
     return TaskRequest(
-        request_id=f"{number:016d}", worker_ids=list(workers), occurred_unix_nano=number, expires_unix_nano=expires
+        request_id=f"{number:016d}", worker_ids=list(workers), occurred_unix_nano=number, stands_nanos=stands
     )
 
 
@@ -59,8 +59,7 @@ class Log:
         """Keep the first ``durable`` states, and read the log again from ``committed`` on."""
         del self.states[durable:]
         self.partition = LifecyclePartition(LIMITS, self.clock, CODEC)
-        for state in self.states:
-            self.partition.restore(state)
+        restore(self.partition, self.states)
         for offset in range(committed, len(self.records)):
             self.states.extend(self.process(self.records[offset], offset))
 
@@ -86,9 +85,7 @@ def test_priority_comes_before_retries_and_retries_before_age() -> None:
     log = Log()
     retried = at("retried", 9, max_attempts=2, retry_condition=["failed"])
     log.write(retried, request(10, "w"))
-    log.write(
-        ended("retried").model_copy(update={"attempt_id": log.states[-1].attempts[-1].attempt_id, "outcome": "failed"})
-    )
+    log.write(ended("retried", error="X").model_copy(update={"attempt_id": log.states[-1].attempts[-1].attempt_id}))
     log.write(at("old", 1), at("urgent", 20, priority=1), at("idle", 0, priority=-1))
     given_out = log.write(request(21, *"wwww"))
     assert [rollout_id for rollout_id, _ in given_out] == ["urgent", "retried", "old", "idle"]
@@ -107,8 +104,8 @@ def test_nothing_is_handed_out_to_who_listens_no_more() -> None:
     log = Log()
     log.write(at("r", 1))
     log.clock.advance(100)
-    assert log.write(request(2, "gone", expires=log.clock.now_unix_nano() - 1)) == []
-    assert log.write(request(3, "here", expires=log.clock.now_unix_nano())) == [("r", "here")]
+    assert log.write(request(2, "gone", stands=log.clock.now_unix_nano() - 2 - 1)) == []
+    assert log.write(request(3, "here", stands=log.clock.now_unix_nano() - 3)) == [("r", "here")]
 
 
 RECORDS = st.lists(

@@ -15,7 +15,7 @@ def _request(partition: Partition, name: str) -> TaskRequest:
         request_id=name.rjust(16, "0"),
         worker_ids=["w"],
         occurred_unix_nano=now,
-        expires_unix_nano=now + STANDS_S * 10**9,
+        stands_nanos=STANDS_S * 10**9,
     )
 
 

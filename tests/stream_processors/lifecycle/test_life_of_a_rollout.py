@@ -24,9 +24,11 @@ from .build import (
     Partition,
     attempt_name,
     cancelled,
+    changed,
     ended,
     enqueued,
     heartbeat,
+    said,
     silent,
     started,
     timed_out,
@@ -237,7 +239,7 @@ def test_facts_without_what_their_kind_needs_are_refused() -> None:
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
     partition.write(enqueued(), started().model_copy(update={"attempt_id": None}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
-    partition.write(started(), ended().model_copy(update={"outcome": None}))
+    partition.write(started(), ended().model_copy(update={"attempt_changes": None}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
     partition.write(ended().model_copy(update={"kind": EventKind.UNKNOWN}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
@@ -275,3 +277,24 @@ def test_a_state_of_the_largest_rollout_fits_in_a_record() -> None:
         partition.write(started(sequence=sequence), end)
     assert partition.state().status is RolloutStatus.FAILED
     assert len(CODEC.encode(partition.states[-1])) < limits.record_bytes_max - 512
+
+
+def test_a_rollout_is_queued_again_once_by_the_same_fact() -> None:
+    """Whoever has no answer writes it again; in between, another attempt may have begun."""
+    partition = Partition()
+    again = changed(status=RolloutStatus.REQUEUING)
+    partition.write(enqueued(), started(), again, started(sequence=2), again)
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert partition.state().status is RolloutStatus.PREPARING
+    assert len(partition.opened()) == 2
+    assert [closed.attempt_id for closed in partition.closed()] == [partition.opened()[0]]
+
+
+def test_an_end_of_the_latest_attempt_said_twice_ends_one() -> None:
+    partition = Partition()
+    failed = said(status="failed")
+    partition.write(enqueued(max_attempts=3, retry_condition=["failed"]), started(), failed)
+    partition.crash()
+    partition.write(started(sequence=2), failed)
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert [attempt.status.value for attempt in partition.state().attempts] == ["failed", "preparing"]

@@ -16,6 +16,7 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.kafka import consumer_config
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
+    AttemptChanges,
     AttemptStatus,
     EventKind,
     LlmCall,
@@ -155,11 +156,11 @@ def ended(rollout_id: str, sequence: int = 1, error: str | None = None) -> Rollo
     attempt_id = f"{rollout_id}-a{sequence}"
     return RolloutEvent(
         event_id=f"{attempt_id}:ended",
-        kind=EventKind.ATTEMPT_ENDED,
+        kind=EventKind.ATTEMPT_UPDATED,
         rollout_id=rollout_id,
         occurred_unix_nano=time.time_ns(),
         attempt_id=attempt_id,
-        outcome=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED,
+        attempt_changes=AttemptChanges(status=AttemptStatus.FAILED if error else AttemptStatus.SUCCEEDED),
         error_type=error,
     )
 

@@ -221,6 +221,7 @@ class Runner:
             pid=os.getpid(),
             status=status,
             rollout_ids=[rollout_id for rollout_id, _ in attempts],
+            attempt_ids=[attempt_id for _, attempt_id in attempts],
             heartbeat_unix_nano=self._clock.now_unix_nano(),
         )
         try:

@@ -141,6 +141,9 @@ class LightningStore:
         """Put rollouts in the queue, in this order. ``resources_id`` of ``None`` becomes the latest there are.
 
         A request whose ``rollout_id`` exists already returns that rollout, unchanged: a retry makes no second one.
+
+        All or none: a request that no rollout can have, or that no record can hold, is found before any is enqueued.
+        Only a service that fails in the middle may leave some enqueued.
         """
         raise NotImplementedError
 
@@ -282,7 +285,8 @@ class LightningStore:
     async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
         """As :meth:`add_span`, for many. Returns those that were new.
 
-        All or none: where one names a rollout or attempt that does not exist, nothing is kept.
+        All or none: where one names a rollout or attempt that does not exist, nothing is kept; the other attempts have
+        given a sign of life by then. Only a service that fails in the middle may leave some kept.
         """
         raise NotImplementedError
 
@@ -321,7 +325,10 @@ class LightningStore:
         return (await self.get_many_span_sequence_ids([(rollout_id, attempt_id)]))[0]
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """As :meth:`get_next_span_sequence_id`, one for each (rollout_id, attempt_id), in order."""
+        """As :meth:`get_next_span_sequence_id`, one for each (rollout_id, attempt_id), in order.
+
+        Where one rollout does not exist, those of the others are taken, and remain unused.
+        """
         raise NotImplementedError
 
     # --- resources

@@ -12,7 +12,18 @@ from .publisher import (
     Publisher,
     RecordSink,
 )
-from .queue_headers import ANSWERS, HEAD_LENGTH, QUEUE, Place, QueueSummary, answers_header, read_answers
+from .queue_headers import (
+    ANSWERS,
+    HEAD_LENGTH,
+    QUEUE,
+    STATE,
+    Place,
+    QueueSummary,
+    answers_header,
+    read_answers,
+    read_state,
+    state_header,
+)
 
 __all__ = [
     "ANSWERS",
@@ -20,6 +31,7 @@ __all__ = [
     "HEAD_LENGTH",
     "QUEUE",
     "RECORD_OVERHEAD_BYTES_MAX",
+    "STATE",
     "Delivered",
     "Headers",
     "KafkaPublisher",
@@ -35,4 +47,6 @@ __all__ = [
     "create_topics",
     "producer_config",
     "read_answers",
+    "read_state",
+    "state_header",
 ]

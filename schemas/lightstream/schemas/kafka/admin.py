@@ -31,6 +31,8 @@ def declared_config(topic: Topic, settings: Settings) -> dict[str, str]:
         "retention.ms": str(topic.retention_ms),
         "max.message.bytes": str(settings.record_bytes_max),
     }
+    if topic.by_broker_time:
+        config["message.timestamp.type"] = "LogAppendTime"
     if topic.cleanup is Cleanup.COMPACT:
         config["min.cleanable.dirty.ratio"] = "0.1"
     return config

@@ -132,6 +132,17 @@ class KafkaPublisher:
         value = None if record is None else self._codec.encode(record)
         return self.publish_encoded(topic, key, value, headers=headers, partition=partition)
 
+    def encoded(self, topic: Topic, record: Record) -> bytes:
+        """The record as :meth:`publish_encoded` takes it: for those who write several, all or none.
+
+        Raises:
+            RecordTooLargeError: it is over ``settings.record_bytes_max``.
+            RecordError: it cannot be encoded.
+        """
+        value = self._codec.encode(record)
+        self._check_size(topic, value)
+        return value
+
     def publish_encoded(
         self, topic: Topic, key: str, value: bytes | None, *, headers: Headers | None = None, partition: int = BY_KEY
     ) -> Future[Position]:
@@ -157,9 +168,8 @@ class KafkaPublisher:
         headers: Headers | None = None,
         partition: int = BY_KEY,
     ) -> None:
-        limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
-        if value is not None and len(value) > limit_bytes:
-            raise RecordTooLargeError(topic.name, len(value), limit_bytes)
+        if value is not None:
+            self._check_size(topic, value)
         try:
             self._started().produce(
                 topic.full_name(self._settings.topic_prefix), value, key, partition, report, headers=headers
@@ -171,6 +181,11 @@ class KafkaPublisher:
             ) from error
         except KafkaException as error:
             raise PublishError(f"a record for {topic.name!r} was not accepted: {error}.") from error
+
+    def _check_size(self, topic: Topic, value: bytes) -> None:
+        limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
+        if len(value) > limit_bytes:
+            raise RecordTooLargeError(topic.name, len(value), limit_bytes)
 
     def flush(self, timeout_s: float) -> int:
         """Wait until every record is durable or has failed, at most ``timeout_s`` seconds."""

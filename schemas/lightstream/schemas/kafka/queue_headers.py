@@ -1,4 +1,4 @@
-"""What the records of ``rollouts`` say about the queue of their partition, for readers who need not decode them."""
+"""What the records of ``rollouts`` say in headers, for readers who need not decode them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["ANSWERS", "HEAD_LENGTH", "QUEUE", "Place", "QueueSummary", "answers_header", "read_answers"]
+from ..records import RolloutStatus
+
+__all__ = [
+    "ANSWERS",
+    "HEAD_LENGTH",
+    "QUEUE",
+    "STATE",
+    "Place",
+    "QueueSummary",
+    "answers_header",
+    "read_answers",
+    "read_state",
+    "state_header",
+]
 
 QUEUE = "queue"
 """Header: the queue of the record's partition after the fact that the record reflects. Absent where it is as before."""
 
 ANSWERS = "answers"
 """Header: the request that the record answers, and how many records of the answer are still to come."""
+
+STATE = "state"
+"""Header: the source offset of the state in the record, and its status."""
 
 HEAD_LENGTH = 8
 """Places told of the queue's head: enough to merge the partitions' queues in order for as many requests at a time."""
@@ -60,3 +76,18 @@ def read_answers(header: bytes) -> tuple[str, int]:
     """
     still_to_come, request_id = header.decode().split(",", 1)
     return request_id, int(still_to_come)
+
+
+def state_header(source_offset: int, status: RolloutStatus) -> bytes:
+    """The value of :data:`STATE`."""
+    return f"{source_offset},{status.value}".encode()
+
+
+def read_state(header: bytes) -> tuple[int, RolloutStatus]:
+    """Inverse of :func:`state_header`.
+
+    Raises:
+        ValueError: the header is none of ours.
+    """
+    source_offset, status = header.decode().split(",", 1)
+    return int(source_offset), RolloutStatus(status)

@@ -20,6 +20,7 @@ class WorkerHeartbeat(Record):
     """``workers``: a process is alive. Compacted by ``worker_id``.
 
     ``stats_json`` is what the worker says of itself, as JSON; times are of what the store saw it do.
+    ``attempt_ids`` are those of ``rollout_ids``, in the same order; empty where nobody said them.
     """
 
     worker_id: str
@@ -33,7 +34,7 @@ class WorkerHeartbeat(Record):
     dequeued_unix_nano: int | None = None
     busy_unix_nano: int | None = None
     idle_unix_nano: int | None = None
-    attempt_id: str | None = None
+    attempt_ids: list[str] = []
 
 
 class DeadLetterReason(RecordEnum):

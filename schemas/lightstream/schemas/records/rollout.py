@@ -118,13 +118,14 @@ class TaskRequest(Record):
     The life cycle starts an attempt of one waiting rollout per entry of ``worker_ids`` (empty: a worker without a
     name), as far as there are any. Each start is a state in ``rollouts`` whose verdict names ``request_id``; the header
     ``answers`` of the answer's records says how many of them are still to come, and an answer without a start is an
-    empty record under that key. After ``expires_unix_nano`` nobody listens, and nothing is handed out.
+    empty record under that key. ``stands_nanos`` after it lies in the log nobody listens, and nothing is handed out: a
+    duration, counted from the broker's time, as the clocks of those who ask may differ.
     """
 
     request_id: str = Field(min_length=1, max_length=64)
     worker_ids: list[str] = Field(max_length=WORKERS_PER_REQUEST_MAX)
     occurred_unix_nano: int
-    expires_unix_nano: int
+    stands_nanos: int = Field(ge=0)
 
 
 class EventKind(RecordEnum):
@@ -147,7 +148,6 @@ class EventKind(RecordEnum):
     SPAN_ADDED = "span_added"
     NUMBERS_TAKEN = "numbers_taken"
     HEARTBEAT = "heartbeat"
-    ATTEMPT_ENDED = "attempt_ended"
     TIMED_OUT = "timed_out"
     UNRESPONSIVE = "unresponsive"
     CANCELLED = "cancelled"
@@ -179,9 +179,9 @@ class RolloutEvent(Record):
 
     ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
     ``enqueued`` and ``rollout_started`` have ``rollout``; every kind about an attempt has ``attempt_id`` (for
-    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; ``attempt_ended`` has
-    ``outcome`` (succeeded or failed) and, when failed, the error; updates have ``rollout_changes`` or
-    ``attempt_changes``; ``span_sequence`` is the highest number of the spans added, or how many numbers are taken.
+    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; updates have
+    ``rollout_changes`` or ``attempt_changes``, with the error of an attempt that failed; ``span_sequence`` is the
+    highest number of the spans added, or how many numbers are taken.
     """
 
     event_id: str = Field(min_length=1)
@@ -192,7 +192,6 @@ class RolloutEvent(Record):
     attempt_id: str | None = None
     attempt_sequence: int | None = None
     worker_id: str | None = None
-    outcome: AttemptStatus | None = None
     error_type: str | None = None
     error_message: str | None = None
     reason: str | None = None
@@ -205,7 +204,8 @@ class AttemptState(Record):
     """One attempt of a rollout, as far as the facts tell.
 
     ``closed``: its closing record is out, so that nothing about it counts for the rollout any more. That happens with
-    its end, or when another attempt took its place.
+    its end, or when another attempt took its place. Its deadline counts from ``begun_unix_nano``, when the fact that
+    began it lay in the log, by the log's clock; ``None``: from ``started_unix_nano``, as its writer's clock said.
     """
 
     attempt_id: str
@@ -213,6 +213,7 @@ class AttemptState(Record):
     status: AttemptStatus
     worker_id: str | None = None
     started_unix_nano: int
+    begun_unix_nano: int | None = None
     ended_unix_nano: int | None = None
     last_heartbeat_unix_nano: int | None = None
     error_type: str | None = None
@@ -244,7 +245,8 @@ class RolloutState(Record):
 
     ``source_offset`` is the offset in ``rollout-events`` (same partition number) of the last fact this reflects.
     ``verdict`` judges that fact; a fact that changed nothing still yields a record, with the state unchanged.
-    ``span_sequence`` is the highest sequence number of a span that was taken or brought along.
+    ``span_sequence`` is the highest sequence number of a span that was taken or brought along. ``moved_by`` are the
+    ids of the last facts by which somebody moved the rollout, so that the same fact, written again, moves it once.
     """
 
     rollout: RolloutSpec
@@ -255,3 +257,4 @@ class RolloutState(Record):
     source_offset: int
     verdict: Verdict
     span_sequence: int = 0
+    moved_by: list[str] = []

@@ -15,6 +15,7 @@ class ResourcesRecord(Record):
     ``resources`` maps a name to a resource as JSON (see :mod:`lightstream.schemas.types.resources`).
     ``version`` counts up within ``run_id``; ``checkpoint_url`` is the immutable folder of the weights, ``model`` the
     name they are served under (``<base>@<version>``). ``updated_unix_nano`` is set where the id was written before.
+    ``write_ids`` tell the last writes of this id, this one last, so that a write done again is known as the same.
     """
 
     resources_id: str = Field(min_length=1)
@@ -25,6 +26,7 @@ class ResourcesRecord(Record):
     checkpoint_url: str | None = None
     created_unix_nano: int
     updated_unix_nano: int | None = None
+    write_ids: list[str] = []
 
 
 class PartitionOffset(Record):

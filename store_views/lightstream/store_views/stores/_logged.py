@@ -39,15 +39,17 @@ from lightstream.schemas.types import (
     resource_adapter,
 )
 from lightstream.schemas.types import RolloutStatus as RolloutStatusName
-from lightstream.stream_processors.core.lifecycle import broken_id
+from lightstream.stream_processors.core.lifecycle import Limits, broken_id
 
 from . import _facts, _shapes
 from ._checks import check_id, check_requests, check_span, check_text
 from ._identity import new_id
-from ._times import nanos
 from ._workers import WorkerChange
 
 __all__ = ["LoggedStore"]
+
+WRITE_IDS_MAX = 8
+"""Whoever repeats a write does so within seconds; in between, few others write the same resources."""
 
 
 class LoggedStore(LightningStore, ABC):
@@ -62,6 +64,10 @@ class LoggedStore(LightningStore, ABC):
     async def _judge(self, fact: RolloutEvent) -> RolloutState:
         """Write a fact and return the state that carries its verdict."""
 
+    async def _judge_all(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """As :meth:`_judge`, for several at once. What no record can hold is found before any is written."""
+        return await asyncio.gather(*map(self._judge, facts))
+
     @abstractmethod
     async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
         """Make spans durable whose attempts exist; returns those that were new."""
@@ -70,10 +76,14 @@ class LoggedStore(LightningStore, ABC):
     async def _keep_resources(self, record: ResourcesRecord) -> None:
         """Make resources durable; they are the latest then."""
 
+    @abstractmethod
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        """The last version of these resources."""
+
     @property
     @abstractmethod
-    def _resources_bytes_max(self) -> int:
-        """The largest resources, names included, that a record holds."""
+    def _limits(self) -> Limits:
+        """What a rollout may ask for at most, and what a record holds, by this store's settings."""
 
     @abstractmethod
     async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
@@ -125,7 +135,10 @@ class LoggedStore(LightningStore, ABC):
         now = self._clock.now_unix_nano()
         # A nanosecond apart, so that their order can be told by their times.
         facts = [_facts.enqueued(request, latest, now + number) for number, request in enumerate(rollouts)]
-        return [_shapes.rollout(state) for state in await asyncio.gather(*map(self._applied, facts))]
+        for fact in facts:
+            if fact.rollout is not None and (broken := self._limits.broken_rule(fact.rollout)):
+                raise StoreError(broken)
+        return [_shapes.rollout(state) for state in await self._all_applied(facts)]
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
         state = await self._applied(_facts.attempt_added(rollout_id, worker_id, self._clock.now_unix_nano()))
@@ -193,14 +206,14 @@ class LoggedStore(LightningStore, ABC):
             key = (span.rollout_id, span.attempt_id)
             highest[key] = max(span.sequence_id, highest.get(key, 0))
         facts = [_facts.span_added(*key, number, now) for key, number in highest.items()]
-        await asyncio.gather(*map(self._applied, facts))
+        await self._all_applied(facts)
         return await self._keep_spans(spans)
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         now = self._clock.now_unix_nano()
         counts = Counter(rollout_id for rollout_id, _ in rollout_attempt_ids)
         facts = [_facts.numbers_taken(rollout_id, count, now) for rollout_id, count in counts.items()]
-        states = await asyncio.gather(*map(self._applied, facts))
+        states = await self._all_applied(facts)
         last = {state.rollout.rollout_id: state.span_sequence for state in states}
         numbers: list[int] = []
         for rollout_id, _ in rollout_attempt_ids:
@@ -219,15 +232,19 @@ class LoggedStore(LightningStore, ABC):
         check_id("resources_id", resources_id)
         now = self._clock.now_unix_nano()
         named = {name: _resource_json(name, resource) for name, resource in resources.items()}
-        _check_size(named, self._resources_bytes_max)
-        known = await self.get_resources_by_id(resources_id)
+        _check_size(named, self._limits.resources_bytes_max)
+        known = await self._known_resources(resources_id)
+        write_id = new_id("update_resources", 32)
+        if known is not None and write_id in known.write_ids:
+            return _shapes.resources_update(known)  # done before, its answer lost
         record = ResourcesRecord(
             resources_id=resources_id,
             version=1 if known is None else known.version + 1,
-            run_id="" if known is None else known.run_id or "",
+            run_id="" if known is None else known.run_id,
             resources=named,
-            created_unix_nano=now if known is None else nanos("create_time", known.create_time),
+            created_unix_nano=now if known is None else known.created_unix_nano,
             updated_unix_nano=now,
+            write_ids=[*(() if known is None else known.write_ids), write_id][-WRITE_IDS_MAX:],
         )
         await self._keep_resources(record)
         return _shapes.resources_update(record)
@@ -248,6 +265,20 @@ class LoggedStore(LightningStore, ABC):
         state = await self._judged(fact)
         _raise_refusal(state)
         return state
+
+    async def _all_applied(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """The states after facts of which each was applied or ignored; raises as :meth:`_applied`.
+
+        What can be told without the rollouts is checked for all before any is written. What only the life cycle can
+        tell (an attempt that does not exist) concerns one fact: the others hold though this raises.
+        """
+        for fact in facts:
+            if broken := broken_id(fact):
+                raise StoreError(broken)
+        states = await self._judge_all(facts)
+        for state in states:
+            _raise_refusal(state)
+        return states
 
     async def _judged(self, fact: RolloutEvent) -> RolloutState:
         """The state after a fact, whatever the verdict.

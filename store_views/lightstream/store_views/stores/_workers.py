@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from itertools import zip_longest
+from typing import Any, Self, TypeAlias
 
 from lightstream.schemas.records import AttemptState, AttemptStatus, WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.types import Worker
@@ -18,35 +19,48 @@ LOST = (AttemptStatus.TIMEOUT, AttemptStatus.UNRESPONSIVE)
 DONE = (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED)
 
 
+RUNNER = "runner"
+"""Kind of a worker that tells, again and again, which attempts it runs, several at once perhaps. Any other has one at a
+time: what it takes up takes the place of what it had, and it is free when that ends."""
+
+WorkInHand: TypeAlias = "list[tuple[str, str]]"
+"""Ids of rollouts and of their attempts; the latter empty where nobody said them."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerChange:
-    """Fields of a worker's record to replace; the rest stays."""
+    """What a worker did.
+
+    Attributes:
+        fields: of its record to replace; the rest stays.
+        taken: rollout and attempt that it has in hand now.
+        over: rollout and attempt that it is rid of.
+        idle_unix_nano: when it was free, if it has nothing else in hand.
+    """
 
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    taken: tuple[str, str] | None = None
+    over: tuple[str, str] | None = None
+    idle_unix_nano: int | None = None
 
     @classmethod
     def of_attempt(cls, rollout_id: str, attempt: AttemptState, now_unix_nano: int, *, dequeued: bool = False) -> Self:
         """The worker has this attempt in hand, or is rid of it."""
         fields: dict[str, Any] = {"dequeued_unix_nano": now_unix_nano} if dequeued else {}
+        work = (rollout_id, attempt.attempt_id)
         if attempt.status in DONE or attempt.status in LOST:
             status = WorkerStatus.IDLE if attempt.status in DONE else WorkerStatus.UNKNOWN
-            free = {"idle_unix_nano": now_unix_nano, "status": status, "rollout_ids": [], "attempt_id": None}
-            return cls(fields | free)
-        busy = {
-            "busy_unix_nano": now_unix_nano,
-            "status": WorkerStatus.BUSY,
-            "rollout_ids": [rollout_id],
-            "attempt_id": attempt.attempt_id,
-        }
-        return cls(fields | busy)
+            return cls(fields | {"status": status}, over=work, idle_unix_nano=now_unix_nano)
+        busy = {"busy_unix_nano": now_unix_nano, "status": WorkerStatus.BUSY}
+        return cls(fields | busy, taken=work)
 
     @classmethod
     def found_nothing(cls, known: WorkerHeartbeat | None, now_unix_nano: int) -> Self:
         """The worker asked for a rollout and there was none."""
         fields: dict[str, Any] = {"dequeued_unix_nano": now_unix_nano}
-        if known is None or known.status is not WorkerStatus.IDLE:
-            fields |= {"status": WorkerStatus.IDLE, "idle_unix_nano": now_unix_nano}
-        return cls(fields)
+        if known is not None and (known.status is WorkerStatus.IDLE or _in_hand(known)):
+            return cls(fields)
+        return cls(fields | {"status": WorkerStatus.IDLE, "idle_unix_nano": now_unix_nano})
 
     @classmethod
     def alive(cls, now_unix_nano: int, stats_json: str | None) -> Self:
@@ -60,7 +74,26 @@ class WorkerChange:
             known = WorkerHeartbeat(
                 worker_id=worker_id, kind="worker", status=WorkerStatus.UNKNOWN, heartbeat_unix_nano=0
             )
-        return known.model_copy(update=self.fields)
+        fields = dict(self.fields)
+        if self.taken is not None:
+            fields |= _having([*(work for work in _in_hand(known) if work[0] != self.taken[0]), self.taken])
+        elif self.over is not None:
+            left = [work for work in _in_hand(known) if work not in (self.over, (self.over[0], ""))]
+            fields |= _having(left) | (
+                {"status": WorkerStatus.BUSY} if left else {"idle_unix_nano": self.idle_unix_nano}
+            )
+        return known.model_copy(update=fields)
+
+
+def _in_hand(known: WorkerHeartbeat) -> WorkInHand:
+    """What a Runner runs, as far as is known; of any other worker, what counts beside the attempt that is spoken of."""
+    if known.kind != RUNNER:
+        return []
+    return list(zip_longest(known.rollout_ids, known.attempt_ids[: len(known.rollout_ids)], fillvalue=""))
+
+
+def _having(work: WorkInHand) -> dict[str, Any]:
+    return {"rollout_ids": [work_[0] for work_ in work], "attempt_ids": [work_[1] for work_ in work]}
 
 
 def reported(known: WorkerHeartbeat | None, told: WorkerHeartbeat) -> WorkerHeartbeat:
@@ -68,9 +101,12 @@ def reported(known: WorkerHeartbeat | None, told: WorkerHeartbeat) -> WorkerHear
     if known is None:
         return told
     kept = ("stats_json", "dequeued_unix_nano", "busy_unix_nano", "idle_unix_nano")
-    attempt_id = known.attempt_id if known.rollout_ids == told.rollout_ids else told.attempt_id
+    attempt_ids = told.attempt_ids
+    if not attempt_ids and known.rollout_ids == told.rollout_ids:
+        attempt_ids = known.attempt_ids
     return told.model_copy(
-        update={name: getattr(known, name) for name in kept if getattr(told, name) is None} | {"attempt_id": attempt_id}
+        update={name: getattr(known, name) for name in kept if getattr(told, name) is None}
+        | {"attempt_ids": attempt_ids}
     )
 
 
@@ -88,5 +124,5 @@ def worker(record: WorkerHeartbeat) -> Worker:
         last_busy_time=seconds(record.busy_unix_nano),
         last_idle_time=seconds(record.idle_unix_nano),
         current_rollout_id=record.rollout_ids[-1] if record.rollout_ids else None,
-        current_attempt_id=record.attempt_id,
+        current_attempt_id=(record.attempt_ids[-1] or None) if record.attempt_ids else None,
     )

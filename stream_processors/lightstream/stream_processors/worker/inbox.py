@@ -17,13 +17,19 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record as it lies in the log."""
+    """One record as it lies in the log.
+
+    Attributes:
+        logged_unix_nano: its time there, in whole milliseconds: the broker's, in topics that say so
+            (``Topic.by_broker_time``), else its writer's.
+    """
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
+    logged_unix_nano: int | None = None
 
 
 class Budget:

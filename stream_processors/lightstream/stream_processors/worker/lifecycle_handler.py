@@ -6,8 +6,20 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
-from lightstream.schemas.errors import DecodeError, RecordError
-from lightstream.schemas.kafka import ANSWERS, HEAD_LENGTH, QUEUE, Headers, QueueSummary, answers_header
+from confluent_kafka import Message
+
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.kafka import (
+    ANSWERS,
+    HEAD_LENGTH,
+    QUEUE,
+    STATE,
+    Headers,
+    QueueSummary,
+    answers_header,
+    read_state,
+    state_header,
+)
 from lightstream.schemas.records import DeadLetterReason, Record, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
 
@@ -23,6 +35,9 @@ __all__ = ["LifecycleHandler"]
 
 FLUSH_STATES = 500
 """Finished rollouts that are kept in memory before they go to the file together."""
+
+RECOVERED_FLUSH_STATES = 5000
+"""As above, while nobody waits for an answer: about 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +84,16 @@ class LifecycleHandler:
         self._lifecycle = LifecyclePartition(
             Limits.of(settings), self._context.clock, self._context.codec, finished, finished.reflected
         )
-        for offset, value in self._states.records(finished.read_from):
-            if value is None:
-                continue  # an empty answer
-            try:
-                state = self._context.codec.decode(value)
-            except DecodeError:
-                continue  # not written by a life cycle; the view reports it
-            if isinstance(state, RolloutState):
-                self._lifecycle.restore(state, value)
-                self._keep(state, offset)
-                if finished.unflushed >= FLUSH_STATES:
-                    finished.flush()
+        for message in self._states.records(finished.read_from):
+            if (value := message.value()) is None or (header := _state_header(message)) is None:
+                continue  # an answer without a state, or not written by a life cycle: the view reports that
+            rollout_id, (source_offset, status) = (message.key() or b"").decode(), header
+            self._lifecycle.restore(rollout_id, source_offset, status, value)
+            if status is not RolloutStatus.UNKNOWN:
+                finished.written(rollout_id, message.offset() or 0, source_offset, terminal=status.is_terminal)
+            if finished.unflushed >= RECOVERED_FLUSH_STATES:
+                finished.flush()
+        self._lifecycle.restored()
         finished.flush()
         return self._facts.committed()
 
@@ -149,7 +162,7 @@ class LifecycleHandler:
         """Fold one record and add what is to be written to ``rollouts``."""
         decoded = decode(self._context.codec, self.topic, record)
         if isinstance(decoded, TaskRequest):
-            starts = self._lifecycle.on_request(decoded, record.offset)
+            starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano)
             if starts is None:
                 return []
             states = [start.record for start in starts if start.record is not None]
@@ -172,7 +185,7 @@ class LifecycleHandler:
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
             raise Unusable(DeadLetterReason.BROKEN_RULE, detail)
         try:
-            return self._lifecycle.on_event(event, record.offset)
+            return self._lifecycle.on_event(event, record.offset, record.logged_unix_nano)
         except RecordError as error:
             raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
 
@@ -183,6 +196,18 @@ class LifecycleHandler:
         if queue != self._told or state is None:
             self._told = queue
             headers.append((QUEUE, queue.encode()))
+        if state is not None:
+            headers.append((STATE, state_header(state.source_offset, state.status)))
         if request_id:
             headers.append((ANSWERS, answers_header(request_id, still_to_come)))
         return _Answer(request_id if state is None else state.rollout.rollout_id, state, headers)
+
+
+def _state_header(message: Message) -> tuple[int, RolloutStatus] | None:
+    """Source offset of the state in a record of ``rollouts``, and its status."""
+    headers = message.headers() or {}
+    value = dict(headers).get(STATE)
+    try:
+        return read_state(value) if isinstance(value, bytes) else None
+    except ValueError:
+        return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -15,8 +17,32 @@ from lightstream.schemas.topics import Topic
 
 __all__ = ["LogReader"]
 
+T = TypeVar("T")
+
 REQUEST_TIMEOUT_S = 30.0
 """For one answer of the cluster; longer than a broker takes to restart."""
+
+PASSING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._WAIT_COORD,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+"""What a cluster answers while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
+that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went, and it
+lists topics before it serves their partitions. (That the topics exist was looked at when the worker started.)"""
+
+RETRY_INTERVAL_S = 0.2
 
 STALL_TIMEOUT_S = 60.0
 """Without any record for this long while some are due, the cluster counts as gone."""
@@ -36,14 +62,14 @@ class LogReader:
         self._group_id = group_id
         self._place = (topic.full_name(settings.topic_prefix), partition)
 
-    def records(self, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-        """Offset and value of every record, from ``start`` to the one that is last when this is called.
+    def records(self, start: int = 0) -> Iterator[Message]:
+        """Every record, from ``start`` to the one that is last when this is called.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
         with closing(self._consumer()) as consumer:
-            first, end = self._watermarks(consumer)
+            first, end = self._watermarks()
             if max(first, start) >= end:
                 return
             consumer.assign([TopicPartition(*self._place, max(first, start))])
@@ -55,7 +81,7 @@ class LogReader:
                     raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
                 for message in messages:
                     if message.error() is None:
-                        yield message.offset() or 0, message.value()
+                        yield message
 
     def topic_id(self) -> str:
         """What tells this topic from another of the same name (KIP-516).
@@ -64,26 +90,35 @@ class LogReader:
             ServiceUnavailableError: the cluster does not answer.
         """
         admin = AdminClient(common_config(self._settings))
-        asked = admin.describe_topics(TopicCollection([self._place[0]]), request_timeout=REQUEST_TIMEOUT_S)
-        try:
+
+        def ask() -> str:
+            asked = admin.describe_topics(TopicCollection([self._place[0]]), request_timeout=REQUEST_TIMEOUT_S)
             return str(asked[self._place[0]].result().topic_id)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+
+        return self._answered(ask)
 
     def committed(self) -> int:
-        """The group's next offset: the committed one, or the first there is."""
-        with closing(self._consumer()) as consumer:
-            try:
+        """The group's next offset: the committed one, or the first there is.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+
+        def ask() -> int:
+            with closing(self._consumer()) as consumer:
                 (place,) = consumer.committed([TopicPartition(*self._place)], timeout=REQUEST_TIMEOUT_S)
-            except KafkaException as error:
-                raise self._unavailable(error) from error
-            first, _ = self._watermarks(consumer)
-            return max(place.offset, first)
+                if place.error is not None:
+                    raise KafkaException(place.error)
+                return place.offset
+
+        offset = self._answered(ask)
+        first, _ = self._watermarks()
+        return max(offset, first)
 
     def missing_between(self, first: int, end: int) -> bool:
         """Whether a record lies at ``first`` or above and below ``end``."""
         with closing(self._consumer()) as consumer:
-            low, _ = self._watermarks(consumer)
+            low, _ = self._watermarks()
             consumer.assign([TopicPartition(*self._place, max(first, low))])
             waited_s = 0.0
             while self._position(consumer) < end:
@@ -99,11 +134,28 @@ class LogReader:
         config = consumer_config(self._settings, group_id=self._group_id)
         return Consumer(config | {"queued.max.messages.kbytes": AHEAD_KIB_MAX})
 
-    def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
-        try:
-            return consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+    def _watermarks(self) -> tuple[int, int]:
+        def ask() -> tuple[int, int]:
+            # One that met a broker before it served its partitions may take a while to believe that it does.
+            with closing(self._consumer()) as consumer:
+                return consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=REQUEST_TIMEOUT_S)
+
+        return self._answered(ask)
+
+    def _answered(self, ask: Callable[[], T]) -> T:
+        """The answer to ``ask``, which is asked again for as long as a broker's restart may take.
+
+        Raises:
+            ServiceUnavailableError: none came within ``REQUEST_TIMEOUT_S``, or one that does not pass.
+        """
+        until_s = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in PASSING or time.monotonic() > until_s:
+                    raise self._unavailable(error) from error
+            time.sleep(RETRY_INTERVAL_S)
 
     def _position(self, consumer: Consumer) -> int:
         (place,) = consumer.position([TopicPartition(*self._place)])

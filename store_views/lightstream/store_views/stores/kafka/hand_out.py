@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import threading
 import time
@@ -24,7 +25,10 @@ PATIENCE_S = 1.0
 """How long partitions that do not tell what waits there (their worker is starting) hold up what is known of others."""
 
 ANSWER_MARGIN_S = 5.0
-"""Between the time after which a request is void and giving up on its answer: clocks differ, and answers travel."""
+"""Between the time after which a request is void and giving up on its answer: clocks drift, and answers travel."""
+
+NEVER_S = math.inf
+"""Until a request is durable: it stands from then on."""
 
 MISS_DELAY_S = 0.002
 MISS_DELAY_S_MAX = 0.1
@@ -232,10 +236,10 @@ class HandOut:
             request_id=request_id,
             worker_ids=[want.worker_id for want in wants],
             occurred_unix_nano=now,
-            expires_unix_nano=now + int(self._answer_timeout_s * 1e9),
+            stands_nanos=int(self._answer_timeout_s * 1e9),
         )
         self._asked[partition] += len(wants)
-        self._requests[request_id] = _Request(partition, wants, now_s + self._answer_timeout_s + ANSWER_MARGIN_S)
+        self._requests[request_id] = _Request(partition, wants, NEVER_S)
         try:
             written = self._publisher.publish(ROLLOUT_EVENTS, request_id, record, partition=partition)
         except LightstreamError as error:
@@ -247,6 +251,11 @@ class HandOut:
         error = done.exception()
         if error is not None:
             self._not_written(request_id, error)
+            return
+        with self._lock:
+            request = self._requests.get(request_id)
+            if request is not None:  # else it is answered
+                request.void_s = time.monotonic() + self._answer_timeout_s + ANSWER_MARGIN_S
 
     def _not_written(self, request_id: str, error: BaseException) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import (
+    BackpressureError,
     LightstreamError,
     PublishError,
     RecordError,
@@ -47,6 +48,7 @@ from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
 from .spans import span_record
+from .verdicts import Verdicts
 
 __all__ = ["KafkaWriting"]
 
@@ -62,11 +64,17 @@ SPAN_IDS_KEPT_MAX = 100_000
 CATCH_UP_S = 10.0
 """How long a taker waits to read what it was told of, by another store as a rule (``see``)."""
 
+BUFFER_PAUSE_S = 0.01
+"""Between looks whether a full send buffer has room."""
+
 GIVE_BACK_S = 2.0
 """How long a store that closes waits for answers, to give back what they bring."""
 
 WAITING_THREADS = 8
 """Queries and waits for resources at once; more wait for their turn."""
+
+WORKER_NEWS_INTERVAL_S = 0.5
+"""How late others may learn what a worker does. Each store reads all of it, and nothing is decided by it."""
 
 IDLE_REPORT_INTERVAL_S = 10.0
 """How often a worker that finds nothing again and again is written down as having asked."""
@@ -83,7 +91,8 @@ class KafkaWriting(ReadingStore):
         self._follower = Follower(settings, self._codec)
         self._hand_out: HandOut | None = None
         self._worker_news: dict[str, WorkerHeartbeat] = {}
-        self._follower.call_often(self._tell_worker_news)
+        self._worker_news_told_s = 0.0
+        self._follower.call_often(self._tell_worker_news_in_turn)
         self._lock = threading.Lock()
         self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._spans_at: dict[int, int] = {}
@@ -177,30 +186,63 @@ class KafkaWriting(ReadingStore):
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
-        return await self._resources(resources_id, timeout_s)
+        return _told(await self._resources(resources_id, timeout_s))
 
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
-        return await self._resources(None, timeout_s)
+        return _told(await self._resources(None, timeout_s))
 
     async def _judge(self, fact: RolloutEvent) -> RolloutState:
-        """Write a fact and return the state that carries its verdict.
+        return (await self._judge_all([fact]))[0]
+
+    async def _judge_all(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """Write facts and return the states that carry their verdicts.
 
         Raises:
-            ServiceUnavailableError: no verdict in time; the fact is durable and will be judged later.
-            StoreError: no record can hold the fact; nothing was written.
+            ServiceUnavailableError: no verdict in time; the facts are durable and will be judged later.
+            PublishError: one of them did not become durable.
+            StoreError: no record can hold one of them; nothing was written.
         """
-        verdict = self._follower.expect_verdict(fact.rollout_id, fact.event_id)
+        encoded = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
+        verdicts = [self._follower.expect_verdict(fact.rollout_id, fact.event_id) for fact in facts]
+        waiting = Verdicts(verdicts, self._settings.publish_timeout_s)
         try:
-            await self._durable(ROLLOUT_EVENTS, fact.rollout_id, fact)
-            async with asyncio.timeout(self._settings.publish_timeout_s):
-                return await asyncio.wrap_future(verdict)
+            for fact, value, verdict in zip(facts, encoded, verdicts, strict=True):
+                waiting.written(verdict, await self._handed_over(ROLLOUT_EVENTS, fact.rollout_id, value))
+            return await waiting.all()
         except TimeoutError as error:
             raise ServiceUnavailableError(
-                f"no verdict on {fact.event_id} within {self._settings.publish_timeout_s} s.",
+                f"no verdict on {facts[0].event_id} within {self._settings.publish_timeout_s} s.",
                 next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
             ) from error
         finally:
-            verdict.cancel()
+            for verdict in verdicts:
+                verdict.cancel()
+
+    def _encoded(self, topic: Topic, record: Record) -> bytes:
+        """The record as it is written.
+
+        Raises:
+            StoreError: it is too large, or holds what Avro cannot say.
+        """
+        try:
+            return self._publisher.encoded(topic, record)
+        except (RecordTooLargeError, RecordError) as error:
+            raise StoreError(str(error)) from error
+
+    async def _handed_over(self, topic: Topic, key: str, value: bytes) -> Future[Position]:
+        """Hand over an encoded record, as soon as the send buffer has room.
+
+        Raises:
+            PublishError: it had none for as long as a record may take to become durable.
+        """
+        until_s = time.monotonic() + self._settings.publish_timeout_s
+        while True:
+            try:
+                return self._publisher.publish_encoded(topic, key, value)
+            except BackpressureError:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(BUFFER_PAUSE_S)
 
     async def _durable(self, topic: Topic, key: str, record: Record) -> Position:
         """Write one record.
@@ -209,17 +251,16 @@ class KafkaWriting(ReadingStore):
             StoreError: it is too large, or holds what Avro cannot say; nothing was written.
             PublishError: it did not become durable.
         """
-        try:
-            future = self._publisher.publish(topic, key, record)
-        except (RecordTooLargeError, RecordError) as error:
-            raise StoreError(str(error)) from error
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(await self._handed_over(topic, key, self._encoded(topic, record)))
 
     async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+        encoded = [self._encoded(SPANS, span_record(span)) for span in spans]  # all can be written, or none is
         new = self._not_yet_written(spans)
+        values = {id(span): value for span, value in zip(spans, encoded, strict=True)}
         try:
-            places = await asyncio.gather(*(self._durable(SPANS, span.rollout_id, span_record(span)) for span in new))
-        except (PublishError, StoreError):
+            sent = [await self._handed_over(SPANS, span.rollout_id, values[id(span)]) for span in new]
+            places = await asyncio.gather(*map(asyncio.wrap_future, sent))
+        except PublishError:
             self._forget_spans(new)
             raise
         for place in places:
@@ -249,8 +290,8 @@ class KafkaWriting(ReadingStore):
             self._spans_at[place.partition] = max(place.offset, self._spans_at.get(place.partition, -1))
 
     @property
-    def _resources_bytes_max(self) -> int:
-        return Limits.of(self._settings).resources_bytes_max
+    def _limits(self) -> Limits:
+        return Limits.of(self._settings)
 
     async def _keep_resources(self, record: ResourcesRecord) -> None:
         place = await self._durable(RESOURCES, record.resources_id, record)
@@ -268,6 +309,12 @@ class KafkaWriting(ReadingStore):
                 raise StoreError(str(error)) from error
         await asyncio.wrap_future(written)
         return record
+
+    def _tell_worker_news_in_turn(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._worker_news_told_s >= WORKER_NEWS_INTERVAL_S:
+            self._worker_news_told_s = now_s
+            self._tell_worker_news()
 
     def _tell_worker_news(self) -> None:
         """Write what workers did since the last call: of each the latest, as a busy one changes many times a second."""
@@ -296,17 +343,24 @@ class KafkaWriting(ReadingStore):
         else:
             self._follower.workers.lost(record)
 
-    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+    async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         versions = self._follower.resources
         is_behind = versions.is_behind()
         found = None if is_behind else versions.find(resources_id, 0.0)
         if found is None and (timeout_s > 0 or is_behind):
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._waiting, versions.find, resources_id, timeout_s)
-        return None if found is None else _shapes.resources_update(found)
+        return found
+
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        return await self._resources(resources_id, 0.0)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         return self._follower.workers.get(worker_id)
+
+
+def _told(record: ResourcesRecord | None) -> ResourcesUpdate | None:
+    return None if record is None else _shapes.resources_update(record)
 
 
 def _tell_of_failure(written: Future[Position]) -> None:

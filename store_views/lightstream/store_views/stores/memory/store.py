@@ -51,8 +51,8 @@ class InMemoryLightningStore(ReadingStore):
 
     def __init__(self, *, limits: Limits | None = None, clock: Clock | None = None) -> None:
         super().__init__(clock)
-        self._limits = limits or Limits()
-        self._log = MemoryLog(self._limits, self._clock)
+        self._limits_given = limits or Limits()
+        self._log = MemoryLog(self._limits_given, self._clock)
         self._timer = Timer(self._log, self._clock)
         self._lock = threading.RLock()
         self._spans: dict[str, dict[tuple[str, str], Span]] = {}
@@ -182,8 +182,8 @@ class InMemoryLightningStore(ReadingStore):
             return [span.model_copy(deep=True) for span in self._spans.get(rollout_id, {}).values()]
 
     @property
-    def _resources_bytes_max(self) -> int:
-        return self._limits.resources_bytes_max
+    def _limits(self) -> Limits:
+        return self._limits_given
 
     async def _keep_resources(self, record: ResourcesRecord) -> None:
         with self._lock:
@@ -193,6 +193,10 @@ class InMemoryLightningStore(ReadingStore):
         for future in wanted:
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
+
+    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
+        with self._lock:
+            return self._resources.get(resources_id)
 
     async def _all_resources(self) -> list[ResourcesRecord]:
         with self._lock:

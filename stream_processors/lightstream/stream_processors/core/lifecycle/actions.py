@@ -67,11 +67,6 @@ def _count(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> R
     return _counted(_known(state), event), []
 
 
-def _end(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
-    state = _known(state)
-    return _attempts.close(state, event, _open(state), _outcome(event), event.error_type, event.error_message)
-
-
 def _time_out(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
     state = _known(state)
     return _timed_out(state, event, _open(state), limits)
@@ -106,7 +101,10 @@ def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Re
     attempt = named_attempt(state, event)
     if attempt is None:
         raise AssertionError("the table sends only facts about an attempt here")
-    changes = AttemptChanges(status=_outcome(event)) if event.kind is EventKind.ATTEMPT_ENDED else _changes(event)
+    changes = _changes(event)
+    if changes == AttemptChanges(status=attempt.status):
+        known = f"attempt {attempt.attempt_id} is already {attempt.status.value}"
+        raise Unfit(known, VerdictOutcome.IGNORED)
     if changes.status not in (None, attempt.status):
         if state.status.is_terminal or attempt.ended_unix_nano is not None:
             over = f"attempt {attempt.attempt_id} is over, and rollout {event.rollout_id} is {state.status.value}"
@@ -165,7 +163,6 @@ ACTIONS: dict[Action, Callable[[RolloutState | None, RolloutEvent, Limits], Resu
     Action.ADD: _add,
     Action.BEAT: _beat,
     Action.COUNT: _count,
-    Action.END: _end,
     Action.TIME_OUT: _time_out,
     Action.SILENCE: _silence,
     Action.CHANGE: _change,
@@ -229,12 +226,6 @@ def _counted(state: RolloutState, event: RolloutEvent) -> RolloutState:
     if taken > SPAN_SEQUENCE_MAX:
         raise Unfit(f"the sequence number of a span is {taken:,}; at most {SPAN_SEQUENCE_MAX:,} is allowed")
     return state.model_copy(update={"span_sequence": taken})
-
-
-def _outcome(event: RolloutEvent) -> AttemptStatus:
-    if event.outcome is None or event.outcome not in (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED):
-        raise Unfit(f"an attempt ends as succeeded or failed, not as {event.outcome}")
-    return event.outcome
 
 
 def _changes(event: RolloutEvent) -> AttemptChanges:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from lightstream.schemas.records import EventKind, RolloutEvent, RolloutState
+from lightstream.schemas.records import AttemptState, EventKind, RolloutEvent, RolloutState
 
 from .limits import Limits
 from .situation import is_waiting, open_attempt
@@ -75,7 +75,7 @@ class Deadlines:
             known.source_offset = state.source_offset
             if (timeout_nanos, silence_nanos) != (known.timeout_nanos, known.silence_nanos):
                 known.timeout_nanos, known.silence_nanos = timeout_nanos, silence_nanos
-                known.timeout_unix_nano = attempt.started_unix_nano + timeout_nanos
+                known.timeout_unix_nano = _begun(attempt) + timeout_nanos
                 self._push(known)
             return
         watch = _Watch(
@@ -83,7 +83,7 @@ class Deadlines:
             attempt_id=attempt.attempt_id,
             attempt_sequence=attempt.sequence,
             source_offset=state.source_offset,
-            timeout_unix_nano=attempt.started_unix_nano + timeout_nanos,
+            timeout_unix_nano=_begun(attempt) + timeout_nanos,
             timeout_nanos=timeout_nanos,
             silence_nanos=silence_nanos,
             heard_unix_nano=now_unix_nano,
@@ -135,6 +135,11 @@ class Deadlines:
         if at is not None:
             self._pushes += 1  # breaks ties: watches do not compare
             heapq.heappush(self._heap, (at, self._pushes, watch))
+
+
+def _begun(attempt: AttemptState) -> int:
+    """Since when its deadline counts: a writer whose clock is wrong neither shortens nor lengthens it."""
+    return attempt.started_unix_nano if attempt.begun_unix_nano is None else attempt.begun_unix_nano
 
 
 def _overdue(watch: _Watch, now_unix_nano: int) -> RolloutEvent | None:

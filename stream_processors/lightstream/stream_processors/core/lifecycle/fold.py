@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from lightstream.schemas.records import RolloutEvent, RolloutSpec, RolloutState, RolloutStatus, Verdict
+from lightstream.schemas.records import (
+    EventKind,
+    RolloutEvent,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    Verdict,
+    VerdictOutcome,
+)
 
+from ._attempts import with_last
 from .actions import ACTIONS, Unfit
 from .effects import Effect
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX, Limits
-from .situation import open_attempt, situation_of
-from .transitions import TRANSITIONS, Action
+from .situation import LATEST, open_attempt, situation_of
+from .transitions import TRANSITIONS, Action, Rule
 
 __all__ = ["Transition", "fold"]
 
@@ -33,16 +43,33 @@ class Transition:
     effects: tuple[Effect, ...] = ()
 
 
-def fold(state: RolloutState | None, event: RolloutEvent, source_offset: int, limits: Limits) -> Transition:
+MOVED_BY_MAX = 8
+"""Whoever repeats a fact does so within seconds; in between, few others move the same rollout."""
+
+REPEATED = Rule(Action.NOTHING, VerdictOutcome.IGNORED, "said before")
+
+BEGINNINGS = frozenset({Action.CREATE, Action.START, Action.ADD})
+"""What gives the rollout one more attempt."""
+
+
+def fold(
+    state: RolloutState | None,
+    event: RolloutEvent,
+    source_offset: int,
+    limits: Limits,
+    logged_unix_nano: int | None = None,
+) -> Transition:
     """Apply one fact.
 
     Args:
         state: the rollout before, ``None`` when it was never enqueued. Unchanged.
-        event: the fact; its own time is the only clock, so the same facts always give the same result.
+        event: the fact; its own time and the log's are the only clocks, so the same log always gives the same result.
         source_offset: where the fact lies in ``rollout-events``.
         limits: what a rollout may ask for at most.
+        logged_unix_nano: when the fact was written, by the log's clock; ``None`` if the log has none but the fact's.
     """
-    rule = TRANSITIONS[event.kind][situation_of(state, event)]
+    repeated = state is not None and event.event_id in state.moved_by
+    rule = REPEATED if repeated else TRANSITIONS[event.kind][situation_of(state, event)]
     action, outcome, reason = rule.action, rule.outcome, _explained(rule.reason, state, event)
     after, sent = state, list[Effect]()
     try:
@@ -67,8 +94,21 @@ def fold(state: RolloutState | None, event: RolloutEvent, source_offset: int, li
             verdict=verdict,
         )
         return Transition(action, None, stub)
-    after = after.model_copy(update={"source_offset": source_offset, "verdict": verdict})
+    if action in BEGINNINGS and logged_unix_nano is not None:
+        begun = after.attempts[-1].model_copy(update={"begun_unix_nano": logged_unix_nano})
+        after = after.model_copy(update={"attempts": with_last(after, begun)})
+    changed: dict[str, Any] = {"source_offset": source_offset, "verdict": verdict}
+    if outcome is VerdictOutcome.APPLIED and _moves_again(event):
+        changed["moved_by"] = [*after.moved_by, event.event_id][-MOVED_BY_MAX:]
+    after = after.model_copy(update=changed)
     return Transition(action, after, after, tuple(sent))
+
+
+def _moves_again(event: RolloutEvent) -> bool:
+    """Whether the same fact, folded once more, might do something else to the rollout than the first time."""
+    if event.kind is EventKind.ROLLOUT_UPDATED:
+        return event.rollout_changes is not None and "status" in event.rollout_changes.fields
+    return event.kind is EventKind.ATTEMPT_UPDATED and event.attempt_id == LATEST
 
 
 def _explained(reason: str, state: RolloutState | None, event: RolloutEvent) -> str:

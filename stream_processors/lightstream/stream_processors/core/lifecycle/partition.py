@@ -32,9 +32,10 @@ SIGNS_OF_LIFE = frozenset({Action.BEAT, Action.CHANGE})
 class LifecyclePartition:
     """The life cycle of one partition of ``rollout-events``. Not thread-safe.
 
-    Recovery: :meth:`restore` every record of the same partition of ``rollouts``, then feed the facts from any offset
-    at or below the last state's; facts that a state reflects are skipped. Effects are durable before the state that
-    implies them, so a restored state needs none again: what a crash left undone comes with the replay of its fact.
+    Recovery: :meth:`restore` every state of the same partition of ``rollouts``, say that they are :meth:`restored`,
+    then feed the facts from any offset at or below the last state's; facts that a state reflects are skipped. Effects
+    are durable before the state that implies them, so a restored state needs none again: what a crash left undone
+    comes with the replay of its fact.
     States become durable in the order in which they were made, so those that are form a beginning of all: of the
     requests for work, at most the last one that they reflect may be answered in part. Finished rollouts that
     ``finished`` has need not be restored, if ``reflected`` says how far in ``rollout-events`` their states go.
@@ -54,24 +55,42 @@ class LifecyclePartition:
         self._waiting = WaitingRollouts()
         self._reflected = reflected
         self._reflected_states = 0
+        self._unread: dict[str, tuple[int, bytes]] = {}
 
-    def restore(self, state: RolloutState, encoded: bytes | None = None) -> None:
+    def restore(self, rollout_id: str, source_offset: int, status: RolloutStatus, encoded: bytes) -> None:
         """Take over a state from ``rollouts``; of several for one rollout the one with the highest source offset.
 
-        Args:
-            encoded: the state as it lies there, where it is at hand.
+        What it is stands beside it (the header ``state``), so that of most nobody has to read more.
         """
-        if state.source_offset > self._reflected:
-            self._reflected, self._reflected_states = state.source_offset, 0
-        self._reflected_states += state.source_offset == self._reflected
-        if state.status is RolloutStatus.UNKNOWN:
+        self._count(source_offset)
+        if status is RolloutStatus.UNKNOWN:
             return  # an answer about a rollout that does not exist
-        known = self.state_of(state.rollout.rollout_id)
-        if known is None or known.source_offset < state.source_offset:
-            self._keep(state, encoded)
+        before = self._unread.get(rollout_id)
+        if before is not None and before[0] >= source_offset:
+            return
+        if (kept := self._finished.get(rollout_id)) is not None:
+            known = self._codec.decode(kept)
+            if not status.is_terminal or (isinstance(known, RolloutState) and known.source_offset >= source_offset):
+                return
+        if status.is_terminal:
+            self._unread.pop(rollout_id, None)
+            self._finished.put(rollout_id, source_offset, encoded)
+        else:
+            self._unread[rollout_id] = (source_offset, encoded)
 
-    def on_event(self, event: RolloutEvent, offset: int) -> Transition | None:
+    def restored(self) -> None:
+        """All states are there: read those of the open rollouts."""
+        for _, encoded in self._unread.values():
+            state = self._codec.decode(encoded)
+            if isinstance(state, RolloutState):
+                self._keep(state)
+        self._unread.clear()
+
+    def on_event(self, event: RolloutEvent, offset: int, logged_unix_nano: int | None = None) -> Transition | None:
         """Fold the fact at ``offset``. ``None``: a state already reflects it, nothing is to be done.
+
+        Args:
+            logged_unix_nano: when it was written, by the log's clock; ``None`` if the log has none but the fact's.
 
         Raises:
             RecordError: an id is empty or too long; nothing changed.
@@ -83,10 +102,15 @@ class LifecyclePartition:
             return None
         if event.kind is EventKind.UNRESPONSIVE and self._deadlines.heard_since(event):
             return None
-        return self._fold(state, event, offset)
+        return self._fold(state, event, offset, logged_unix_nano)
 
-    def on_request(self, request: TaskRequest, offset: int) -> list[Transition] | None:
+    def on_request(
+        self, request: TaskRequest, offset: int, logged_unix_nano: int | None = None
+    ) -> list[Transition] | None:
         """Hand out what waits, one attempt per worker that asks, to the first in turn.
+
+        Args:
+            logged_unix_nano: as for :meth:`on_event`.
 
         Returns:
             The starts, at most as many as were asked for, and for a void request what it may have left to close;
@@ -95,7 +119,8 @@ class LifecyclePartition:
         if offset < self._reflected:
             return None
         answered = self._reflected_states if offset == self._reflected else 0
-        if self._clock.now_unix_nano() > request.expires_unix_nano:
+        logged = request.occurred_unix_nano if logged_unix_nano is None else logged_unix_nano
+        if self._clock.now_unix_nano() - logged > request.stands_nanos:
             return self._taken_back(request, offset, answered)
         starts: list[Transition] = []
         for number, worker_id in enumerate(request.worker_ids):
@@ -107,7 +132,7 @@ class LifecyclePartition:
             state = self.state_of(rollout_id)
             if state is None:
                 raise AssertionError(f"{rollout_id} waits, but is not known")
-            starts.append(self._fold(state, _start(state, request, worker_id), offset))
+            starts.append(self._fold(state, _start(state, request, worker_id), offset, logged_unix_nano))
         return starts
 
     def _taken_back(self, request: TaskRequest, offset: int, answered: int) -> list[Transition]:
@@ -119,7 +144,7 @@ class LifecyclePartition:
             if state is not None:
                 after = fold(state, _start(state, request, ""), offset, self._limits).state
                 if after is not None:
-                    closing = superseded(after, after.attempts[-1], request.expires_unix_nano)
+                    closing = superseded(after, after.attempts[-1], request.occurred_unix_nano)
                     closings.append(Transition(Action.NOTHING, state, None, (closing,)))
         return closings
 
@@ -131,8 +156,10 @@ class LifecyclePartition:
         """Those ``count`` whose turn is next."""
         return self._waiting.head(count)
 
-    def _fold(self, state: RolloutState | None, event: RolloutEvent, offset: int) -> Transition:
-        transition = fold(state, event, offset, self._limits)
+    def _fold(
+        self, state: RolloutState | None, event: RolloutEvent, offset: int, logged_unix_nano: int | None
+    ) -> Transition:
+        transition = fold(state, event, offset, self._limits, logged_unix_nano)
         if transition.action is Action.LISTEN:
             self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
         elif transition.state is not None and transition.record is not None:
@@ -153,11 +180,16 @@ class LifecyclePartition:
             state = record if isinstance(record, RolloutState) else None
         return state
 
-    def _keep(self, state: RolloutState, encoded: bytes | None = None) -> None:
+    def _count(self, source_offset: int) -> None:
+        if source_offset > self._reflected:
+            self._reflected, self._reflected_states = source_offset, 0
+        self._reflected_states += source_offset == self._reflected
+
+    def _keep(self, state: RolloutState) -> None:
         rollout_id = state.rollout.rollout_id
         if state.status.is_terminal:
             self._open.pop(rollout_id, None)
-            self._finished.put(rollout_id, state.source_offset, encoded or self._codec.encode(state))
+            self._finished.put(rollout_id, state.source_offset, self._codec.encode(state))
         else:
             self._open[rollout_id] = state
         self._waiting.update(state)

@@ -25,7 +25,6 @@ ABOUT_AN_ATTEMPT = frozenset(
         EventKind.ATTEMPT_UPDATED,
         EventKind.SPAN_ADDED,
         EventKind.HEARTBEAT,
-        EventKind.ATTEMPT_ENDED,
         EventKind.TIMED_OUT,
         EventKind.UNRESPONSIVE,
     }

@@ -23,7 +23,6 @@ class Action(Enum):
     ADD = "add"  # one more attempt, past the queue
     BEAT = "beat"  # a sign of life that is written: preparing and unresponsive become running
     COUNT = "count"  # sequence numbers of spans
-    END = "end"
     NOTE = "note"  # what is said of an attempt that decides nothing any more
     CHANGE = "change"  # what is said of the open attempt, its end included
     TIME_OUT = "time out"
@@ -161,17 +160,6 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.SILENT: _apply(Action.BEAT),
         _S.SUPERSEDED: _SILENTLY,
         _S.OVER: _SILENTLY,
-    },
-    EventKind.ATTEMPT_ENDED: {
-        _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _NO_SUCH_ATTEMPT,
-        _S.BUSY: _NO_SUCH_ATTEMPT,
-        _S.FINISHED: _FINISHED,
-        _S.PREPARING: _apply(Action.END),
-        _S.RUNNING: _apply(Action.END),
-        _S.SILENT: _apply(Action.END),
-        _S.SUPERSEDED: _apply(Action.NOTE),
-        _S.OVER: _OVER,
     },
     EventKind.TIMED_OUT: {
         _S.NO_ROLLOUT: _NOT_FOUND,

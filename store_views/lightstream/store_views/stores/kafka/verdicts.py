@@ -1,0 +1,91 @@
+"""The wait for the verdicts on facts that were written together: the event loop is woken once for all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+
+from lightstream.schemas.kafka import Position
+from lightstream.schemas.records import RolloutState
+
+__all__ = ["Verdicts"]
+
+
+class Verdicts:
+    """What some facts were answered with. A verdict says that its fact is durable: only failures are waited for beside.
+
+    Make it in the event loop that waits.
+
+    Args:
+        futures: of the verdicts; each is resolved once, on whatever thread.
+        patience_s: how long a verdict may take once its fact is durable.
+    """
+
+    def __init__(self, futures: Sequence[Future[RolloutState]], patience_s: float) -> None:
+        self._futures = futures
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._all_there: asyncio.Future[None] = self._loop.create_future()
+        self._lock = threading.Lock()
+        self._left = len(futures)
+        self._on_their_way = 0
+        self._durable_s = time.monotonic()
+        for future in futures:
+            future.add_done_callback(self._count)
+        if not futures:
+            self._all_there.set_result(None)
+
+    def written(self, verdict: Future[RolloutState], fact: Future[Position]) -> None:
+        """``fact``, whose verdict is ``verdict``, is on its way."""
+        with self._lock:
+            self._on_their_way += 1
+
+        def durable(done: Future[Position]) -> None:
+            with self._lock:
+                self._on_their_way -= 1
+                self._durable_s = time.monotonic()
+            if (error := done.exception()) is not None:
+                _fail(verdict, error)
+
+        fact.add_done_callback(durable)
+
+    async def all(self) -> list[RolloutState]:
+        """The states that carry the verdicts.
+
+        Raises:
+            PublishError: a fact did not become durable.
+            TimeoutError: a verdict did not come.
+        """
+        while not self._all_there.done():
+            with self._lock:
+                waited_s = 0.0 if self._on_their_way else time.monotonic() - self._durable_s
+            if waited_s >= self._patience_s:
+                raise TimeoutError
+            await asyncio.wait([self._all_there], timeout=self._patience_s - waited_s)
+        if any(future.cancelled() for future in self._futures):
+            raise asyncio.CancelledError  # the store was closed meanwhile
+        return [future.result() for future in self._futures]
+
+    def _count(self, _: Future[RolloutState]) -> None:
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._all_there.done():
+            self._all_there.set_result(None)
+
+
+def _fail(verdict: Future[RolloutState], error: BaseException) -> None:
+    if verdict.done():
+        return
+    try:
+        if verdict.set_running_or_notify_cancel():
+            verdict.set_exception(error)
+    except (InvalidStateError, RuntimeError):  # resolved at this moment
+        return
