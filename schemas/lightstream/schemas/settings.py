@@ -155,6 +155,12 @@ class Settings(BaseSettings):
         None, description="Regular expression of the agents whose calls are trained on; unset means all."
     )
 
+    late_span_s_max: float = Field(
+        7 * 24 * 3600.0,
+        ge=0,
+        description="Seconds after an attempt began within which a late span or reward revises its trajectory.",
+    )
+
     # --- limits
     record_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."

@@ -17,13 +17,14 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record as it lies in the log."""
+    """One record as it lies in the log; ``logged_unix_nano`` is its stamp, by the millisecond."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
+    logged_unix_nano: int = 0
 
 
 class Budget:

@@ -145,6 +145,9 @@ class LifecycleHandler:
             await outbox.send(ROLLOUT_EVENTS, fact.rollout_id, fact)
         await outbox.durable()
 
+    def held_back(self) -> int | None:
+        return None
+
     def _answer(self, record: LogRecord, answers: list[_Answer]) -> list[Transition]:
         """Fold one record and add what is to be written to ``rollouts``."""
         decoded = decode(self._context.codec, self.topic, record)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
@@ -12,6 +13,8 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.kafka import common_config, consumer_config
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
+
+from .inbox import LogRecord
 
 __all__ = ["LogReader"]
 
@@ -26,6 +29,7 @@ AHEAD_KIB_MAX = 8192
 
 POLL_TIMEOUT_S = 0.1
 RECORDS_PER_POLL_MAX = 500
+MILLISECOND_NANOS = 1_000_000
 
 
 class LogReader:
@@ -56,6 +60,54 @@ class LogReader:
                 for message in messages:
                     if message.error() is None:
                         yield message.offset() or 0, message.value()
+
+    def ranges(self, ranges: Sequence[tuple[int, int]], stopped: threading.Event) -> Iterator[LogRecord]:
+        """The records of ascending ranges of offsets (both ends inclusive), as far as they are in the log.
+
+        Ends early once ``stopped`` is set.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        if not ranges:
+            return
+        with closing(self._consumer()) as consumer:
+            low, high = self._watermarks(consumer)
+            for first, last in ranges:
+                end = min(last + 1, high)
+                if max(first, low) < end:
+                    yield from self._range(consumer, max(first, low), end, stopped)
+
+    def _range(self, consumer: Consumer, first: int, end: int, stopped: threading.Event) -> Iterator[LogRecord]:
+        consumer.assign([TopicPartition(*self._place, first)])
+        waited_s = 0.0
+        while self._position(consumer) < end and not stopped.is_set():
+            messages = consumer.consume(RECORDS_PER_POLL_MAX, POLL_TIMEOUT_S)
+            waited_s = 0.0 if messages else waited_s + POLL_TIMEOUT_S
+            if waited_s > STALL_TIMEOUT_S:
+                raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
+            for message in messages:
+                offset = message.offset() or 0
+                if message.error() is None and first <= offset < end:
+                    stamp_ms = max(message.timestamp()[1], 0)
+                    yield LogRecord(*self._place, offset, message.key(), message.value(), stamp_ms * MILLISECOND_NANOS)
+
+    def first_logged_at(self, unix_nano: int) -> int:
+        """Offset of the first record stamped at ``unix_nano`` or later; the end of the log where there is none.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        with closing(self._consumer()) as consumer:
+            low, end = self._watermarks(consumer)
+            if unix_nano <= 0:
+                return low
+            asked = TopicPartition(*self._place, unix_nano // MILLISECOND_NANOS)
+            try:
+                (found,) = consumer.offsets_for_times([asked], timeout=REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._unavailable(error) from error
+            return found.offset if found.offset >= 0 else end
 
     def topic_id(self) -> str:
         """What tells this topic from another of the same name (KIP-516).

@@ -31,6 +31,8 @@ TICK_INTERVAL_S = 0.1
 STOP_GRACE_S = 5.0
 """For the batches in hand when the worker stops."""
 
+MILLISECOND_NANOS = 1_000_000
+
 HandlerFactory = Callable[[int], PartitionHandler]
 
 
@@ -90,7 +92,10 @@ class Processors:
                 task = self._tasks.get(event.message.tp)
                 if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
                     task.inbox.put(
-                        [LogRecord(r.topic, r.partition, r.offset, r.key, r.value) for r in event.message.value]
+                        [
+                            LogRecord(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * MILLISECOND_NANOS)
+                            for r in event.message.value
+                        ]
                     )
 
         self._app.agent(topic, name=f"lightstream.{topic_name}", concurrency=1)(take)

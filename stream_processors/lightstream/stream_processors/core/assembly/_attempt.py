@@ -40,21 +40,34 @@ class OpenAttempt:
         read: Callable[[SpanRecord], list[ReadCall]] = read_calls,
     ) -> None:
         self.first_offset = offset
+        self.opened_unix_nano = opened.opened_unix_nano
         self._read = read
         self._rules = rules
         self._automatic = automatic_rules(rules.automatic_rewards)
         self._held = Held(opened)
         self._free_bytes = rules.trajectory_bytes_max - len(opened.rollout.input_json)
 
-    def add(self, span: SpanRecord, offset: int) -> None:
-        """Take a span. A repeated span changes nothing; one with the id of another and other content is dropped."""
+    @property
+    def span_count(self) -> int:
+        """Distinct spans so far."""
+        return len(self._held.nodes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated size of what is kept of calls, as ``AssemblyRules.trajectory_bytes_max`` limits it."""
+        return self._rules.trajectory_bytes_max - self._free_bytes
+
+    def add(self, span: SpanRecord, offset: int) -> bool:
+        """Take a span; whether it changes anything.
+
+        A repeated span changes nothing; one with the id of another and other content is dropped.
+        """
         held = self._held
         key = (span.trace_id, span.span_id)
         content = fingerprint(span)
         known = held.nodes.get(key)
         if known is not None:
-            self._take_again(span, known, content, key, offset)
-            return
+            return self._take_again(span, known, content, key, offset)
         parent = span.parent_id
         attributes = span.attributes
         node = Node((span.trace_id, parent) if parent else None, content, offset)
@@ -79,21 +92,30 @@ class OpenAttempt:
                 held.sightings.append(
                     Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
                 )
+        return True
 
     def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
         """The attempt's trajectory, from what was added. Deterministic: nothing but the records shapes it."""
         return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
+
+    def revise(self, closed: AttemptClosed, last_offset: int, partition: int, revision: int) -> Trajectory:
+        """The trajectory once more, with what was added since it closed, up to ``last_offset``."""
+        for sighting in self._held.sightings:
+            sighting.reset()
+        return finish(self._held, closed, self._rules, partition, self.first_offset, last_offset, revision)
 
     @property
     def held(self) -> Held:
         """What is kept so far."""
         return self._held
 
-    def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> None:
+    def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> bool:
         tokens = _tokens(span.llm_call)
         if content == known.content and known.tokens in (tokens, hash(tokens)):
-            return
-        self._held.conflicts.setdefault(
+            return False
+        conflicts = self._held.conflicts
+        count = len(conflicts)
+        conflicts.setdefault(
             (key, hash((content, tokens))),
             Drop(
                 span_id=key[1],
@@ -105,6 +127,7 @@ class OpenAttempt:
                 source_offset=offset,
             ),
         )
+        return len(conflicts) > count
 
     def _has_room(self, call: ReadCall) -> bool:
         """Count a call's data; where the attempt would be over its limit, let go of it."""
