@@ -39,6 +39,7 @@ class LogFile:
         trajectories: list[Trajectory] = []
         for record in records:
             trajectories += self._assembler.on_record(record, self._log(record))
+        trajectories += self._assembler.take_revisions()
         self.write(*trajectories)
         return trajectories
 

@@ -62,7 +62,7 @@ SELECT
     CASE
         WHEN fate <> 'dropped' THEN ''
         WHEN known_detail IS NOT NULL THEN known_detail
-        WHEN known_reason = 'late' THEN 'logged after its attempt was closed'
+        WHEN known_reason = 'late' THEN 'logged after its attempt was closed, and in no revision (yet)'
         WHEN known_reason = 'attempt_refused' THEN 'its attempt was not opened, or not yet'
         ELSE 'no such rollout'
     END AS detail,

@@ -124,9 +124,7 @@ class LateSpanReader:
         offsets = [place for span in newest.values() for place in span.places or ()]
         offsets += self._search({key: span for key, span in newest.items() if span.places is None})
         rollouts = {key[0].encode() for key in newest}
-        assembler = Assembler(
-            self._partition, self._rules, held_spans_max=1 << 62, held_bytes_max=1 << 62
-        )
+        assembler = Assembler(self._partition, self._rules, held_spans_max=1 << 62, held_bytes_max=1 << 62)
         for record in self._log.ranges(_merged(offsets), self._stopped):
             if record.key not in rollouts:
                 continue
