@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from lightstream.schemas.records import (
     Verdict,
     VerdictOutcome,
 )
+from lightstream.stream_processors.core.assembly import AssemblyRules
 from tests.store_views.log_file import LogFile, open_log_file
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
@@ -117,6 +119,13 @@ def test_late_calls_and_rewards_count_once_they_are_in_a_revision(log: LogFile) 
     assert account(log) | {"made": 2, "in_triplets": 2, "balanced": True} == account(log)
     assert log.rows("SELECT revision, latest_revision FROM trained") == [(0, 2)]
     assert log.rows("SELECT trained_twice, balanced FROM training_accounting") == [(0, True)]
+
+
+def test_calls_beyond_the_spans_that_an_attempt_may_have_are_too_large(tmp_path: Path) -> None:
+    with open_log_file(tmp_path / "full.duckdb", rules=AssemblyRules(attempt_spans_max=1)) as log:
+        log.write_and_assemble(opened(), proxy_span(1), proxy_span(2), closed())
+        assert fates(log) == {("triplet", None): 1, ("dropped", "too_large"): 1}
+        assert account(log)["balanced"]
 
 
 def test_the_assemblers_drops_are_told_as_they_are(log: LogFile) -> None:

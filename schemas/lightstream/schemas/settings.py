@@ -165,6 +165,17 @@ class Settings(BaseSettings):
     record_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
     )
+    large_records_dir: Path | None = Field(
+        None,
+        description="Folder for trajectories too large for a record, at the same path wherever workers, views and "
+        "trainers run; unset means the data folder with the embedded broker, else none: their calls are dropped.",
+    )
+    trajectory_bytes_max: int = Field(
+        256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Largest trajectory, and what an open attempt may take of the worker's memory; without a folder "
+        "for large ones at most 7/8 of a record. Calls beyond it are dropped as too_large.",
+    )
     send_buffer_bytes_max: int = Field(
         256 * 1024 * 1024, ge=1024 * 1024, description="Memory for records on their way to Kafka."
     )

@@ -160,6 +160,13 @@ def test_what_comes_too_late_or_is_too_much_is_refused() -> None:
     assert assembler.take_to_read() == []
 
 
+def test_an_attempt_of_too_many_spans_says_from_where_on_they_are_left_out() -> None:
+    rules = AssemblyRules(attempt_spans_max=2)
+    records: list[AnyRecord] = [opened(), *(proxy_span(n) for n in (1, 2, 3, 1)), closed(), reward_span(4, 1.0)]
+    (trajectory,) = Assembler(rules=rules).on_records((r, o) for o, r in enumerate(records))
+    assert (trajectory.span_count, trajectory.call_count, trajectory.full_from_offset) == (2, 2, 3)
+
+
 def test_of_attempts_that_are_not_held_it_says_where_they_lie() -> None:
     assembler = Assembler(held_spans_max=0, reads_back=True)
     assembler.on_records([(opened(), 5), (proxy_span(1), 6), (closed(), 8)])

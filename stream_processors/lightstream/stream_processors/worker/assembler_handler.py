@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 
 from lightstream.schemas.errors import RecordTooLargeError
+from lightstream.schemas.large_records import put_aside
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -47,7 +49,7 @@ class AssemblerHandler:
         self._assembler = Assembler(partition, rules, reads_back=True)
         self._heartbeats = SpanHeartbeats(Limits.of(context.settings))
         self._spans = context.reader(SPANS, partition)
-        self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_all)
+        self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
         self._refused_told = 0
 
     def recover(self) -> int:
@@ -90,15 +92,20 @@ class AssemblerHandler:
         self._late.close()
 
     async def _revise(self, outbox: Outbox) -> None:
-        for trajectory in self._assembler.take_revisions():
-            await self._send(outbox, trajectory)
+        await self._send_revisions(outbox, self._assembler.take_revisions())
         self._late.add(self._assembler.take_to_read())
 
-    async def _send_all(self, trajectories: Sequence[Trajectory]) -> None:
+    async def _send_read_back(self, trajectories: Sequence[Trajectory]) -> None:
         outbox = self._context.outbox()
-        for trajectory in trajectories:
-            await self._send(outbox, trajectory)
+        await self._send_revisions(outbox, trajectories)
         await outbox.durable()
+
+    async def _send_revisions(self, outbox: Outbox, revisions: Sequence[Trajectory]) -> None:
+        for trajectory in revisions:
+            try:
+                await self._send(outbox, trajectory)
+            except Unusable as unusable:  # what was late stays so in the view's table of drops
+                log.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
 
     def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
         try:
@@ -112,10 +119,22 @@ class AssemblerHandler:
         try:
             await outbox.send(TRAJECTORIES, key, trajectory)
         except RecordTooLargeError as error:
+            small = await asyncio.to_thread(self._smaller, trajectory, error.message)
             try:
-                await outbox.send(TRAJECTORIES, key, without_triplets(trajectory, error.message))
+                await outbox.send(TRAJECTORIES, key, small)
             except RecordTooLargeError as still:
                 raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
+
+    def _smaller(self, trajectory: Trajectory, problem: str) -> Trajectory:
+        """What fits a record: the address of the whole, or, without a folder for that, what became of the calls."""
+        folder = self._context.settings.large_records_dir
+        if folder is None:
+            return without_triplets(trajectory, f"{problem} LIGHTSTREAM_LARGE_RECORDS_DIR names no folder for it.")
+        try:
+            return put_aside(trajectory, self._context.codec, folder)
+        except OSError as failure:
+            log.error("a trajectory of rollout %s cannot be put aside: %s", trajectory.rollout_id, failure)
+            return without_triplets(trajectory, f"{problem} It could not be put aside: {failure}.")
 
 
 async def _finish(outbox: Outbox, low_water: int) -> int:

@@ -68,6 +68,8 @@ class OpenAttempt:
         known = held.nodes.get(key)
         if known is not None:
             return self._take_again(span, known, content, key, offset)
+        if self._is_full(offset):
+            return False
         parent = span.parent_id
         attributes = span.attributes
         node = Node((span.trace_id, parent) if parent else None, content, offset)
@@ -113,21 +115,27 @@ class OpenAttempt:
         tokens = _tokens(span.llm_call)
         if content == known.content and known.tokens in (tokens, hash(tokens)):
             return False
-        conflicts = self._held.conflicts
-        count = len(conflicts)
-        conflicts.setdefault(
-            (key, hash((content, tokens))),
-            Drop(
-                span_id=key[1],
-                trace_id=key[0],
-                response_id=span.llm_call.response_id if span.llm_call else None,
-                is_llm_call=span.llm_call is not None and not known.tells_of_call,
-                reason=DropReason.CONFLICTING_SPAN,
-                detail=f"a span with this id and other content came first, at offset {known.offset}",
-                source_offset=offset,
-            ),
+        conflict = (key, hash((content, tokens)))
+        if conflict in self._held.conflicts or self._is_full(offset):
+            return False
+        self._held.conflicts[conflict] = Drop(
+            span_id=key[1],
+            trace_id=key[0],
+            response_id=span.llm_call.response_id if span.llm_call else None,
+            is_llm_call=span.llm_call is not None and not known.tells_of_call,
+            reason=DropReason.CONFLICTING_SPAN,
+            detail=f"a span with this id and other content came first, at offset {known.offset}",
+            source_offset=offset,
         )
-        return len(conflicts) > count
+        return True
+
+    def _is_full(self, offset: int) -> bool:
+        held = self._held
+        if len(held.nodes) + len(held.conflicts) < self._rules.attempt_spans_max:
+            return False
+        if held.full_from_offset < 0:
+            held.full_from_offset = offset
+        return True
 
     def _has_room(self, call: ReadCall) -> bool:
         """Count a call's data; where the attempt would be over its limit, let go of it."""

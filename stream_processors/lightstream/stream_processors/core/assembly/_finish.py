@@ -87,6 +87,7 @@ def finish(
         source=SourceRange(partition=partition, first_offset=first_offset, last_offset=last_offset),
         opened_unix_nano=held.opened.opened_unix_nano,
         closed_unix_nano=closed.closed_unix_nano,
+        full_from_offset=held.full_from_offset,
     )
 
 
