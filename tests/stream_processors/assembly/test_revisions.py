@@ -92,7 +92,7 @@ def content(trajectory: Trajectory) -> Trajectory:
 @settings(deadline=None, max_examples=80)
 def test_a_revision_is_what_would_have_been_made_had_the_attempt_closed_later(log: Log) -> None:
     closings = [record for record, _ in log if isinstance(record, AttemptClosed)]
-    on_time = [(record, offset) for record, offset in log if not isinstance(record, AttemptClosed)]
+    on_time: Log = [(record, offset) for record, offset in log if not isinstance(record, AttemptClosed)]
     on_time += [(record, len(log) + i) for i, record in enumerate(closings)]
     wanted = newest(Assembler().on_records(on_time))
     revised = newest(Assembler().on_records(log))
