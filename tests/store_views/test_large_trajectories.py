@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.kafka import KafkaPublisher, create_topics
@@ -18,6 +19,7 @@ from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.store_views.materialiser import Materialiser
 from tests.stream_processors.assembly.build import closed, opened, proxy_span
 from tests.stream_processors.worker.harness import TopicReader, WorkerProcess
+from tests.support.topics import delete_topics
 
 WAIT_S = 60.0
 TOKENS = 60_000
@@ -25,7 +27,7 @@ TOKENS = 60_000
 
 
 @pytest.fixture
-def small(kafka_servers: str, tmp_path: Path) -> Settings:
+def small(kafka_servers: str, kafka_admin: AdminClient, tmp_path: Path) -> Iterator[Settings]:
     settings = Settings.load(
         kafka_bootstrap_servers=kafka_servers,
         topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
@@ -35,7 +37,8 @@ def small(kafka_servers: str, tmp_path: Path) -> Settings:
         large_records_dir=tmp_path / "large",
     )
     create_topics(settings)
-    return settings
+    yield settings
+    delete_topics(kafka_admin, settings)
 
 
 @pytest.fixture
