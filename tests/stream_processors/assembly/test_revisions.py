@@ -149,7 +149,7 @@ def test_an_attempt_that_was_retried_is_revised_too(final: bool) -> None:
 
 def test_what_comes_too_late_or_is_too_much_is_refused() -> None:
     rules = AssemblyRules(late_span_s_max=10.0, late_spans_max=2)
-    assembler = Assembler(rules=rules, reads_back=True)
+    assembler = Assembler(rules=rules)
     assembler.on_records([(opened(), 0), (closed(), 1)])
     assembler.on_record(proxy_span(1), 2, 11 * SECOND)
     assert (assembler.take_revisions(), assembler.refused_count) == ([], 1)
@@ -157,7 +157,15 @@ def test_what_comes_too_late_or_is_too_much_is_refused() -> None:
         assembler.on_record(proxy_span(number), number + 1, 10 * SECOND)
     (revision,) = assembler.take_revisions()
     assert (revision.revision, revision.call_count, assembler.refused_count) == (2, 2, 2)
-    assert assembler.take_to_read() == []
+
+
+def test_once_a_late_span_came_the_attempts_that_close_are_held() -> None:
+    assembler = Assembler(reads_back=True)
+    assembler.on_records([(opened(), 0), (closed(), 1), (proxy_span(1), 2)])
+    assert [late.offset for late in assembler.take_to_read()] == [2]
+    assembler.on_records([(opened("r2"), 3), (closed("r2"), 4)])
+    (revision,) = assembler.on_records([(proxy_span(1, rollout_id="r2"), 5)])
+    assert (revision.rollout_id, revision.revision, assembler.take_to_read()) == ("r2", 1, [])
 
 
 def test_an_attempt_of_too_many_spans_says_from_where_on_they_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Late spans on a real Kafka: from memory, from the log, and behind a kill."""
+"""Late spans on a real Kafka: what is read back of the log, what is held, and a kill in between."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def patient(settings: Settings) -> Settings:
     return settings.model_copy(update={"late_span_s_max": EVER_S})
 
 
-def test_late_spans_revise_from_memory_and_after_a_kill_from_the_log(patient: Settings) -> None:
+def test_late_spans_revise_before_and_after_a_kill(patient: Settings) -> None:
     settings = patient
     trajectories = TopicReader(settings, TRAJECTORIES)
     stranger = proxy_span(8, rollout_id="nobody")
@@ -84,6 +84,8 @@ def test_late_spans_revise_from_memory_and_after_a_kill_from_the_log(patient: Se
         assert [t.reward for t in third.triplets] == [0.5] * 3
         publish(settings, [reward_span(5, 1.0), closed("r2")])
         assert wait_for(trajectories, "r1", 3).reward == 1.0
+        publish(settings, [proxy_span(6, rollout_id="r2")])  # held by now
+        assert wait_for(trajectories, "r2", 1).call_count == 1
         eventually(lambda: committed_everywhere(settings), timeout_s=WAIT_S, what="nothing is held back any more")
         assert worker.terminate() == 0
         assert "Traceback" not in worker.output

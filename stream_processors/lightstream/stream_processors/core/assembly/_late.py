@@ -66,6 +66,7 @@ class LateSpans:
         if self._refuses(entry, logged_unix_nano):
             self.refused_count += 1
             return
+        self._closed.late_came()
         entry.late_offsets.append(offset)
         attempt = entry.attempt
         if attempt is None or entry.closed is None:

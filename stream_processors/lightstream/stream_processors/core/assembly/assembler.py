@@ -31,7 +31,7 @@ class Assembler:
         partition: recorded on trajectories as their source.
         rules: how to assemble.
         held_spans_max, held_bytes_max: how much of closed attempts to hold for late spans.
-        reads_back: somebody calls :meth:`take_to_read`.
+        reads_back: somebody calls :meth:`take_to_read`. Closed attempts are then held only once late spans come.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Assembler:
         self._partition = partition
         self._rules = rules or AssemblyRules()
         self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
-        self._closed = ClosedAttempts(held_spans_max, held_bytes_max)
+        self._closed = ClosedAttempts(held_spans_max, held_bytes_max, always=not reads_back)
         self._late = LateSpans(self._closed, self._rules, reads_back=reads_back)
         self.ignored_count = 0
 
