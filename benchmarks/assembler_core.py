@@ -67,7 +67,7 @@ def measure(*, spans: int = 100_000, rounds: int = 3) -> dict[str, float]:
 
 def _assemble(payloads: list[Payload], spans: int, calls: int) -> tuple[float, float]:
     """CPU seconds for all spans, and for the slowest record."""
-    assembler = Assembler(0, RULES)
+    assembler = Assembler(0, RULES, reads_back=True)
     total = longest = 0.0
     offset = 0
     gc.collect()
@@ -94,7 +94,7 @@ def _decode_and_assemble(payloads: list[Payload], spans: int) -> tuple[float, fl
     for data in encoded:
         codec.decode(data)
     decoded_s = time.process_time() - started
-    assembler = Assembler(0, RULES)
+    assembler = Assembler(0, RULES, reads_back=True)
     started = time.process_time()
     for offset, data in enumerate(encoded):
         record = codec.decode(data)
@@ -105,7 +105,7 @@ def _decode_and_assemble(payloads: list[Payload], spans: int) -> tuple[float, fl
 
 def _merge(turns: int) -> float:
     """CPU microseconds per turn to merge a conversation whose every prompt continues the last answer."""
-    assembler = Assembler(0, RULES)
+    assembler = Assembler(0, RULES, reads_back=True)
     assembler.on_record(_opened(0), 0)
     ids = list(range(TOKENS))
     for turn in range(turns):

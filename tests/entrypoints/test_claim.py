@@ -119,8 +119,8 @@ def test_the_command_says_what_follows(stack: Stack) -> None:
         assert done.returncode == status, done.stderr
         assert said in done.stdout + done.stderr
     view = ViewClient(settings)
-    view.wait_for("now")
-    assert fates(view) == [("dropped", "late", 1)]
+    eventually(lambda: fates(view) == [("triplet", None, 1)], what="a revision has the call")
+    assert view.query("SELECT count(*) FROM trajectories WHERE revision > 0 AND call_count = 1").scalar() == 1
     view.close()
 
 

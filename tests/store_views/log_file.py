@@ -12,7 +12,7 @@ from lightstream.schemas.topics import TOPICS, Topic
 from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.tables import tables_of
-from lightstream.stream_processors.core.assembly import Assembler
+from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
 __all__ = ["LogFile", "open_log_file"]
 
@@ -22,11 +22,11 @@ _TOPIC_OF: dict[type[Record], Topic] = {record: topic for topic in TOPICS for re
 class LogFile:
     """One partition per topic, the assembler at work, and the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rules: AssemblyRules | None = None) -> None:
         self.database = ViewDatabase(path, {"made by": "test"})
         self._next: dict[str, int] = {}
         self._uncommitted: dict[type[Record], list[LoggedRecord]] = {}
-        self._assembler = Assembler(partition=0)
+        self._assembler = Assembler(partition=0, rules=rules)
 
     def write(self, *records: Record) -> None:
         """Log records and materialise them, in one transaction."""
@@ -39,6 +39,7 @@ class LogFile:
         trajectories: list[Trajectory] = []
         for record in records:
             trajectories += self._assembler.on_record(record, self._log(record))
+        trajectories += self._assembler.take_revisions()
         self.write(*trajectories)
         return trajectories
 
@@ -70,9 +71,11 @@ class LogFile:
 
 
 @contextmanager
-def open_log_file(path: Path, records: Iterable[Record] = ()) -> Generator[LogFile, None, None]:
+def open_log_file(
+    path: Path, records: Iterable[Record] = (), rules: AssemblyRules | None = None
+) -> Generator[LogFile, None, None]:
     """A :class:`LogFile`, closed at the end."""
-    log = LogFile(path)
+    log = LogFile(path, rules)
     try:
         log.write(*records)
         yield log

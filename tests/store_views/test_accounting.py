@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from lightstream.schemas.records import (
     Verdict,
     VerdictOutcome,
 )
+from lightstream.stream_processors.core.assembly import AssemblyRules
 from tests.store_views.log_file import LogFile, open_log_file
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
@@ -88,15 +90,42 @@ def test_calls_without_a_place_are_dropped_with_the_reason(log: LogFile) -> None
     log.write(state("known"))
     refused = proxy_span(3, rollout_id="known", attempt=7)
     early = proxy_span(4)
-    log.write_and_assemble(nowhere, stranger, refused, early, opened(), proxy_span(5), closed(), proxy_span(6))
+    log.write_and_assemble(nowhere, stranger, refused, early, opened(), proxy_span(5), closed())
+    log.write(proxy_span(6), reward_span(7, 1.0))
     assert Counter(log.rows("SELECT span_id, reason, derived FROM dropped")) == {
         ("0" * 15 + "1", "no_rollout", True): 1,
         ("0" * 15 + "2", "no_rollout", True): 1,
         ("0" * 15 + "3", "attempt_refused", True): 1,
         ("0" * 15 + "4", "attempt_refused", True): 1,
         ("0" * 15 + "6", "late", True): 1,
+        ("0" * 15 + "7", "late", True): 1,
     }
     assert account(log) | {"made": 6, "in_triplets": 1, "dropped": 5, "balanced": True} == account(log)
+
+
+def test_late_calls_and_rewards_count_once_they_are_in_a_revision(log: LogFile) -> None:
+    (first,) = log.write_and_assemble(opened(), proxy_span(1), closed())
+    log.write(step(1, ("r1", "r1")))
+    (second,) = log.write_and_assemble(proxy_span(2), reward_span(3, 1.0), proxy_span(2), reward_span(3, 1.0))
+    log.write(first)  # once more, after a crash
+    assert (first.revision, second.revision) == (0, 2)
+    assert log.rows("SELECT revision, reward, call_count FROM trajectories") == [(2, 1.0, 2)]
+    assert log.rows("SELECT response_id, revision, reward FROM triplets ORDER BY ALL") == [
+        ("resp-1", 2, 1.0),
+        ("resp-2", 2, 1.0),
+    ]
+    assert log.rows("SELECT count(*) FROM rewards") == [(1,)]
+    assert log.rows("FROM dropped") == []
+    assert account(log) | {"made": 2, "in_triplets": 2, "balanced": True} == account(log)
+    assert log.rows("SELECT revision, latest_revision FROM trained") == [(0, 2)]
+    assert log.rows("SELECT trained_twice, balanced FROM training_accounting") == [(0, True)]
+
+
+def test_calls_beyond_the_spans_that_an_attempt_may_have_are_too_large(tmp_path: Path) -> None:
+    with open_log_file(tmp_path / "full.duckdb", rules=AssemblyRules(attempt_spans_max=1)) as log:
+        log.write_and_assemble(opened(), proxy_span(1), proxy_span(2), closed())
+        assert fates(log) == {("triplet", None): 1, ("dropped", "too_large"): 1}
+        assert account(log)["balanced"]
 
 
 def test_the_assemblers_drops_are_told_as_they_are(log: LogFile) -> None:

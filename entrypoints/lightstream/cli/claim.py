@@ -35,4 +35,4 @@ def run_claim(settings: Settings, trace_id: str, rollout_id: str, attempt_id: st
     if done.is_open:
         console.print("Its trajectory will have them. Claim again for spans that come later.", soft_wrap=True)
     else:
-        console.print("The attempt is over: its trajectory stays as it is, and LLM calls among them count as late.")
+        console.print("The attempt is over: a revision of its trajectory has them, unless it began too long ago.")

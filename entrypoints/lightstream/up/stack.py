@@ -144,7 +144,8 @@ class Stack:
         if not broker.is_running:
             self._supervisor.start([BrokerUnit(broker)])
         # The port stays the same over restarts, so the children need not look for it.
-        return self._given.model_copy(update={"kafka_bootstrap_servers": broker.start()})
+        large = self._given.large_records_dir or self._given.data_dir.resolve() / "large-records"
+        return self._given.model_copy(update={"kafka_bootstrap_servers": broker.start(), "large_records_dir": large})
 
     def _unit(self, name: str, settings: Settings) -> ProcessUnit:
         arguments = self._policy.arguments() if name == "policy" else []

@@ -14,7 +14,7 @@ _COUNTS = """
 SELECT
     (SELECT count(DISTINCT rollout_id) FROM rollout_events WHERE kind = 'enqueued') AS rollouts,
     (SELECT count(*) FROM spans_raw) AS spans,
-    (SELECT count(*) FROM trajectories_raw) AS trajectories,
+    (SELECT count(*) FROM trajectories_raw WHERE revision = 0) AS trajectories,
     (SELECT count(*) FROM triplets_raw) AS triplets,
     (SELECT coalesce(sum(len(prompt_token_ids) + len(response_token_ids)), 0)::BIGINT FROM triplets_raw) AS tokens,
     (SELECT count(*) FROM dead_letters_raw) AS dead_letters

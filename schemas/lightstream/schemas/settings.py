@@ -155,9 +155,26 @@ class Settings(BaseSettings):
         None, description="Regular expression of the agents whose calls are trained on; unset means all."
     )
 
+    late_span_s_max: float = Field(
+        7 * 24 * 3600.0,
+        ge=0,
+        description="Seconds after an attempt began within which a late span or reward revises its trajectory.",
+    )
+
     # --- limits
     record_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
+    )
+    large_records_dir: Path | None = Field(
+        None,
+        description="Folder for trajectories too large for a record, at the same path wherever workers, views and "
+        "trainers run; unset means the data folder with the embedded broker, else none: their calls are dropped.",
+    )
+    trajectory_bytes_max: int = Field(
+        256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Largest trajectory, and what an open attempt may take of the worker's memory; without a folder "
+        "for large ones at most 7/8 of a record. Calls beyond it are dropped as too_large.",
     )
     send_buffer_bytes_max: int = Field(
         256 * 1024 * 1024, ge=1024 * 1024, description="Memory for records on their way to Kafka."

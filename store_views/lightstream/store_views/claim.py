@@ -41,7 +41,8 @@ class Claim:
 
     Attributes:
         spans: how many were written now; 0 if all had been claimed before.
-        is_open: whether the attempt still runs, so that its trajectory will have them; else they count as late.
+        is_open: whether the attempt still runs, so that its trajectory will have them; else a revision of it has
+            them, unless the attempt began too long ago.
     """
 
     trace_id: str

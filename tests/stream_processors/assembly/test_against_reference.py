@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lightstream.schemas.packing import pack_float32, pack_int32, unpack_float32, unpack_int32
-from lightstream.schemas.records import SpanRecord, Trajectory
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
 from .build import closed, framework_span, opened, proxy_span, reward_span, span_id
@@ -122,7 +122,12 @@ def compare(seeds: range) -> None:
             exclude_calls_in_rewards=draw.random() < 0.8,
         )
         end = closed(final=draw.random() < 0.9)
-        (trajectory,) = Assembler(rules=rules).on_records([(opened(), 0), *log, (end, len(log) + 1)])
+        in_time = draw.randint(0, len(log)) if draw.random() < 0.5 else len(log)
+        log[in_time:] = [(span, offset + 1) for span, offset in log[in_time:]]
+        records: list[tuple[SpanRecord | AttemptOpened | AttemptClosed, int]]
+        records = [(opened(), 0), *log[:in_time], (end, in_time + 1), *log[in_time:]]
+        trajectory = Assembler(rules=rules).on_records(records)[-1]
+        assert trajectory.revision <= len(log) - in_time
         wanted = expected(log, end, rules)
         wanted.drops.sort()
         assert plain(trajectory) == wanted, f"seed {seed}"

@@ -141,7 +141,7 @@ def test_the_outer_span_has_the_response_id_and_the_inner_one_the_tokens() -> No
     trajectory = assemble(raw, sdk_span(2, response_id="x", name="litellm_request"))
     (triplet,) = trajectory.triplets
     assert (triplet.response_id, triplet.span_id) == ("x", span_id(3))
-    assert triplet.field_sources["response_id"] == f"{span_id(2)}:gen_ai"
+    assert triplet.field_sources["response_id"] == f"{span_id(2)}:gen_ai.response.id"
 
 
 def test_an_llm_span_that_quotes_an_earlier_response_is_no_new_call() -> None:

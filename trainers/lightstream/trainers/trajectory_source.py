@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from lightstream.schemas.codec import Codec, codec_for
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
 from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
@@ -74,6 +75,14 @@ class TrajectorySource:
             return []
         messages = [first, *self._consumer.consume(RECORDS_PER_POLL_MAX, 0)]
         return [logged for message in messages if (logged := self._read(message)) is not None]
+
+    def whole(self, trajectory: Trajectory) -> Trajectory:
+        """With what lies by address, where it was too large for its record.
+
+        Raises:
+            ArtefactError: that is not there, or not what was written.
+        """
+        return whole_trajectory(trajectory, self._codec)
 
     @property
     def next_offsets(self) -> dict[int, int]:

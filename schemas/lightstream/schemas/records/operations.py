@@ -46,6 +46,7 @@ class DeadLetterReason(RecordEnum):
     WRONG_TOPIC = "wrong_topic"
     BROKEN_RULE = "broken_rule"
     TOO_LARGE = "too_large"
+    PAYLOAD_UNAVAILABLE = "payload_unavailable"
 
 
 class DeadLetter(Record):

@@ -24,10 +24,12 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         DropReason.ATTEMPT_NOT_FINAL: "The attempt was retried; only a rollout's last attempt is trained on.",
         DropReason.ATTEMPT_REFUSED: "The span names an attempt that the life cycle never opened.",
         DropReason.BAD_REWARD: "A reward that is no finite number, or of too many dimensions; or a reward rule failed.",
-        DropReason.LATE: "Logged after its attempt was closed.",
+        DropReason.LATE: "Logged after its attempt was closed, and in no revision (yet): too long after the attempt "
+        "began, or one of too many.",
         DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream claim` gives a "
         "trace to a rollout.",
-        DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full.",
+        DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full "
+        "(of tokens, or of spans).",
         DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge), and those are left out.",
         DropReason.AGENT_NOT_SELECTED: "The call is of an agent that is not among those to train.",
     }

@@ -141,7 +141,10 @@ class TripletRecord(Record):
 
 
 class SourceRange(Record):
-    """Where in ``spans`` an attempt lies: partition, and first and last offset (both inclusive)."""
+    """Where in ``spans`` an attempt lies: partition, and first and last offset (both inclusive).
+
+    The last is that of the closing record, or of the last late span of a revision.
+    """
 
     partition: int = -1
     first_offset: int = -1
@@ -156,6 +159,11 @@ class Trajectory(Record):
     one a rollout, are what groups of ``group_size`` count; the others only tell where their calls went.
     ``credit`` names the rule that gave each triplet its reward, ``reward_match`` the one for rewards without a link.
     ``call_count`` counts LLM calls: as many as triplets and drops of LLM calls together.
+
+    ``revision`` ``n`` has the first ``n`` late spans that changed anything, besides all of before; some numbers may be
+    left out, and the highest counts. Where ``payload_url`` is set, the whole is in a file there
+    (:mod:`lightstream.schemas.large_records`), and the record has no input, rewards, triplets, drops and notes.
+    ``full_from_offset`` is where the first span lies that was left out because the attempt had too many; -1: none was.
     """
 
     rollout_id: str
@@ -185,3 +193,7 @@ class Trajectory(Record):
     source: SourceRange = SourceRange()
     opened_unix_nano: int = 0
     closed_unix_nano: int = 0
+    full_from_offset: int = -1
+    payload_url: str = ""
+    payload_sha256: str = ""
+    payload_size_bytes: int = 0

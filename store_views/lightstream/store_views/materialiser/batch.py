@@ -9,8 +9,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError, UnknownSchemaError
-from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
+from lightstream.schemas.errors import ArtefactError, DecodeError, UnknownSchemaError
+from lightstream.schemas.large_records import whole_trajectory
+from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, Trajectory
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 
 from ..tables import tables_of
@@ -76,6 +77,13 @@ class BatchBuilder:
             detail = f"a {type(record).__name__} has no place in {topic.name!r}"
             self._reject(DeadLetterReason.WRONG_TOPIC, detail, topic, message)
             return
+        if isinstance(record, Trajectory) and record.payload_url:
+            try:
+                record = whole_trajectory(record, self.codec)
+            except ArtefactError as error:
+                self._reject(DeadLetterReason.PAYLOAD_UNAVAILABLE, str(error), topic, message)
+                return
+            self.value_bytes += record.payload_size_bytes
         kind, milliseconds = message.timestamp()
         stamp = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000_000
         logged = self._records.setdefault(type(record), [])

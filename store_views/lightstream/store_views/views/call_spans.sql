@@ -30,7 +30,9 @@ claimed AS (
 ),
 opened AS (SELECT rollout_id, attempt_id, min(log_offset) AS opened_offset FROM attempts_opened_raw GROUP BY ALL),
 closed AS (SELECT rollout_id, attempt_id, min(log_offset) AS closed_offset FROM attempts_closed_raw GROUP BY ALL),
-assembled AS (SELECT rollout_id, attempt_id, true AS known FROM trajectories),
+assembled AS (
+    SELECT rollout_id, attempt_id, true AS known, nullif(full_from_offset, -1) AS full_from FROM trajectories
+),
 judged AS (
     SELECT
         call.*, by_place.detail AS known_detail, coalesce(by_place.fates, 0) AS fates,
@@ -39,11 +41,13 @@ judged AS (
             WHEN first_offset < log_offset OR (rollout_id IS NULL AND is_claimed) THEN 'repeated'
             WHEN rollout_id IS NULL OR attempt_id IS NULL OR opened_offset IS NULL THEN 'dropped'
             WHEN log_offset < opened_offset OR closed_offset < log_offset THEN 'dropped'
+            WHEN assembled.full_from <= log_offset THEN 'dropped'
             WHEN assembled.known IS NOT NULL THEN 'unaccounted'
             ELSE 'pending'
         END AS fate,
         CASE
             WHEN by_place.fate IS NOT NULL THEN by_place.reason
+            WHEN opened_offset < log_offset AND log_offset < closed_offset THEN 'too_large'
             WHEN opened_offset < log_offset THEN 'late'
             WHEN opened_offset IS NULL AND rollout.known IS NULL THEN 'no_rollout'
             ELSE 'attempt_refused'
@@ -62,7 +66,8 @@ SELECT
     CASE
         WHEN fate <> 'dropped' THEN ''
         WHEN known_detail IS NOT NULL THEN known_detail
-        WHEN known_reason = 'late' THEN 'logged after its attempt was closed'
+        WHEN known_reason = 'late' THEN 'logged after its attempt was closed, and in no revision (yet)'
+        WHEN known_reason = 'too_large' THEN 'its attempt had too many spans'
         WHEN known_reason = 'attempt_refused' THEN 'its attempt was not opened, or not yet'
         ELSE 'no such rollout'
     END AS detail,

@@ -82,12 +82,12 @@ class Comparison:
     _seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def add(self, trajectory: Trajectory) -> None:
-        """Take a trajectory of the replay."""
+        """Take a trajectory of the replay. Of its revisions the first counts that has all that the history's has."""
         key = trajectory.rollout_id, trajectory.attempt_id
-        if key in self._seen:
+        before = self.history.emitted.get(key)
+        if key in self._seen or (before is not None and trajectory.revision < before.revision):
             return
         self._seen.add(key)
-        before = self.history.emitted.get(key)
         if before is None:
             self.all.only_now += 1
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from lightstream.schemas.codec import codec_for
+from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import TrainingStep, Trajectory
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAINING_STEPS, TRAJECTORIES
@@ -87,8 +89,10 @@ def read_history(settings: Settings) -> History:
 
     Raises:
         ServiceUnavailableError: Kafka does not answer.
+        ArtefactError: a trajectory was too large for a record, and what was put aside is not there.
     """
     history = History()
+    codec = codec_for(settings)
     steps, trajectories = TopicReader(settings, TRAINING_STEPS), TopicReader(settings, TRAJECTORIES)
     for partition in steps.partitions:
         for record, _ in steps.records(partition):
@@ -97,5 +101,5 @@ def read_history(settings: Settings) -> History:
     for partition in trajectories.partitions:
         for record, _ in trajectories.records(partition):
             if isinstance(record, Trajectory):
-                history.add(record)
+                history.add(whole_trajectory(record, codec))
     return history

@@ -13,7 +13,8 @@ from lightstream.schemas.topics import SPANS
 
 from ..core.assembly import Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
-from .history import AttemptKey, Merge
+from .history import Merge
+from .kept_spans import KeptSpans
 from .log import TopicReader
 from .reward_rule import ReplayedAttempt, RewardRule, reward_again
 
@@ -55,10 +56,10 @@ class ReplayRules:
 
 
 class Replay:
-    """Assembles every attempt that opened since ``from_unix_nano`` and has closed.
+    """Assembles every attempt that opened since ``from_unix_nano`` and has closed, and what late spans made of it.
 
-    Reads partition by partition and holds what is open in one, as the assembler does; with a reward rule also the
-    spans of open attempts.
+    Reads partition by partition and holds what is open in one, as the assembler does, and what late spans came for;
+    with a reward rule also the spans. A late span counts where its attempt was still held when it came.
 
     Attributes:
         open_count: attempts that were still open at the end of their partition.
@@ -81,29 +82,21 @@ class Replay:
         reader = TopicReader(self._settings, SPANS)
         for partition in reader.partitions:
             assembler = Assembler(partition, self._rules.assembly)
-            spans: dict[AttemptKey, list[SpanRecord]] = {}
+            kept = KeptSpans()
             for record, offset in reader.records(partition, self._from_unix_nano):
                 if not isinstance(record, SpanRecord | AttemptOpened | AttemptClosed):
                     continue
                 if self._rules.reward is not None:
-                    _keep(spans, record)
+                    kept.add(record)
                 for trajectory in assembler.on_record(record, offset):
-                    yield self._rewarded(trajectory, spans)
+                    yield self._rewarded(trajectory, kept)
+            for trajectory in assembler.take_revisions():
+                yield self._rewarded(trajectory, kept)
             self.open_count += assembler.open_count
         self.undecodable = reader.undecodable
 
-    def _rewarded(self, trajectory: Trajectory, spans: dict[AttemptKey, list[SpanRecord]]) -> Trajectory:
+    def _rewarded(self, trajectory: Trajectory, kept: KeptSpans) -> Trajectory:
         if self._rules.reward is None:
             return trajectory
-        kept = spans.pop((trajectory.rollout_id, trajectory.attempt_id), [])
-        return reward_again(self._rules.reward, ReplayedAttempt(trajectory, kept), self._rules.assembly.credit)
-
-
-def _keep(spans: dict[AttemptKey, list[SpanRecord]], record: SpanRecord | AttemptOpened | AttemptClosed) -> None:
-    """Keep the spans of open attempts, as the assembler tells which these are."""
-    if isinstance(record, AttemptOpened):
-        spans.setdefault((record.rollout.rollout_id, record.attempt_id), [])
-    elif isinstance(record, SpanRecord) and record.rollout_id and record.attempt_id:
-        kept = spans.get((record.rollout_id, record.attempt_id))
-        if kept is not None:
-            kept.append(record)
+        spans = kept.of((trajectory.rollout_id, trajectory.attempt_id))
+        return reward_again(self._rules.reward, ReplayedAttempt(trajectory, spans), self._rules.assembly.credit)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 
 from lightstream.schemas.errors import RecordTooLargeError
+from lightstream.schemas.large_records import put_aside
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -22,6 +24,7 @@ from ..core.lifecycle import Limits
 from .context import WorkerContext
 from .dead_letter import Unusable, decode
 from .inbox import LogRecord
+from .late_spans import LateSpanReader
 from .outbox import Outbox
 from .span_heartbeats import SpanHeartbeats
 
@@ -33,17 +36,21 @@ log = logging.getLogger(__name__)
 class AssemblerHandler:
     """One partition of the assembler (a :class:`PartitionHandler`).
 
-    It keeps nothing outside memory: the committed offset stays below the opening of the oldest open attempt, so after
-    a crash the log itself gives the state back, and what was emitted since comes out again with the same identity.
+    It keeps nothing outside memory: the committed offset stays below the opening of the oldest open attempt, and below
+    every late span whose revision is not out, so after a crash the log itself gives the state back, and what was
+    emitted since comes out again with the same identity.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:
         self.topic: Topic = SPANS
         self.partition = partition
         self._context = context
-        self._assembler = Assembler(partition, AssemblyRules.of(context.settings))
+        rules = AssemblyRules.of(context.settings)
+        self._assembler = Assembler(partition, rules, reads_back=True)
         self._heartbeats = SpanHeartbeats(Limits.of(context.settings))
         self._spans = context.reader(SPANS, partition)
+        self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
+        self._refused_told = 0
 
     def recover(self) -> int:
         """Nothing to read: the state comes with the records from the committed offset on."""
@@ -67,17 +74,42 @@ class AssemblerHandler:
             sign = self._heartbeats.on_record(decoded, record.offset, now)
             if sign is not None:
                 await outbox.send(ROLLOUT_EVENTS, sign.rollout_id, sign)
+        await self._revise(outbox)
         return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1))
 
     async def tick(self) -> None:
-        """Nothing: time passes in the life cycle."""
+        """Time passes in the life cycle; here is only told what happened beside the batches."""
+        self._late.check()
+        refused = self._assembler.refused_count
+        if refused > self._refused_told:
+            log.warning("%d spans came too late, or too many late ones, for their attempts", refused)
+            self._refused_told = refused
+
+    def held_back(self) -> int | None:
+        return self._late.oldest
 
     def close(self) -> None:
-        """Nothing is open."""
+        self._late.close()
+
+    async def _revise(self, outbox: Outbox) -> None:
+        await self._send_revisions(outbox, self._assembler.take_revisions())
+        self._late.add(self._assembler.take_to_read())
+
+    async def _send_read_back(self, trajectories: Sequence[Trajectory]) -> None:
+        outbox = self._context.outbox()
+        await self._send_revisions(outbox, trajectories)
+        await outbox.durable()
+
+    async def _send_revisions(self, outbox: Outbox, revisions: Sequence[Trajectory]) -> None:
+        for trajectory in revisions:
+            try:
+                await self._send(outbox, trajectory)
+            except Unusable as unusable:  # what was late stays so in the view's table of drops
+                log.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
 
     def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
         try:
-            return self._assembler.on_record(decoded, record.offset)
+            return self._assembler.on_record(decoded, record.offset, record.logged_unix_nano)
         except Exception as error:  # recorded as a dead letter: one span must not stop all others for ever
             log.exception("the assembler failed on offset %d of partition %d", record.offset, record.partition)
             raise Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}") from error
@@ -87,10 +119,22 @@ class AssemblerHandler:
         try:
             await outbox.send(TRAJECTORIES, key, trajectory)
         except RecordTooLargeError as error:
+            small = await asyncio.to_thread(self._smaller, trajectory, error.message)
             try:
-                await outbox.send(TRAJECTORIES, key, without_triplets(trajectory, error.message))
+                await outbox.send(TRAJECTORIES, key, small)
             except RecordTooLargeError as still:
                 raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
+
+    def _smaller(self, trajectory: Trajectory, problem: str) -> Trajectory:
+        """What fits a record: the address of the whole, or, without a folder for that, what became of the calls."""
+        folder = self._context.settings.large_records_dir
+        if folder is None:
+            return without_triplets(trajectory, f"{problem} LIGHTSTREAM_LARGE_RECORDS_DIR names no folder for it.")
+        try:
+            return put_aside(trajectory, self._context.codec, folder)
+        except OSError as failure:
+            log.error("a trajectory of rollout %s cannot be put aside: %s", trajectory.rollout_id, failure)
+            return without_triplets(trajectory, f"{problem} It could not be put aside: {failure}.")
 
 
 async def _finish(outbox: Outbox, low_water: int) -> int:

@@ -21,7 +21,7 @@ class LogRecord:
 
     Attributes:
         logged_unix_nano: its time there, in whole milliseconds: the broker's, in topics that say so
-            (``Topic.by_broker_time``), else its writer's.
+            (``Topic.by_broker_time``), else its writer's; 0 where that is not known.
     """
 
     topic: str
@@ -29,7 +29,7 @@ class LogRecord:
     offset: int
     key: bytes | None
     value: bytes | None
-    logged_unix_nano: int | None = None
+    logged_unix_nano: int = 0
 
 
 class Budget:

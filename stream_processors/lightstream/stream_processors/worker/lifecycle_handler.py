@@ -158,11 +158,14 @@ class LifecycleHandler:
             await outbox.send(ROLLOUT_EVENTS, fact.rollout_id, fact)
         await outbox.durable()
 
+    def held_back(self) -> int | None:
+        return None
+
     def _answer(self, record: LogRecord, answers: list[_Answer]) -> list[Transition]:
         """Fold one record and add what is to be written to ``rollouts``."""
         decoded = decode(self._context.codec, self.topic, record)
         if isinstance(decoded, TaskRequest):
-            starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano)
+            starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano or None)
             if starts is None:
                 return []
             states = [start.record for start in starts if start.record is not None]
@@ -185,7 +188,7 @@ class LifecycleHandler:
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
             raise Unusable(DeadLetterReason.BROKEN_RULE, detail)
         try:
-            return self._lifecycle.on_event(event, record.offset, record.logged_unix_nano)
+            return self._lifecycle.on_event(event, record.offset, record.logged_unix_nano or None)
         except RecordError as error:
             raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
 

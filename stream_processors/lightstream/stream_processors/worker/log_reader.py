@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.kafka import common_config, consumer_config
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
+
+from .inbox import LogRecord
 
 __all__ = ["LogReader"]
 
@@ -52,6 +55,7 @@ AHEAD_KIB_MAX = 8192
 
 POLL_TIMEOUT_S = 0.1
 RECORDS_PER_POLL_MAX = 500
+MILLISECOND_NANOS = 1_000_000
 
 
 class LogReader:
@@ -68,20 +72,51 @@ class LogReader:
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
+        low, end = self._watermarks()
+        if max(low, start) < end:
+            with closing(self._consumer()) as consumer:
+                yield from self._messages(consumer, max(low, start), end)
+
+    def ranges(self, ranges: Sequence[tuple[int, int]], stopped: threading.Event) -> Iterator[LogRecord]:
+        """The records of ascending ranges of offsets (both ends inclusive), as far as they are in the log.
+
+        Ends early once ``stopped`` is set.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        if not ranges:
+            return
+        low, high = self._watermarks()
         with closing(self._consumer()) as consumer:
-            first, end = self._watermarks()
-            if max(first, start) >= end:
-                return
-            consumer.assign([TopicPartition(*self._place, max(first, start))])
-            waited_s = 0.0
-            while self._position(consumer) < end:
-                messages = consumer.consume(RECORDS_PER_POLL_MAX, POLL_TIMEOUT_S)
-                waited_s = 0.0 if messages else waited_s + POLL_TIMEOUT_S
-                if waited_s > STALL_TIMEOUT_S:
-                    raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
-                for message in messages:
-                    if message.error() is None:
-                        yield message
+            for first, last in ranges:
+                end = min(last + 1, high)
+                if max(first, low) >= end:
+                    continue
+                for message in self._messages(consumer, max(first, low), end, stopped):
+                    offset = message.offset() or 0
+                    if first <= offset < end:
+                        nanos = max(message.timestamp()[1], 0) * MILLISECOND_NANOS
+                        yield LogRecord(*self._place, offset, message.key(), message.value(), nanos)
+
+    def first_logged_at(self, unix_nano: int) -> int:
+        """Offset of the first record stamped at ``unix_nano`` or later; the end of the log where there is none.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        low, end = self._watermarks()
+        if unix_nano <= 0:
+            return low
+
+        def ask() -> int:
+            asked = TopicPartition(*self._place, unix_nano // MILLISECOND_NANOS)
+            with closing(self._consumer()) as consumer:
+                (found,) = consumer.offsets_for_times([asked], timeout=REQUEST_TIMEOUT_S)
+                return found.offset
+
+        found = self._answered(ask)
+        return found if found >= 0 else end
 
     def topic_id(self) -> str:
         """What tells this topic from another of the same name (KIP-516).
@@ -129,6 +164,21 @@ class LogReader:
                 if waited_s > STALL_TIMEOUT_S:
                     raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
             return False
+
+    def _messages(
+        self, consumer: Consumer, first: int, end: int, stopped: threading.Event | None = None
+    ) -> Iterator[Message]:
+        """What lies at ``first`` or above, until ``end`` is passed (maybe by some records) or ``stopped`` is set."""
+        consumer.assign([TopicPartition(*self._place, first)])
+        waited_s = 0.0
+        while self._position(consumer) < end and not (stopped is not None and stopped.is_set()):
+            messages = consumer.consume(RECORDS_PER_POLL_MAX, POLL_TIMEOUT_S)
+            waited_s = 0.0 if messages else waited_s + POLL_TIMEOUT_S
+            if waited_s > STALL_TIMEOUT_S:
+                raise self._unavailable(f"no record for {STALL_TIMEOUT_S:g} s, although {end} is not reached")
+            for message in messages:
+                if message.error() is None:
+                    yield message
 
     def _consumer(self) -> Consumer:
         config = consumer_config(self._settings, group_id=self._group_id)

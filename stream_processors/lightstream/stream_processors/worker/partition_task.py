@@ -46,6 +46,10 @@ class PartitionHandler(Protocol):
         """Do what the passing of time asks for."""
         ...
 
+    def held_back(self) -> int | None:
+        """The offset from which on nothing may be committed yet, whatever batches are through; ``None`` for none."""
+        ...
+
     def close(self) -> None:
         """Let go of what :meth:`recover` opened."""
         ...
@@ -60,12 +64,19 @@ class PartitionTask:
         self.recovered = asyncio.Event()
         self.position: int | None = None
         """Next offset to process; ``None`` until the state is recovered."""
-        self.committable: int | None = None
-        """Everything below this offset may be committed; ``None`` while there is nothing to commit."""
+        self._through: int | None = None
         self._on_failure = on_failure
         self._finishing: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run(), name=f"{handler.topic.name}-{handler.partition}")
         self._task.add_done_callback(self._done)
+
+    @property
+    def committable(self) -> int | None:
+        """Everything below this offset may be committed; ``None`` while there is nothing to commit."""
+        held_back = self.handler.held_back()
+        if self._through is None or held_back is None:
+            return self._through
+        return min(self._through, held_back)
 
     async def stop(self, grace_s: float) -> None:
         """Take no more; give the batches in hand ``grace_s`` seconds to become durable. What is not, is read again."""
@@ -106,7 +117,7 @@ class PartitionTask:
         try:
             if before is not None:
                 await before
-            self.committable = await rest
+            self._through = await rest
             self.position = position
         finally:
             rest.cancel()

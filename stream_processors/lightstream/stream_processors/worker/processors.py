@@ -31,7 +31,7 @@ TICK_INTERVAL_S = 0.1
 STOP_GRACE_S = 5.0
 """For the batches in hand when the worker stops."""
 
-NANOS_PER_MS = 1_000_000
+MILLISECOND_NANOS = 1_000_000
 
 HandlerFactory = Callable[[int], PartitionHandler]
 
@@ -93,7 +93,7 @@ class Processors:
                 if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
                     task.inbox.put(
                         [
-                            LogRecord(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * NANOS_PER_MS)
+                            LogRecord(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * MILLISECOND_NANOS)
                             for r in event.message.value
                         ]
                     )

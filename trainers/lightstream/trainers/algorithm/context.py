@@ -276,11 +276,14 @@ class AlgorithmContext:
             self._check()
             arrived = self._source.poll(POLL_TIMEOUT_S)
             for logged in arrived:
-                if logged.trajectory.mode is records.RolloutMode.VAL:
-                    if (logged.trajectory.group_id or "") in self._expected_validation:
-                        self._validation.add(logged.trajectory, logged.partition, logged.offset)
+                trajectory = logged.trajectory
+                if trajectory.run_id == self.run_id:
+                    trajectory = self._source.whole(trajectory)
+                if trajectory.mode is records.RolloutMode.VAL:
+                    if (trajectory.group_id or "") in self._expected_validation:
+                        self._validation.add(trajectory, logged.partition, logged.offset)
                 else:
-                    self._train.add(logged.trajectory, logged.partition, logged.offset)
+                    self._train.add(trajectory, logged.partition, logged.offset)
             now = time.monotonic()
             if arrived:
                 started = quiet_since = now

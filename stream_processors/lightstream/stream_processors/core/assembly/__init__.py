@@ -1,6 +1,8 @@
 """The assembler: the spans of an attempt become one trajectory, exactly, and each LLM call's fate is told."""
 
 from ._checks import LOGPROB_MAX
+from ._closed import AttemptKey
+from ._late import LateSpan
 from ._reading import AttemptReading, read_attempt
 from ._rules import AssemblyRules
 from ._sighting import Sighting
@@ -11,7 +13,9 @@ __all__ = [
     "LOGPROB_MAX",
     "Assembler",
     "AssemblyRules",
+    "AttemptKey",
     "AttemptReading",
+    "LateSpan",
     "Node",
     "Sighting",
     "SpanKey",

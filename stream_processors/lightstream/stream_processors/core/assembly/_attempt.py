@@ -40,21 +40,36 @@ class OpenAttempt:
         read: Callable[[SpanRecord], list[ReadCall]] = read_calls,
     ) -> None:
         self.first_offset = offset
+        self.opened_unix_nano = opened.opened_unix_nano
         self._read = read
         self._rules = rules
         self._automatic = automatic_rules(rules.automatic_rewards)
         self._held = Held(opened)
         self._free_bytes = rules.trajectory_bytes_max - len(opened.rollout.input_json)
 
-    def add(self, span: SpanRecord, offset: int) -> None:
-        """Take a span. A repeated span changes nothing; one with the id of another and other content is dropped."""
+    @property
+    def span_count(self) -> int:
+        """Distinct spans so far."""
+        return len(self._held.nodes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated size of what is kept of calls, as ``AssemblyRules.trajectory_bytes_max`` limits it."""
+        return self._rules.trajectory_bytes_max - self._free_bytes
+
+    def add(self, span: SpanRecord, offset: int) -> bool:
+        """Take a span; whether it changes anything.
+
+        A repeated span changes nothing; one with the id of another and other content is dropped.
+        """
         held = self._held
         key = (span.trace_id, span.span_id)
         content = fingerprint(span)
         known = held.nodes.get(key)
         if known is not None:
-            self._take_again(span, known, content, key, offset)
-            return
+            return self._take_again(span, known, content, key, offset)
+        if self._is_full(offset):
+            return False
         parent = span.parent_id
         attributes = span.attributes
         node = Node((span.trace_id, parent) if parent else None, content, offset)
@@ -79,32 +94,48 @@ class OpenAttempt:
                 held.sightings.append(
                     Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
                 )
+        return True
 
     def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
         """The attempt's trajectory, from what was added. Deterministic: nothing but the records shapes it."""
         return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
+
+    def revise(self, closed: AttemptClosed, last_offset: int, partition: int, revision: int) -> Trajectory:
+        """The trajectory once more, with what was added since it closed, up to ``last_offset``."""
+        for sighting in self._held.sightings:
+            sighting.reset()
+        return finish(self._held, closed, self._rules, partition, self.first_offset, last_offset, revision)
 
     @property
     def held(self) -> Held:
         """What is kept so far."""
         return self._held
 
-    def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> None:
+    def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> bool:
         tokens = _tokens(span.llm_call)
         if content == known.content and known.tokens in (tokens, hash(tokens)):
-            return
-        self._held.conflicts.setdefault(
-            (key, hash((content, tokens))),
-            Drop(
-                span_id=key[1],
-                trace_id=key[0],
-                response_id=span.llm_call.response_id if span.llm_call else None,
-                is_llm_call=span.llm_call is not None and not known.tells_of_call,
-                reason=DropReason.CONFLICTING_SPAN,
-                detail=f"a span with this id and other content came first, at offset {known.offset}",
-                source_offset=offset,
-            ),
+            return False
+        conflict = (key, hash((content, tokens)))
+        if conflict in self._held.conflicts or self._is_full(offset):
+            return False
+        self._held.conflicts[conflict] = Drop(
+            span_id=key[1],
+            trace_id=key[0],
+            response_id=span.llm_call.response_id if span.llm_call else None,
+            is_llm_call=span.llm_call is not None and not known.tells_of_call,
+            reason=DropReason.CONFLICTING_SPAN,
+            detail=f"a span with this id and other content came first, at offset {known.offset}",
+            source_offset=offset,
         )
+        return True
+
+    def _is_full(self, offset: int) -> bool:
+        held = self._held
+        if len(held.nodes) + len(held.conflicts) < self._rules.attempt_spans_max:
+            return False
+        if held.full_from_offset < 0:
+            held.full_from_offset = offset
+        return True
 
     def _has_room(self, call: ReadCall) -> bool:
         """Count a call's data; where the attempt would be over its limit, let go of it."""

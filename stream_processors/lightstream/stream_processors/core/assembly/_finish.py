@@ -34,9 +34,18 @@ _NO_SOURCES: dict[str, str] = {}
 
 
 def finish(
-    held: Held, closed: AttemptClosed, rules: AssemblyRules, partition: int, first_offset: int, last_offset: int
+    held: Held,
+    closed: AttemptClosed,
+    rules: AssemblyRules,
+    partition: int,
+    first_offset: int,
+    last_offset: int,
+    revision: int = 0,
 ) -> Trajectory:
-    """The trajectory of a closed attempt: each LLM call a triplet or a drop. ``held`` is used up."""
+    """The trajectory of a closed attempt: each LLM call a triplet or a drop.
+
+    Sightings are joined in place; they must be reset before ``held`` is finished again.
+    """
     tree = resolve(held.nodes)
     joined = join(held.sightings, tree)
     calls = joined.calls
@@ -54,6 +63,7 @@ def finish(
         rollout_id=rollout.rollout_id,
         attempt_id=closed.attempt_id,
         attempt_sequence=closed.attempt_sequence,
+        revision=revision,
         run_id=rollout.run_id,
         mode=rollout.mode,
         group_id=rollout.group_id,
@@ -77,6 +87,7 @@ def finish(
         source=SourceRange(partition=partition, first_offset=first_offset, last_offset=last_offset),
         opened_unix_nano=held.opened.opened_unix_nano,
         closed_unix_nano=closed.closed_unix_nano,
+        full_from_offset=held.full_from_offset,
     )
 
 

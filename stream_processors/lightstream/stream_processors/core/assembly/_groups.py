@@ -111,5 +111,4 @@ def _fill(call: Sighting, other: Sighting) -> None:
     for name in fields:
         value = getattr(other.read, name)
         if value is not None and value != "":
-            setattr(read, name, value)
-            call.filled(name, f"{other.key[1]}:{other.read.place_of(name)}")
+            call.fill(name, value, f"{other.key[1]}:{other.read.place_of(name)}")

@@ -19,6 +19,7 @@ class Held:
 
     Attributes:
         conflicts: drops of spans whose id was taken, by that id and a fingerprint of what they say.
+        full_from_offset: where the first span lies that was not taken, as there were too many; -1: none.
     """
 
     opened: AttemptOpened
@@ -26,3 +27,4 @@ class Held:
     sightings: list[Sighting] = field(default_factory=list[Sighting])
     rewards: list[RewardReading] = field(default_factory=list[RewardReading])
     conflicts: dict[tuple[SpanKey, int], Drop] = field(default_factory=dict[tuple[SpanKey, int], Drop])
+    full_from_offset: int = -1

@@ -60,7 +60,8 @@ def read_attempt(
         read: finds the calls that a span tells of.
     """
     opened = AttemptOpened(rollout=RolloutSpec(rollout_id="-"), attempt_id="-", attempt_sequence=1, opened_unix_nano=0)
-    attempt = OpenAttempt(opened, -1, AssemblyRules(trajectory_bytes_max=sys.maxsize), read)
+    rules = AssemblyRules(trajectory_bytes_max=sys.maxsize, attempt_spans_max=sys.maxsize)
+    attempt = OpenAttempt(opened, -1, rules, read)
     for span, offset in log:
         attempt.add(span, offset)
     held = attempt.held

@@ -29,6 +29,12 @@ class AssemblyRules:
         exclude_calls_in_rewards: drop calls made while computing a reward (a judge's) as ``inside_reward``.
         trajectory_bytes_max: estimated size of a trajectory, and so what an open attempt may hold of token data. Calls
             beyond it, in log order, are dropped as ``too_large``. 28 MiB leaves room below a 32 MiB record.
+        attempt_spans_max: distinct spans (and conflicting ones) of an attempt, each about 1 KB of memory. Calls beyond
+            it count as ``too_large``, and the trajectory tells from where on.
+        late_span_s_max: seconds from the opening of an attempt to when a span of it may at the latest be logged, to
+            revise the attempt's trajectory.
+        late_spans_max: late spans that an attempt takes, repeated ones counted: each may cost a revision with
+            everything of before.
 
     Raises:
         SettingsError: a rule does not exist, or a limit or expression is unusable.
@@ -40,20 +46,27 @@ class AssemblyRules:
     agents: str | None = None
     exclude_calls_in_rewards: bool = True
     trajectory_bytes_max: int = 28 * 1024 * 1024
+    attempt_spans_max: int = 250_000
+    late_span_s_max: float = 7 * 24 * 3600.0
+    late_spans_max: int = 1000
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The rules that the settings name; a trajectory takes at most 7/8 of a record, by estimate.
+        """The rules that the settings name; without a folder for large ones a trajectory takes at most 7/8 of a record.
 
         Raises:
             SettingsError: as the constructor.
         """
+        in_record_bytes_max = settings.record_bytes_max * 7 // 8
         return cls(
             credit=settings.credit,
             reward_match=settings.reward_match,
             automatic_rewards=tuple(name.strip() for name in settings.automatic_rewards.split(",") if name.strip()),
             agents=settings.trained_agents,
-            trajectory_bytes_max=settings.record_bytes_max * 7 // 8,
+            trajectory_bytes_max=min(settings.trajectory_bytes_max, in_record_bytes_max)
+            if settings.large_records_dir is None
+            else settings.trajectory_bytes_max,
+            late_span_s_max=settings.late_span_s_max,
         )
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lightstream.schemas.records import DropReason
 
@@ -24,6 +25,7 @@ class Sighting:
         joined: the other sightings of the same call.
         agent_name, in_reward: whose call it is, and whether it was made while computing a reward.
         field_sources: which fields were filled from another sighting: field -> ``span id:place``.
+        own: what the filled fields were before.
         reason, detail: why the call is no triplet.
     """
 
@@ -37,6 +39,7 @@ class Sighting:
     agent_name: str | None = None
     in_reward: bool = False
     field_sources: dict[str, str] | None = None
+    own: dict[str, Any] | None = None
     reason: DropReason | None = None
     detail: str = ""
 
@@ -65,6 +68,25 @@ class Sighting:
         if self.field_sources is None:
             self.field_sources = {}
         self.field_sources[field] = source
+
+    def fill(self, field: str, value: object, source: str) -> None:
+        """Set ``field`` of what was read to what another sighting tells."""
+        if self.own is None:
+            self.own = {}
+        self.own.setdefault(field, getattr(self.read, field))
+        setattr(self.read, field, value)
+        self.filled(field, source)
+
+    def reset(self) -> None:
+        """Back to what its span told, as if nothing had been joined or judged."""
+        if self.own is not None:
+            for field, value in self.own.items():
+                setattr(self.read, field, value)
+        self.own = self.field_sources = None
+        self.joined = ()
+        self.agent_name = self.reason = None
+        self.in_reward = False
+        self.detail = ""
 
 
 _OF_RECORD = frozenset({PROXY, RECORDED})

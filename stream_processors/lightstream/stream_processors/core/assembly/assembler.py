@@ -7,35 +7,47 @@ from collections.abc import Iterable
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
 from ._attempt import OpenAttempt
+from ._closed import HELD_BYTES_MAX, HELD_SPANS_MAX, AttemptKey, ClosedAttempts
+from ._late import LateSpan, LateSpans
 from ._rules import AssemblyRules
 
 __all__ = ["Assembler"]
 
-CLOSED_REMEMBERED_MAX = 100_000
-"""Attempts remembered after they closed, to know a repeated opening record; about 20 MB."""
-
-_AttemptKey = tuple[str, str]
-
 
 class Assembler:
-    """Folds one partition, in offset order, into one trajectory per attempt.
+    """Folds one partition, in offset order, into one trajectory per attempt, and revisions of it.
 
     An attempt begins with its opening record and ends with its closing record; both, and every span, lie in the same
     partition. State is memory only: after a crash the partition is read again from :meth:`low_water` as it was last
     committed, and every attempt that had not been emitted comes out the same, field by field. An attempt whose opening
-    lies below that offset was emitted before, so its remaining records are ignored; spans of attempts that are not
-    open are ignored too (the view tells whether they were late or without a rollout).
+    lies below that offset was emitted before, so its remaining records are ignored.
+
+    A span behind the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
+    ``n`` late spans that changed anything, whoever assembles it and however often. Revisions wait for
+    :meth:`take_revisions`, so that many late spans at once cost one. Of attempts that are not held any more
+    :meth:`take_to_read` names what to read of the log and to give to another assembler.
 
     Args:
         partition: recorded on trajectories as their source.
         rules: how to assemble.
+        held_spans_max, held_bytes_max: how much of closed attempts to hold for late spans.
+        reads_back: somebody calls :meth:`take_to_read`. Closed attempts are then held only once late spans come.
     """
 
-    def __init__(self, partition: int = -1, rules: AssemblyRules | None = None) -> None:
+    def __init__(
+        self,
+        partition: int = -1,
+        rules: AssemblyRules | None = None,
+        *,
+        held_spans_max: int = HELD_SPANS_MAX,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        reads_back: bool = False,
+    ) -> None:
         self._partition = partition
         self._rules = rules or AssemblyRules()
-        self._open: dict[_AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
-        self._closed: dict[_AttemptKey, None] = {}
+        self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
+        self._closed = ClosedAttempts(held_spans_max, held_bytes_max, always=not reads_back)
+        self._late = LateSpans(self._closed, self._rules, reads_back=reads_back)
         self.ignored_count = 0
 
     @property
@@ -43,15 +55,28 @@ class Assembler:
         """Attempts that are open."""
         return len(self._open)
 
-    def on_record(self, record: SpanRecord | AttemptOpened | AttemptClosed, offset: int) -> list[Trajectory]:
-        """Take one record; returns the trajectory it completes, if any. A repeated record changes nothing."""
+    @property
+    def refused_count(self) -> int:
+        """Spans that came too late to be taken, or were too many."""
+        return self._late.refused_count
+
+    def on_record(
+        self, record: SpanRecord | AttemptOpened | AttemptClosed, offset: int, logged_unix_nano: int = 0
+    ) -> list[Trajectory]:
+        """Take one record; returns the trajectory it completes, if any. A repeated record changes nothing.
+
+        Args:
+            logged_unix_nano: when it was logged; 0 is never too late.
+        """
         if type(record) is SpanRecord:  # isinstance() on a pydantic model takes 2 microseconds
             rollout_id, attempt_id = record.rollout_id, record.attempt_id
             attempt = self._open.get((rollout_id, attempt_id)) if rollout_id and attempt_id else None
-            if attempt is None:
-                self.ignored_count += 1
-            else:
+            if attempt is not None:
                 attempt.add(record, offset)
+            else:
+                self.ignored_count += 1
+                if rollout_id and attempt_id:
+                    self._late.on_span(record, (rollout_id, attempt_id), offset, logged_unix_nano)
             return []
         if type(record) is AttemptOpened:
             self._on_opened(record, offset)
@@ -62,12 +87,22 @@ class Assembler:
         if attempt is None:
             self.ignored_count += 1
             return []
-        self._remember(key)
-        return [attempt.close(record, offset, self._partition)]
+        trajectory = attempt.close(record, offset, self._partition)
+        self._closed.add(key, attempt, record, offset)
+        return [trajectory]
 
     def on_records(self, records: Iterable[tuple[SpanRecord | AttemptOpened | AttemptClosed, int]]) -> list[Trajectory]:
-        """Take many (record, offset) in offset order; returns what they complete, in order."""
-        return [trajectory for record, offset in records for trajectory in self.on_record(record, offset)]
+        """Take many (record, offset) in offset order; returns what they complete, in order, then what they revise."""
+        completed = [trajectory for record, offset in records for trajectory in self.on_record(record, offset)]
+        return completed + self.take_revisions()
+
+    def take_revisions(self) -> list[Trajectory]:
+        """The newest revision of each attempt that was revised since this was last called."""
+        return self._late.take_revisions(self._partition)
+
+    def take_to_read(self) -> list[LateSpan]:
+        """Late spans since this was last called for which the log has to be read, in log order."""
+        return self._late.take_to_read()
 
     def low_water(self, next_offset: int) -> int:
         """Where reading must start again after a crash: the opening of the oldest open attempt, else ``next_offset``.
@@ -84,8 +119,3 @@ class Assembler:
             self.ignored_count += 1
             return
         self._open[key] = OpenAttempt(opened, offset, self._rules)
-
-    def _remember(self, key: _AttemptKey) -> None:
-        self._closed[key] = None
-        if len(self._closed) > CLOSED_REMEMBERED_MAX:
-            del self._closed[next(iter(self._closed))]

@@ -20,34 +20,53 @@ _RESPONSE_IDS = (
     "llm.response.id",
 )
 _MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
+_POLICY_VERSION = "lightstream.policy_version"
+_FINISH_REASONS = "gen_ai.response.finish_reasons"
 
 
 def response_id(attributes: Mapping[str, Any]) -> str | None:
     """The id that the LLM server gave its answer, if the span quotes one."""
-    for name in _RESPONSE_IDS:
-        value = attributes.get(name)
-        if isinstance(value, str) and value:
-            return value
-    return None
+    return _first(attributes, _RESPONSE_IDS)[0] or None
 
 
 def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
     """Fill what ``call`` lacks from GenAI attributes: response id, model, policy version, finish reason, failure."""
     attributes = span.attributes
     if call.response_id is None:
-        call.response_id = response_id(attributes)
+        value, place = _first(attributes, _RESPONSE_IDS)
+        if value:
+            call.response_id = value
+            call.found("response_id", place)
     if not call.model:
-        call.model = next((m for n in _MODELS if (m := text_or_none(attributes.get(n)))), "")
+        call.model, place = _first(attributes, _MODELS)
+        if call.model:
+            call.found("model", place)
     if call.policy_version is None:
-        version = attributes.get("lightstream.policy_version")
-        call.policy_version = version if type(version) is int else version_of_model(call.model)
+        version = attributes.get(_POLICY_VERSION)
+        if type(version) is int:
+            call.policy_version = version
+            call.found("policy_version", _POLICY_VERSION)
+        else:
+            call.policy_version = version_of_model(call.model)
+            if call.policy_version is not None:
+                call.found("policy_version", call.place_of("model"))
     if call.finish_reason is None:
-        reasons = attributes.get("gen_ai.response.finish_reasons")
+        reasons = attributes.get(_FINISH_REASONS)
         if is_list(reasons) and len(reasons) > call.choice_index:
             call.finish_reason = text_or_none(reasons[call.choice_index])
+            call.found("finish_reason", _FINISH_REASONS)
     if call.failure is None and span.status == SpanStatus.ERROR and call.response_token_ids is None:
         call.failure = span.status_message or "the span's status is an error"
     return call
+
+
+def _first(attributes: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:
+    """The first of these attributes that has text, and its name."""
+    for name in names:
+        value = attributes.get(name)
+        if isinstance(value, str) and value:
+            return value, name
+    return "", ""
 
 
 def agent_name(span: SpanRecord) -> str | None:

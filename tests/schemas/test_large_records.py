@@ -1,0 +1,46 @@
+"""Trajectories by address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import ArtefactError
+from lightstream.schemas.examples import example_of
+from lightstream.schemas.large_records import put_aside, whole_trajectory
+from lightstream.schemas.records import Trajectory
+
+CODEC = Codec()
+ADDRESS = {"payload_url": "", "payload_sha256": "", "payload_size_bytes": 0}
+
+
+def test_what_is_put_aside_comes_back_whole(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    head = put_aside(trajectory, CODEC, tmp_path)
+    assert (head.triplets, head.rewards, head.drops, head.notes, head.input_json) == ([], [], [], [], "null")
+    assert (head.reward, head.call_count, head.final) == (trajectory.reward, trajectory.call_count, trajectory.final)
+    whole = whole_trajectory(CODEC.decode(CODEC.encode(head)), CODEC)  # type: ignore[arg-type]  # it was a trajectory
+    assert whole.payload_url == head.payload_url
+    assert whole.model_copy(update=ADDRESS) == trajectory
+    assert whole_trajectory(trajectory, CODEC) is trajectory
+    assert put_aside(trajectory, CODEC, tmp_path) == head, "again it is the same file"
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".avro"]
+
+
+def test_what_is_not_there_or_not_what_was_written_is_refused(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    head = put_aside(trajectory, CODEC, tmp_path)
+    with pytest.raises(ArtefactError, match="the record names"):
+        whole_trajectory(head.model_copy(update={"revision": 7}), CODEC)
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ArtefactError, match="SHA-256"):
+        whole_trajectory(head, CODEC)
+    file.write_bytes(b"short")
+    with pytest.raises(ArtefactError, match="bytes"):
+        whole_trajectory(head, CODEC)
+    file.unlink()
+    with pytest.raises(ArtefactError, match="not there"):
+        whole_trajectory(head, CODEC)

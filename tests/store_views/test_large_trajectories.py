@@ -1,0 +1,90 @@
+"""From an attempt that fits in no record to rows of the view, by address."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.kafka import KafkaPublisher, create_topics
+from lightstream.schemas.large_records import whole_trajectory
+from lightstream.schemas.records import Trajectory
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import SPANS, TRAJECTORIES
+from lightstream.store_views.materialiser import Materialiser
+from tests.stream_processors.assembly.build import closed, opened, proxy_span
+from tests.stream_processors.worker.harness import TopicReader, WorkerProcess
+from tests.support.topics import delete_topics
+
+WAIT_S = 60.0
+TOKENS = 60_000
+"""480 KB a call with log-probabilities and mask, of 1 MiB that a record takes."""
+
+
+@pytest.fixture
+def small(kafka_servers: str, kafka_admin: AdminClient, tmp_path: Path) -> Iterator[Settings]:
+    settings = Settings.load(
+        kafka_bootstrap_servers=kafka_servers,
+        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
+        topic_partitions=1,
+        data_dir=tmp_path,
+        record_bytes_max=1024 * 1024,
+        large_records_dir=tmp_path / "large",
+    )
+    create_topics(settings)
+    yield settings
+    delete_topics(kafka_admin, settings)
+
+
+@pytest.fixture
+def publisher(small: Settings) -> Iterator[KafkaPublisher]:
+    with closing(KafkaPublisher(small)) as publisher:
+        yield publisher
+
+
+def rows(view: Materialiser, sql: str) -> list[tuple[object, ...]]:
+    return view.database.cursor().execute(sql).fetchall()
+
+
+def test_a_trajectory_larger_than_a_record_is_whole_in_the_view(small: Settings, publisher: KafkaPublisher) -> None:
+    spans = [proxy_span(n, [n] * TOKENS, [n] * TOKENS) for n in range(1, 5)]
+    with WorkerProcess(small):
+        for record in [opened(), *spans, closed()]:
+            publisher.publish(SPANS, "r1", record).result(WAIT_S)
+        (head,) = TopicReader(small, TRAJECTORIES).wait_for(1)
+    assert isinstance(head, Trajectory)
+    assert (head.triplets, head.call_count) == ([], 4)
+    assert head.payload_size_bytes > small.record_bytes_max
+    whole = whole_trajectory(head, Codec())
+    assert [len(t.response_token_ids) for t in whole.triplets] == [4 * TOKENS] * 4
+
+    gone = head.model_copy(update={"rollout_id": "gone", "payload_url": (small.data_dir / "gone").as_uri()})
+    publisher.publish(TRAJECTORIES, "gone", gone).result(WAIT_S)
+    view = Materialiser(small)
+    view.start()
+    try:
+        for _ in range(2):  # dead letters are read back
+            assert view.positions.wait_for(view.end_offsets_now(), WAIT_S) == {}
+        assert rows(view, "SELECT response_id, response_token_count FROM triplets ORDER BY ALL") == [
+            (f"resp-{n}", TOKENS) for n in range(1, 5)
+        ]
+        assert rows(view, "SELECT rollout_id, payload_url FROM trajectories") == [("r1", head.payload_url)]
+        assert rows(view, "SELECT reason, origin_topic FROM dead_letters") == [("payload_unavailable", "trajectories")]
+    finally:
+        view.stop()
+
+
+def test_without_a_folder_the_calls_that_do_not_fit_are_dropped(small: Settings, publisher: KafkaPublisher) -> None:
+    spans = [proxy_span(n, [n] * TOKENS, [n] * TOKENS) for n in range(1, 4)]
+    with WorkerProcess(small.model_copy(update={"large_records_dir": None})):
+        for record in [opened(), *spans, closed()]:
+            publisher.publish(SPANS, "r1", record).result(WAIT_S)
+        (trajectory,) = TopicReader(small, TRAJECTORIES).wait_for(1)
+    assert isinstance(trajectory, Trajectory)
+    assert (len(trajectory.triplets), [drop.reason for drop in trajectory.drops]) == (1, ["too_large"] * 2)
+    assert all("over" in drop.detail for drop in trajectory.drops)

@@ -1,0 +1,152 @@
+"""Which sightings are of one call, and which of them counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._model import Expected, Id, Sighting, note
+from ._spans import above
+
+__all__ = [
+    "around",
+    "believed",
+    "by_doubt",
+    "complement",
+    "has_proxy",
+    "joinable",
+    "key_of",
+    "no_tokens",
+    "not_with_proxy",
+    "response_id",
+    "sets_of",
+    "tokens_of",
+]
+
+
+def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) -> list[list[Sighting]]:
+    """Sightings of the same call, together."""
+    sets = [[s] for s in sightings]
+
+    def home(s: Sighting) -> list[Sighting]:
+        return next(group for group in sets if any(member is s for member in group))
+
+    def unite(a: Sighting, b: Sighting, *, proxies: bool = False) -> None:
+        one, two = home(a), home(b)
+        if one is two or (has_proxy(one) and has_proxy(two) and not proxies):
+            return
+        if not has_proxy(one) and not has_proxy(two) and len({s.rid for s in one + two if s.rid is not None}) > 1:
+            return
+        for index, group in enumerate(sets):
+            if group is two:
+                del sets[index]
+                break
+        one.extend(two)
+
+    recorded: list[Sighting] = []
+    for s in (s for s in sightings if s.proxy):
+        twin = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s) and p.content == s.content]
+        if twin:
+            unite(twin[0], s, proxies=True)
+        else:
+            recorded.append(s)
+    others = [s for s in sightings if not s.proxy]
+    claims: list[Any] = []
+    for s in others:
+        quoted = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s)]
+        alike = [p for p in recorded if s.content is not None and p.content == s.content]
+        if quoted:
+            before = [p for p in quoted if p.offset < s.offset]
+            unite(before[-1] if before else quoted[0], s)
+        elif alike:
+            unite(alike[min(claims.count(s.content), len(alike) - 1)], s)
+            claims.append(s.content)
+        elif s.rid is not None:
+            first = next(
+                o for o in others if o.rid is not None and key_of(o) == key_of(s) and not_with_proxy(o, recorded)
+            )
+            unite(first, s)
+    nested = [(outer, s) for s in others if (outer := around(s, others, sightings, parents)) is not None]
+    for outer, s in nested:
+        if not outer.anonymous and (s.anonymous or (s.content is not None and s.content == outer.content)):
+            unite(outer, s)
+    for outer in others:
+        inside = [s for o, s in nested if o is outer and not outer.anonymous and not joinable(outer, s)]
+        if len(inside) == 1 and complement(outer, inside[0]):
+            unite(outer, inside[0])
+    for outer in others:
+        alone = outer.anonymous and len(home(outer)) == 1
+        if alone and any(o is outer for o, _ in nested):
+            sets.remove(home(outer))
+            note(result, "joined_call")
+        elif alone and recorded:
+            sets.remove(home(outer))
+            note(result, "unattributed_call")
+    for group in sets:
+        for _ in group[1:]:
+            note(result, "joined_call")
+    return sets
+
+
+def key_of(s: Sighting) -> tuple[str | None, int]:
+    return s.rid, s.choice
+
+
+def has_proxy(group: list[Sighting]) -> bool:
+    return any(s.proxy for s in group)
+
+
+def not_with_proxy(s: Sighting, recorded: list[Sighting]) -> bool:
+    """Whether the span was joined to no record of the proxy, by response id or tokens."""
+    quotes = any(key_of(p) == key_of(s) for p in recorded)
+    return not quotes and not any(s.content is not None and p.content == s.content for p in recorded)
+
+
+def joinable(outer: Sighting, s: Sighting) -> bool:
+    return s.anonymous or (s.content is not None and s.content == outer.content)
+
+
+def complement(outer: Sighting, s: Sighting) -> bool:
+    return outer.rid is not None and outer.content is None and s.rid is None and s.content is not None
+
+
+def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]) -> Sighting | None:
+    """The nearest span above that tells of a call, unless the proxy made it."""
+    for key in above(s.id, parents):
+        for other in sightings:
+            if other.id == key:
+                return other if other in others else None
+    return None
+
+
+def believed(group: list[Sighting]) -> Sighting:
+    """The one whose word counts."""
+
+    def doubt(s: Sighting) -> tuple[bool, bool, bool, int]:
+        return not s.proxy, s.prompt is None or s.response is None, not s.recorded, s.offset
+
+    return min(group, key=doubt)
+
+
+def tokens_of(group: list[Sighting]) -> Sighting:
+    """The sighting whose tokens count: the believed one's, else the least doubtful that has any."""
+    best = believed(group)
+    if best.prompt is None and best.response is None:
+        having = [s for s in group if s.prompt is not None and s.response is not None]
+        return believed(having) if having else best
+    return best
+
+
+def response_id(group: list[Sighting]) -> str | None:
+    best = believed(group)
+    rest = sorted(
+        (s for s in group if s is not best), key=lambda s: (not s.proxy, no_tokens(s), not s.recorded, s.offset)
+    )
+    return next((s.rid for s in [best, *rest] if s.rid is not None), None)
+
+
+def no_tokens(s: Sighting) -> bool:
+    return s.prompt is None or s.response is None
+
+
+def by_doubt(group: list[Sighting]) -> list[Sighting]:
+    return sorted(group, key=lambda s: (not s.proxy, no_tokens(s), not s.recorded, s.offset))

@@ -1,0 +1,103 @@
+"""Which call each reward is for, and what each triplet gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lightstream.schemas.records import SpanRecord
+from lightstream.stream_processors.core.assembly import AssemblyRules
+
+from ._calls import believed, by_doubt, response_id, tokens_of
+from ._model import Expected, Id, Sighting, note
+
+__all__ = ["credit", "match", "named_by"]
+
+
+def match(
+    spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Sighting]], rules: AssemblyRules, result: Expected
+) -> tuple[dict[int, float], float | None]:
+    """Rewards by call, and what is left for credit to hand out."""
+    by_call: dict[int, float] = {}
+    shared: float | None = None
+    for span, offset in spans.values():
+        values = {
+            int(name.split(".")[2]): value
+            for name, value in span.attributes.items()
+            if name.startswith("agentlightning.reward.") and name.endswith(".value")
+        }
+        links = {
+            span.attributes[f"agentlightning.link.{n}.key_match"]: span.attributes[
+                f"agentlightning.link.{n}.value_match"
+            ]
+            for n in range(5)
+            if f"agentlightning.link.{n}.key_match" in span.attributes
+        }
+        good = {n: float(v) for n, v in values.items() if isinstance(v, float) and math.isfinite(v)}
+        result.drops += [(offset, span.span_id, "bad_reward", False)] * (len(values) - len(good))
+        if not good:
+            continue
+        targets: Sequence[int | None] = [None]
+        how = "trajectory"
+        if links:
+            found = [i for i, group in enumerate(calls) if named_by(links, group)]
+            targets, how = (found, "link") if found else ([None], "none")
+            if not found:
+                note(result, "unmatched_link")
+        else:
+            before = [i for i, group in enumerate(calls) if believed(group).offset < offset]
+            if rules.reward_match == "log_order" and before:
+                targets, how = [before[-1]], "log_order"
+            if 0 in good:
+                result.reward = good[0]
+                shared = good[0] if how == "trajectory" else None
+        for target in targets:
+            if target is not None and 0 in good:
+                by_call[target] = good[0]
+            result.rewards += [(span.span_id, n, good[n], target, how) for n in sorted(good)]
+    return by_call, shared
+
+
+def credit(
+    calls: list[list[Sighting]],
+    kept: list[bool],
+    agents: list[str | None],
+    rewards: tuple[dict[int, float], float | None],
+    rules: AssemblyRules,
+    result: Expected,
+) -> None:
+    """Triplets with their rewards."""
+    own, shared = rewards
+    rows = [i for i in range(len(calls)) if kept[i]]
+    for position, index in enumerate(rows):
+        group = calls[index]
+        value = own.get(index)
+        if rules.credit == "identical":
+            value = shared if value is None else value
+        elif rules.credit == "last_call_only":
+            value = shared if value is None and position == len(rows) - 1 else value
+        elif shared is None and not own:
+            value = None
+        else:
+            discount = float(rules.credit.split(":")[1])
+            value = (shared or 0.0) * discount ** (len(rows) - 1 - position)
+            for later, reward in own.items():
+                steps = sum(index < i <= later for i in rows)
+                value += reward * discount**steps if later >= index else 0.0
+        best, told = believed(group), tokens_of(group)
+        version = next((s.version for s in [best, *by_doubt(group)] if s.version is not None), None)
+        span = best.span.span_id
+        row = (index, span, told.prompt, told.response, told.logprobs, version, agents[index], best.choice)
+        result.triplets.append((*row, None if value is None else round(value, 9)))
+
+
+def named_by(links: dict[str, str], group: list[Sighting]) -> bool:
+    """Whether a link names one of the spans of a call, each key by any of them."""
+    rids = [response_id(group) if s is believed(group) else s.rid for s in group]
+    values: dict[str, list[Any]] = {
+        "span_id": [s.span.span_id for s in group],
+        "trace_id": [s.span.trace_id for s in group],
+        "gen_ai.response.id": rids,
+    }
+    return all(value in values[key] for key, value in links.items())
