@@ -13,8 +13,9 @@ from opentelemetry.util.types import Attributes
 
 from lightstream.schemas.errors import RecordError
 
-from ..context import AttemptRef, current_attempt
+from ..context import AttemptRef
 from ..ownership import TRACE_STATE_KEY, trace_state_value
+from .running import attempt_here
 
 __all__ = ["AttemptSampler"]
 
@@ -40,7 +41,7 @@ class AttemptSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         inherited = trace.get_current_span(parent_context).get_span_context().trace_state
-        attempt = current_attempt.get()
+        attempt = attempt_here()
         value = None if attempt is None else _value(attempt)
         if value is not None and inherited.get(TRACE_STATE_KEY) != value:
             change = inherited.update if TRACE_STATE_KEY in inherited else inherited.add
