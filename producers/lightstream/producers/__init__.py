@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .agent import LitAgent, rollout
+    from .agent import LitAgent, llm_rollout, prompt_rollout, rollout
     from .attributes import (
         extract_links_from_attributes,
         extract_tags_from_attributes,
@@ -80,9 +80,11 @@ __all__ = [
     "get_rewards_from_span",
     "instrument",
     "is_reward_span",
+    "llm_rollout",
     "make_link_attributes",
     "make_tag_attributes",
     "operation",
+    "prompt_rollout",
     "query_linked_spans",
     "reward",
     "rollout",
@@ -122,9 +124,11 @@ _MODULES = {
     "get_rewards_from_span": "emitter",
     "instrument": "instrumentation",
     "is_reward_span": "emitter",
+    "llm_rollout": "agent",
     "make_link_attributes": "attributes",
     "make_tag_attributes": "attributes",
     "operation": "emitter",
+    "prompt_rollout": "agent",
     "query_linked_spans": "attributes",
     "reward": "emitter",
     "rollout": "agent",
