@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .provider import active_provider
     from .running import attempt_here
     from .trace_context import TraceContext
+    from .weave import WeaveTracer
 
 __all__ = [
     "AgentOpsTracer",
@@ -22,6 +23,7 @@ __all__ = [
     "OtelTracer",
     "TraceContext",
     "Tracer",
+    "WeaveTracer",
     "active_provider",
     "attempt_here",
     "clear_active_tracer",
@@ -37,6 +39,7 @@ __getattr__, __dir__ = lazy_names(
         "OtelTracer": "otel",
         "TraceContext": "trace_context",
         "Tracer": "base",
+        "WeaveTracer": "weave",
         "active_provider": "provider",
         "attempt_here": "running",
         "clear_active_tracer": "active",
