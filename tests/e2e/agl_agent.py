@@ -41,7 +41,7 @@ class Calculator(agl.LitAgent[dict[str, Any]]):
         assert agl.find_final_reward(self.tracer.get_last_trace()) == right
 
     @agl.operation
-    def compare(self, said: str, wanted: str) -> bool:
+    def compare(self, said: str | None, wanted: str) -> bool:
         """Whether the answer is right."""
         return said == wanted
 

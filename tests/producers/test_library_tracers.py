@@ -129,5 +129,5 @@ def test_agentops(exporter: KafkaSpanExporter, spans_in_log: SpansInLog) -> None
         assert find_final_reward(tracer.get_last_trace()) == 1.0
     spans = {span.name: span for span in spans_in_log()}
     assert {span.rollout_id for span in spans.values()} == {"r"}
-    assert spans["work.operation"].parent_id == spans["r.session"].span_id
+    assert spans["work.task"].parent_id == spans["r.session"].span_id
     tracer.close()

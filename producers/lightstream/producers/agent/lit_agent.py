@@ -24,7 +24,16 @@ class LitAgent(Generic[TaskT]):
 
     ``rollout`` and ``rollout_async`` serve every mode; the ``training_…`` and ``validation_…`` forms, where
     overridden, serve theirs. Synchronous methods run in threads of their own, asynchronous ones in the Runner's loop.
+
+    Args:
+        trained_agents: kept for whoever asks; which agents' calls are trained on is the trainer's to say. A subclass
+            need not call this ``__init__``.
     """
+
+    trained_agents: str | None = None
+
+    def __init__(self, *, trained_agents: str | None = None) -> None:
+        self.trained_agents = trained_agents
 
     def get_tracer(self) -> Tracer:
         """The tracer of the attempt that runs here.

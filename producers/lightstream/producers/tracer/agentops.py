@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from opentelemetry.trace import StatusCode
-
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 
@@ -94,11 +92,11 @@ class AgentOpsTracer(OtelTracer):
     @contextmanager
     def _agentops_trace(self, title: str | None) -> Generator[None]:
         opened = self._agentops.start_trace(**({} if title is None else {"trace_name": title}))
-        outcome = StatusCode.OK
+        outcome = "Success"
         try:
             yield
         except BaseException:
-            outcome = StatusCode.ERROR
+            outcome = "Error"
             raise
         finally:
             self._agentops.end_trace(opened, end_state=outcome)
