@@ -11,7 +11,7 @@ import pytest
 from lightstream.producers import DummyTracer, LitAgent, llm_rollout, prompt_rollout, rollout
 from lightstream.producers.tracer import clear_active_tracer, set_active_tracer
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.types import LLM, Attempt, AttemptedRollout, PromptTemplate, ProxyLLM
+from lightstream.schemas.types import LLM, Attempt, AttemptedRollout, NamedResources, PromptTemplate, ProxyLLM
 
 ROLLOUT = AttemptedRollout(
     rollout_id="r",
@@ -83,7 +83,10 @@ def test_decorators_that_name_what_the_function_needs() -> None:
     def fills_in(task: str, prompt_template: PromptTemplate) -> str:
         return prompt_template.format(what=task)
 
-    resources = {"llm": ProxyLLM(endpoint="http://p/v1", model="m"), "prompt": PromptTemplate(template="say {what}")}
+    resources: NamedResources = {
+        "llm": ProxyLLM(endpoint="http://p/v1", model="m"),
+        "prompt": PromptTemplate(template="say {what}"),
+    }
     results: list[Any] = [agent.rollout("x", resources, ROLLOUT) for agent in (asks, asks_proxied, fills_in)]
     assert results == ["http://p/rollout/r/attempt/r-a1/v1", "http://p/v1", "say x"]
     with pytest.raises(TypeError, match="has no llm"):

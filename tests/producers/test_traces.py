@@ -34,6 +34,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import Span
 from lightstream.store_views.stores import InMemoryLightningStore
 from tests.producers.support import read_spans
+from tests.support.waiting import eventually
 
 SpansInLog = Callable[[], list[SpanRecord]]
 ROLLOUTS = [f"r{number}" for number in range(8)]
@@ -112,6 +113,27 @@ def test_threads_and_pools_of_an_agent_stay_in_its_attempt(tracer: OtelTracer, s
     found = owners(spans_in_log())
     assert len(found) == 5 * len(ROLLOUTS)
     assert all(rollout == text.split()[0] for text, rollout in found.items())
+
+
+def test_a_thread_that_outlives_its_attempt_belongs_to_none(tracer: OtelTracer, spans_in_log: SpansInLog) -> None:
+    left, seen = threading.Event(), list[object]()
+
+    def serve() -> None:
+        emit_message("while it runs")
+        left.wait(60)
+        emit_message("afterwards")
+        seen.extend([attempt_here(), get_active_tracer()])
+
+    thread = threading.Thread(target=serve)
+    with tracer.trace_context(rollout_id="r", attempt_id="a"):
+        thread.start()
+        eventually(lambda: len(tracer.last_trace()) == 1)
+    with tracer.trace_context(rollout_id="other", attempt_id="a"):
+        left.set()
+        thread.join()
+    tracer.flush()
+    assert owners(spans_in_log()) == {"while it runs": "r", "afterwards": None}
+    assert seen == [None, None]
 
 
 CHILD = """

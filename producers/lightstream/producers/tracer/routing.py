@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from .. import semconv
-from ..context import AttemptRef
+from ..context import AttemptRef, current_attempt
 from .recording import TraceRecording
 from .running import attempt_here, trace_here
 from .sink import SpanSink
@@ -31,8 +31,8 @@ class Route:
 class RoutingSpanProcessor(SpanProcessor):
     """Marks each span with the attempt it starts in, and hands it to that attempt's sink when it ends.
 
-    A span belongs to the attempt of the context it starts in; without one (a thread that was started without a copy of
-    its context), to the attempt of its parent. Spans of no attempt go to the default sink. Neither callback waits
+    A span belongs to the attempt of the context it starts in; without one (in a thread), to the attempt of its parent;
+    without that, to the attempt that was handed to its thread. Spans of no attempt go to the default sink. Neither callback waits
     for anything.
     """
 
@@ -68,7 +68,7 @@ class RoutingSpanProcessor(SpanProcessor):
         attributes = span.attributes or {}
         if semconv.ROLLOUT_ID in attributes:
             return
-        attempt = attempt_here() or _attempt_in(_parent_attributes(parent_context))
+        attempt = current_attempt.get() or _attempt_in(_parent_attributes(parent_context)) or attempt_here()
         if attempt is not None:
             span.set_attributes({semconv.ROLLOUT_ID: attempt.rollout_id, semconv.ATTEMPT_ID: attempt.attempt_id})
 

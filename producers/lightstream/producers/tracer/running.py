@@ -1,7 +1,8 @@
 """The trace that the running code belongs to.
 
 It lies in a context variable, which tasks and copied contexts follow, and in OpenTelemetry's context, which its
-instrumentation of threads hands to threads and pools.
+instrumentation of threads hands to threads and pools. What was handed on is the weaker word: a thread that was started
+in one trace may serve others later, so a span's parent goes before it, and it ends with the trace.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["RunningTrace", "attempt_here", "enter_trace", "leave_trace", "trace_here"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class RunningTrace:
-    """A trace context that was entered: by which tracer, for which attempt, and what is kept of it."""
+    """A trace context: by which tracer, for which attempt, what is kept of it, and whether it has not been left."""
 
     tracer: Tracer
     attempt: AttemptRef | None
     recording: TraceRecording
+    is_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def trace_here() -> RunningTrace | None:
     if running is not None:
         return running
     handed_on = otel_context.get_value(_KEY)
-    return handed_on if isinstance(handed_on, RunningTrace) else None
+    return handed_on if isinstance(handed_on, RunningTrace) and handed_on.is_open else None
 
 
 def attempt_here() -> AttemptRef | None:
@@ -70,8 +72,9 @@ def enter_trace(running: RunningTrace) -> Entered:
     )
 
 
-def leave_trace(entered: Entered) -> None:
-    """Back to what was before."""
+def leave_trace(running: RunningTrace, entered: Entered) -> None:
+    """Back to what was before. Threads that ``running`` was handed to belong to no trace any more."""
+    running.is_open = False
     otel_context.detach(entered.otel)
     _running.reset(entered.trace)
     current_attempt.reset(entered.attempt)

@@ -59,11 +59,12 @@ class TraceContext:
         self._sink = sink
         self._recording = TraceRecording(attempt)
         self._route = Route(sink, self._recording)
+        self._running = RunningTrace(tracer, attempt, self._recording)
         self._entered: Entered | None = None
         self._span_context: AbstractContextManager[object] | None = None
 
     def __enter__(self) -> trace.Tracer:
-        self._entered = enter_trace(RunningTrace(self._tracer, self._attempt, self._recording))
+        self._entered = enter_trace(self._running)
         if self._attempt is not None:
             self._processor.register(self._attempt, self._route)
         if self._enclosing is not None:
@@ -98,8 +99,8 @@ class TraceContext:
             if self._attempt is not None:
                 self._processor.unregister(self._attempt, self._route)
             if self._entered is not None:
-                leave_trace(self._entered)
-            _left.set(RunningTrace(self._tracer, self._attempt, self._recording))
+                leave_trace(self._running, self._entered)
+            _left.set(self._running)
             self._tracer.remember(self._recording)
             if self._recording.left_out:
                 logger.warning(
