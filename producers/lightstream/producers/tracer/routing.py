@@ -32,8 +32,8 @@ class RoutingSpanProcessor(SpanProcessor):
     """Marks each span with the attempt it starts in, and hands it to that attempt's sink when it ends.
 
     A span belongs to the attempt of the context it starts in; without one (in a thread), to the attempt of its parent;
-    without that, to the attempt that was handed to its thread. Spans of no attempt go to the default sink. Neither callback waits
-    for anything.
+    without that, to the attempt that was handed to its thread. Spans of no attempt go to the default sink. Neither
+    callback waits for anything.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.util.types import Attributes
 
 from lightstream.schemas.errors import RecordError
 
-from ..context import AttemptRef
+from ..context import AttemptRef, current_attempt
 from ..ownership import TRACE_STATE_KEY, trace_state_value
 from .running import attempt_here
 
@@ -41,7 +41,9 @@ class AttemptSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         inherited = trace.get_current_span(parent_context).get_span_context().trace_state
-        attempt = attempt_here()
+        attempt = current_attempt.get()
+        if attempt is None and TRACE_STATE_KEY not in inherited:  # what a parent says goes before what was handed on
+            attempt = attempt_here()
         value = None if attempt is None else _value(attempt)
         if value is not None and inherited.get(TRACE_STATE_KEY) != value:
             change = inherited.update if TRACE_STATE_KEY in inherited else inherited.add
