@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lightstream.producers import (
         Hook,
         LitAgent,
+        LLMProxy,
         ParallelWorkerBase,
         Runner,
         emit_annotation,
@@ -127,6 +128,7 @@ __all__ = [
     "Hook",
     "InMemoryLightningStore",
     "KafkaLightningStore",
+    "LLMProxy",
     "LightningStore",
     "LightningStoreCapabilities",
     "LightningStoreClient",

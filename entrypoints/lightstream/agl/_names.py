@@ -19,7 +19,7 @@ FLAT: dict[str, str] = {
         _ADAPTERS: "Adapter LlmProxyTraceToTriplet OtelTraceAdapter TraceAdapter TraceToMessages TraceToTripletBase "
         "TracerTraceToTriplet",
         _INTERFACES: "LightningStore",
-        _PRODUCERS: "Hook LitAgent ParallelWorkerBase Runner emit_annotation emit_exception emit_message emit_object "
+        _PRODUCERS: "Hook LLMProxy LitAgent ParallelWorkerBase Runner emit_annotation emit_exception emit_message emit_object "
         "emit_reward find_final_reward find_reward_spans get_message_value get_object_value get_reward_value "
         "get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
         _STORES: "InMemoryLightningStore KafkaLightningStore",
@@ -49,7 +49,6 @@ ABSENT: dict[str, str] = {
     "FastAlgorithm": "lightstream.trainers.algo",
     "FilterField": "a store's queries take their filters as arguments",
     "FilterOptions": "a store's queries take their filters as arguments",
-    "LLMProxy": "the proxy is a process: `lightstream proxy`, or `lightstream up`",
     "LegacyAgentRunner": "lightstream.producers.Runner",
     "LightningEnvVar": "settings are LIGHTSTREAM_… variables: lightstream.schemas.settings",
     "LightningStoreThreaded": "every store here is safe for use from several threads",
