@@ -19,9 +19,9 @@ FLAT: dict[str, str] = {
         _ADAPTERS: "Adapter LlmProxyTraceToTriplet OtelTraceAdapter TraceAdapter TraceToMessages TraceToTripletBase "
         "TracerTraceToTriplet",
         _INTERFACES: "LightningStore",
-        _PRODUCERS: "Hook LLMProxy LitAgent ParallelWorkerBase Runner emit_annotation emit_exception emit_message emit_object "
-        "emit_reward find_final_reward find_reward_spans get_message_value get_object_value get_reward_value "
-        "get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
+        _PRODUCERS: "Hook LLMProxy LitAgent ParallelWorkerBase Runner emit_annotation emit_exception emit_message "
+        "emit_object emit_reward find_final_reward find_reward_spans get_message_value get_object_value "
+        "get_reward_value get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
         _STORES: "InMemoryLightningStore KafkaLightningStore",
         _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient LightningStoreServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "

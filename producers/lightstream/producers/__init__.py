@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from .exporter import KafkaSpanExporter
     from .instrumentation import instrument, uninstrument
+    from .llm_proxy import LLMProxy
     from .runner import Hook, Runner
     from .tracer import (
         AgentOpsTracer,
