@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from lightstream.producers import LitAgent, rollout
-from lightstream.schemas.types import LLM, Attempt, AttemptedRollout, ProxyLLM
+from lightstream.producers import DummyTracer, LitAgent, llm_rollout, prompt_rollout, rollout
+from lightstream.producers.tracer import clear_active_tracer, set_active_tracer
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.types import LLM, Attempt, AttemptedRollout, NamedResources, PromptTemplate, ProxyLLM
 
 ROLLOUT = AttemptedRollout(
     rollout_id="r",
@@ -66,3 +68,44 @@ def test_an_agent_without_a_method_says_so() -> None:
     assert not LitAgent[str]().is_async()
     with pytest.raises(NotImplementedError, match="LitAgent must have a rollout"):
         LitAgent[str]()("x", {}, ROLLOUT)
+
+
+def test_decorators_that_name_what_the_function_needs() -> None:
+    @llm_rollout
+    def asks(task: str, llm: LLM) -> str:
+        return llm.endpoint
+
+    @llm_rollout(strip_proxy=False)
+    def asks_proxied(task: str, llm: LLM) -> str:
+        return llm.endpoint
+
+    @prompt_rollout
+    def fills_in(task: str, prompt_template: PromptTemplate) -> str:
+        return prompt_template.format(what=task)
+
+    resources: NamedResources = {
+        "llm": ProxyLLM(endpoint="http://p/v1", model="m"),
+        "prompt": PromptTemplate(template="say {what}"),
+    }
+    results: list[Any] = [agent.rollout("x", resources, ROLLOUT) for agent in (asks, asks_proxied, fills_in)]
+    assert results == ["http://p/rollout/r/attempt/r-a1/v1", "http://p/v1", "say x"]
+    with pytest.raises(TypeError, match="has no llm"):
+        llm_rollout(fills_in)
+    with pytest.raises(TypeError, match="has no prompt_template"):
+        prompt_rollout()(asks)
+
+
+def test_an_agent_has_the_tracer_of_its_attempt() -> None:
+    class Agent(LitAgent[str]):
+        def __init__(self) -> None:
+            super().__init__(trained_agents="writer")
+
+    agent, tracer = Agent(), DummyTracer()
+    assert agent.trained_agents == "writer"
+    with pytest.raises(SettingsError, match="Agent runs outside of any attempt"):
+        _ = agent.tracer
+    set_active_tracer(tracer)
+    try:
+        assert agent.tracer is agent.get_tracer() is tracer
+    finally:
+        clear_active_tracer()

@@ -52,10 +52,12 @@ def test_reward_of_one_call() -> None:
     assert fields(1.0, attributes=make_tag_attributes(["fast"]))["agentlightning.tag.0"] == "fast"
 
 
-@pytest.mark.parametrize("reward", ["1.0", None, [1.0], {"a": "x"}, object()])
+@pytest.mark.parametrize("reward", ["1.0", None, [1.0], object()])
 def test_what_is_no_number_is_refused(reward: Any) -> None:
     with pytest.raises(TypeError, match="must be a number"):
         emit_reward(reward, propagate=False)
+    with pytest.raises(ValueError, match="must be a number"):
+        emit_reward({"task": reward}, primary_key="task", propagate=False)
 
 
 @pytest.mark.parametrize(("reward", "key"), [({"a": 1, "b": 2}, None), ({"a": 1}, "b"), ({}, None)])
@@ -65,10 +67,13 @@ def test_primary_key_must_be_one_of_the_dimensions(reward: dict[str, float], key
 
 
 def test_annotations_are_flattened() -> None:
-    emitted = emit_annotation({"a": {"b": [1, 2], "c": [{"d": "x"}, 1]}, "none": None}, propagate=False)
-    assert emitted.attributes == {"a.b": [1, 2], "a.c.0.d": "x", "a.c.1": 1}
-    with pytest.raises(TypeError, match=r"'a\.b'.*object"):
+    emitted = emit_annotation({"a": {"b": [1, 2], "c": [{"d": "x"}, 1]}, "t": ("x", "y")}, propagate=False)
+    assert emitted.attributes == {"a.b": [1, 2], "a.c.0.d": "x", "a.c.1": 1, "t": ["x", "y"]}
+    assert (emitted.name, emitted.status.status_code) == ("agentlightning.annotation", "OK")
+    with pytest.raises(ValueError, match=r"'a\.b'.*object"):
         emit_annotation({"a": {"b": object()}}, propagate=False)
+    with pytest.raises(ValueError, match=r"'a'.*NoneType"):
+        emit_annotation({"a": None}, propagate=False)
     cycle: dict[str, Any] = {}
     cycle["again"] = cycle
     with pytest.raises(ValueError, match="nested deeper"):
@@ -78,7 +83,7 @@ def test_annotations_are_flattened() -> None:
 def test_everything_emitted_reaches_the_log(tracer: OtelTracer, spans_in_log: SpansInLog) -> None:
     with tracer.trace_context(rollout_id="r", attempt_id="a"):
         emitted = emit_reward(0.5)
-        emit_message("hello", {"step": 1})
+        emit_message("hello", {"step": 1, "far": {"off": None}})
         emit_object({"k": [1, None]})
         emit_object(3)
         try:
@@ -95,19 +100,20 @@ def test_everything_emitted_reaches_the_log(tracer: OtelTracer, spans_in_log: Sp
         ("agentlightning.object", "r"),
         ("agentlightning.exception", "r"),
     ]
-    assert spans[1].attributes == {"step": 1, "agentlightning.message.body": "hello"}
+    assert spans[1].attributes == {"step": 1, "far.off": "null", "agentlightning.message.body": "hello"}
     assert spans[2].attributes == {
         "agentlightning.object.type": "dict",
         "agentlightning.object.json": '{"k": [1, null]}',
     }
-    assert spans[3].attributes == {"agentlightning.object.type": "int", "agentlightning.object.literal": 3}
+    assert spans[3].attributes == {"agentlightning.object.type": "int", "agentlightning.object.literal": "3"}
     assert spans[4].attributes["exception.type"] == "KeyError"
-    assert spans[4].events[0].name == "exception"
+    assert "KeyError: 'gone'" in str(spans[4].attributes["exception.stacktrace"])
+    assert [span.status for span in spans] == ["ok", "unset", "ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize("call", [lambda: emit_message(1), lambda: emit_object(object()), lambda: emit_exception("x")])  # type: ignore[arg-type]  # what callers without types do
 def test_what_cannot_be_emitted_is_refused(tracer: OtelTracer, call: Callable[[], Any]) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises((TypeError, RuntimeError), match=r"must be text|written as JSON|an exception is needed"):
         call()
 
 
@@ -117,4 +123,7 @@ def test_emitting_without_a_tracer_is_an_error() -> None:
         [sys.executable, "-c", program], env=os.environ, stderr=subprocess.PIPE, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert "no tracer is active, so what is emitted would be lost. Run the agent with a Runner" in done.stderr
+    assert (
+        "NoActiveTracerError: no tracer is active, so what is emitted would be lost. Run the agent with a Runner"
+        in done.stderr
+    )

@@ -70,6 +70,7 @@ def test_a_span_stays_with_the_attempt_it_started_in(tracer: OtelTracer, spans_i
     tracer.exporter.flush()
     spans = {span.name: span for span in spans_in_log()}
     assert spans["late"].rollout_id == spans["child"].rollout_id == "r"
+    assert spans["late"].trace_state == spans["child"].trace_state == "lightstream=r/r-a1"
     assert (spans["nobody's"].rollout_id, spans["nobody's"].attempt_id) == (None, None)
 
 

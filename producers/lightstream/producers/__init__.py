@@ -7,58 +7,137 @@ from typing import TYPE_CHECKING
 from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .agent import LitAgent, rollout
+    from .agent import LitAgent, llm_rollout, prompt_rollout, rollout
+    from .attributes import (
+        extract_links_from_attributes,
+        extract_tags_from_attributes,
+        make_link_attributes,
+        make_tag_attributes,
+        query_linked_spans,
+    )
+    from .child_processes import attempt_environment
     from .context import AttemptRef, current_attempt
     from .emitter import (
+        NoActiveTracerError,
         emit_annotation,
         emit_exception,
         emit_message,
         emit_object,
         emit_reward,
-        make_link_attributes,
-        make_tag_attributes,
+        find_final_reward,
+        find_reward_spans,
+        get_message_value,
+        get_object_value,
+        get_reward_value,
+        get_rewards_from_span,
+        is_reward_span,
+        operation,
+        reward,
     )
     from .exporter import KafkaSpanExporter
+    from .instrumentation import instrument, uninstrument
     from .llm_proxy import LLMProxy
     from .runner import Hook, Runner
-    from .tracer import OtelTracer
+    from .tracer import (
+        AgentOpsTracer,
+        DummyTracer,
+        OtelTracer,
+        Tracer,
+        WeaveTracer,
+        clear_active_tracer,
+        get_active_tracer,
+        set_active_tracer,
+    )
+    from .worker_base import ParallelWorkerBase
 
 __all__ = [
+    "AgentOpsTracer",
     "AttemptRef",
+    "DummyTracer",
     "Hook",
     "KafkaSpanExporter",
     "LLMProxy",
     "LitAgent",
+    "NoActiveTracerError",
     "OtelTracer",
+    "ParallelWorkerBase",
     "Runner",
+    "Tracer",
+    "WeaveTracer",
+    "attempt_environment",
+    "clear_active_tracer",
     "current_attempt",
     "emit_annotation",
     "emit_exception",
     "emit_message",
     "emit_object",
     "emit_reward",
+    "extract_links_from_attributes",
+    "extract_tags_from_attributes",
+    "find_final_reward",
+    "find_reward_spans",
+    "get_active_tracer",
+    "get_message_value",
+    "get_object_value",
+    "get_reward_value",
+    "get_rewards_from_span",
+    "instrument",
+    "is_reward_span",
+    "llm_rollout",
     "make_link_attributes",
     "make_tag_attributes",
+    "operation",
+    "prompt_rollout",
+    "query_linked_spans",
+    "reward",
     "rollout",
+    "set_active_tracer",
+    "uninstrument",
 ]
 
 _MODULES = {
+    "AgentOpsTracer": "tracer",
     "AttemptRef": "context",
+    "DummyTracer": "tracer",
     "Hook": "runner",
     "KafkaSpanExporter": "exporter",
     "LLMProxy": "llm_proxy",
     "LitAgent": "agent",
+    "NoActiveTracerError": "emitter",
     "OtelTracer": "tracer",
+    "ParallelWorkerBase": "worker_base",
     "Runner": "runner",
+    "Tracer": "tracer",
+    "WeaveTracer": "tracer",
+    "attempt_environment": "child_processes",
+    "clear_active_tracer": "tracer",
     "current_attempt": "context",
     "emit_annotation": "emitter",
     "emit_exception": "emitter",
     "emit_message": "emitter",
     "emit_object": "emitter",
     "emit_reward": "emitter",
-    "make_link_attributes": "emitter",
-    "make_tag_attributes": "emitter",
+    "extract_links_from_attributes": "attributes",
+    "extract_tags_from_attributes": "attributes",
+    "find_final_reward": "emitter",
+    "find_reward_spans": "emitter",
+    "get_active_tracer": "tracer",
+    "get_message_value": "emitter",
+    "get_object_value": "emitter",
+    "get_reward_value": "emitter",
+    "get_rewards_from_span": "emitter",
+    "instrument": "instrumentation",
+    "is_reward_span": "emitter",
+    "llm_rollout": "agent",
+    "make_link_attributes": "attributes",
+    "make_tag_attributes": "attributes",
+    "operation": "emitter",
+    "prompt_rollout": "agent",
+    "query_linked_spans": "attributes",
+    "reward": "emitter",
     "rollout": "agent",
+    "set_active_tracer": "tracer",
+    "uninstrument": "instrumentation",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
+from pydantic import BaseModel
+
 __all__ = [
     "AGL_ANNOTATION",
     "AGL_ATTEMPT_ID",
@@ -13,10 +17,16 @@ __all__ = [
     "AGL_OBJECT_JSON",
     "AGL_OBJECT_LITERAL",
     "AGL_OBJECT_TYPE",
+    "AGL_OPERATION",
+    "AGL_OPERATION_INPUT",
+    "AGL_OPERATION_NAME",
+    "AGL_OPERATION_OUTPUT",
     "AGL_REWARD",
     "AGL_ROLLOUT_ID",
     "AGL_SPAN_SEQUENCE_ID",
     "AGL_TAG",
+    "AGL_TRACER_NAME",
+    "AGL_VIRTUAL",
     "ATTEMPT_ID",
     "LOG_BODY",
     "LOG_SEVERITY_NUMBER",
@@ -28,6 +38,12 @@ __all__ = [
     "RESPONSE_TOKEN_IDS",
     "ROLLOUT_ID",
     "TRUNCATED",
+    "LightningResourceAttributes",
+    "LightningSpanAttributes",
+    "LinkAttributes",
+    "LinkPydanticModel",
+    "RewardAttributes",
+    "RewardPydanticModel",
 ]
 
 # --- ours
@@ -51,15 +67,74 @@ AGL_ANNOTATION = "agentlightning.annotation"
 AGL_EXCEPTION = "agentlightning.exception"
 AGL_MESSAGE = "agentlightning.message"
 AGL_OBJECT = "agentlightning.object"
+AGL_OPERATION = "agentlightning.operation"
+AGL_VIRTUAL = "agentlightning.virtual"
 
 # --- Agent Lightning's attributes
 AGL_ROLLOUT_ID = "agentlightning.rollout_id"
 AGL_ATTEMPT_ID = "agentlightning.attempt_id"
 AGL_SPAN_SEQUENCE_ID = "agentlightning.span_sequence_id"
 AGL_REWARD = "agentlightning.reward"
+"""Prefix of a reward's dimensions; before 0.3 the name of a reward's span."""
 AGL_LINK = "agentlightning.link"
 AGL_TAG = "agentlightning.tag"
 AGL_MESSAGE_BODY = "agentlightning.message.body"
 AGL_OBJECT_TYPE = "agentlightning.object.type"
 AGL_OBJECT_LITERAL = "agentlightning.object.literal"
 AGL_OBJECT_JSON = "agentlightning.object.json"
+AGL_OPERATION_NAME = "agentlightning.operation.name"
+AGL_OPERATION_INPUT = "agentlightning.operation.input"
+AGL_OPERATION_OUTPUT = "agentlightning.operation.output"
+AGL_TRACER_NAME = "agentlightning.tracer.name"
+
+
+class LightningResourceAttributes(Enum):
+    """Of a resource: whose spans it makes, and by which tracer."""
+
+    ROLLOUT_ID = AGL_ROLLOUT_ID
+    ATTEMPT_ID = AGL_ATTEMPT_ID
+    SPAN_SEQUENCE_ID = AGL_SPAN_SEQUENCE_ID
+    TRACER_NAME = AGL_TRACER_NAME
+
+
+class LightningSpanAttributes(Enum):
+    """Of a span. ``REWARD``, ``LINK``, ``TAG`` and those of an operation's input and output are prefixes."""
+
+    REWARD = AGL_REWARD
+    LINK = AGL_LINK
+    TAG = AGL_TAG
+    MESSAGE_BODY = AGL_MESSAGE_BODY
+    OBJECT_TYPE = AGL_OBJECT_TYPE
+    OBJECT_LITERAL = AGL_OBJECT_LITERAL
+    OBJECT_JSON = AGL_OBJECT_JSON
+    OPERATION_NAME = AGL_OPERATION_NAME
+    OPERATION_INPUT = AGL_OPERATION_INPUT
+    OPERATION_OUTPUT = AGL_OPERATION_OUTPUT
+
+
+class RewardAttributes(Enum):
+    """Of one dimension of a reward: ``agentlightning.reward.<dimension>.name``; dimension 0 is the reward itself."""
+
+    REWARD_NAME = "name"
+    REWARD_VALUE = "value"
+
+
+class RewardPydanticModel(BaseModel):
+    """One dimension of a reward."""
+
+    name: str
+    value: float
+
+
+class LinkAttributes(Enum):
+    """Of a link: the linked spans are those whose attribute of this name has this value (or their ids have)."""
+
+    KEY_MATCH = "key_match"
+    VALUE_MATCH = "value_match"
+
+
+class LinkPydanticModel(BaseModel):
+    """A link: ``key_match`` is an attribute's name, ``trace_id`` or ``span_id``."""
+
+    key_match: str
+    value_match: str

@@ -12,7 +12,7 @@ from lightstream.schemas.types import LLM, AttemptedRollout, NamedResources, Pro
 
 from .lit_agent import LitAgent, RolloutResult
 
-__all__ = ["FunctionalLitAgent", "rollout"]
+__all__ = ["FunctionalLitAgent", "llm_rollout", "prompt_rollout", "rollout"]
 
 _PARAMETERS = ("task", "llm", "prompt_template", "resources", "rollout")
 
@@ -132,3 +132,55 @@ def rollout(
     if function is not None:
         return FunctionalLitAgent(function, strip_proxy=strip_proxy)
     return lambda wrapped: FunctionalLitAgent(wrapped, strip_proxy=strip_proxy)
+
+
+@overload
+def llm_rollout(func: Callable[..., Any], /) -> FunctionalLitAgent: ...
+
+
+@overload
+def llm_rollout(*, strip_proxy: bool = True) -> Callable[[Callable[..., Any]], FunctionalLitAgent]: ...
+
+
+def llm_rollout(
+    func: Callable[..., Any] | None = None, /, *, strip_proxy: bool = True
+) -> FunctionalLitAgent | Callable[[Callable[..., Any]], FunctionalLitAgent]:
+    """As :func:`rollout`, for a function of ``task`` and ``llm``.
+
+    Raises:
+        TypeError: it has no parameter ``llm``.
+    """
+
+    def make(function: Callable[..., Any]) -> FunctionalLitAgent:
+        return _asking_for("llm", function, strip_proxy=strip_proxy)
+
+    return make if func is None else make(func)
+
+
+@overload
+def prompt_rollout(func: Callable[..., Any], /) -> FunctionalLitAgent: ...
+
+
+@overload
+def prompt_rollout() -> Callable[[Callable[..., Any]], FunctionalLitAgent]: ...
+
+
+def prompt_rollout(
+    func: Callable[..., Any] | None = None, /
+) -> FunctionalLitAgent | Callable[[Callable[..., Any]], FunctionalLitAgent]:
+    """As :func:`rollout`, for a function of ``task`` and ``prompt_template``.
+
+    Raises:
+        TypeError: it has no parameter ``prompt_template``.
+    """
+
+    def make(function: Callable[..., Any]) -> FunctionalLitAgent:
+        return _asking_for("prompt_template", function)
+
+    return make if func is None else make(func)
+
+
+def _asking_for(parameter: str, function: Callable[..., Any], *, strip_proxy: bool = True) -> FunctionalLitAgent:
+    if parameter not in inspect.signature(function).parameters:
+        raise TypeError(f"{getattr(function, '__name__', function)!s}{inspect.signature(function)} has no {parameter}")
+    return FunctionalLitAgent(function, strip_proxy=strip_proxy)

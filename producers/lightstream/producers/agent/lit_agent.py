@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import NamedResources, Rollout
+
+if TYPE_CHECKING:
+    from ..tracer import Tracer
 
 __all__ = ["LitAgent", "RolloutResult", "TaskT"]
 
@@ -20,7 +24,37 @@ class LitAgent(Generic[TaskT]):
 
     ``rollout`` and ``rollout_async`` serve every mode; the ``training_…`` and ``validation_…`` forms, where
     overridden, serve theirs. Synchronous methods run in threads of their own, asynchronous ones in the Runner's loop.
+
+    Args:
+        trained_agents: kept for whoever asks; which agents' calls are trained on is the trainer's to say. A subclass
+            need not call this ``__init__``.
     """
+
+    trained_agents: str | None = None
+
+    def __init__(self, *, trained_agents: str | None = None) -> None:
+        self.trained_agents = trained_agents
+
+    def get_tracer(self) -> Tracer:
+        """The tracer of the attempt that runs here.
+
+        Raises:
+            SettingsError: none runs here.
+        """
+        from ..tracer import get_active_tracer
+
+        tracer = get_active_tracer()
+        if tracer is None:
+            raise SettingsError(
+                f"{type(self).__name__} runs outside of any attempt, so it has no tracer.",
+                next_step="Ask while a Runner runs it, or inside `trace_context(...)`.",
+            )
+        return tracer
+
+    @property
+    def tracer(self) -> Tracer:
+        """As :meth:`get_tracer`."""
+        return self.get_tracer()
 
     def is_async(self) -> bool:
         """Whether the Runner calls the asynchronous methods: true when any of them is overridden."""

@@ -1,17 +1,41 @@
-"""What an agent says about itself: rewards and annotations, as spans with Agent Lightning's names."""
+"""What an agent says about itself: rewards, annotations, operations, as spans with Agent Lightning's names."""
 
-from .annotation import SpanCoreFields, emit_annotation
-from .attributes import make_link_attributes, make_tag_attributes
+from lightstream.schemas.types import SpanCoreFields
+
+from ..attributes import make_link_attributes, make_tag_attributes
+from .annotation import emit_annotation
 from .messages import emit_exception, emit_message, emit_object
-from .reward import emit_reward
+from .operations import OperationContext, operation
+from .reading import (
+    find_final_reward,
+    find_reward_spans,
+    get_message_value,
+    get_object_value,
+    get_reward_value,
+    get_rewards_from_span,
+    is_reward_span,
+)
+from .rewards import emit_reward, reward
+from .speaking import NoActiveTracerError
 
 __all__ = [
+    "NoActiveTracerError",
+    "OperationContext",
     "SpanCoreFields",
     "emit_annotation",
     "emit_exception",
     "emit_message",
     "emit_object",
     "emit_reward",
+    "find_final_reward",
+    "find_reward_spans",
+    "get_message_value",
+    "get_object_value",
+    "get_reward_value",
+    "get_rewards_from_span",
+    "is_reward_span",
     "make_link_attributes",
     "make_tag_attributes",
+    "operation",
+    "reward",
 ]

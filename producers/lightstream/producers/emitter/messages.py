@@ -2,69 +2,97 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import traceback
+from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.semconv.attributes import exception_attributes
+from lightstream.schemas.types import Attributes, SpanCoreFields, TraceStatus
 
 from .. import semconv
-from .annotation import SpanCoreFields, emit_span
-from .attributes import flattened
+from ..attributes import (
+    flatten_attributes,
+    format_exception_attributes,
+    full_qualified_name,
+    sanitize_attributes,
+)
+from .speaking import speaking_tracer
 
-__all__ = ["emit_exception", "emit_message", "emit_object"]
+__all__ = ["emit_exception", "emit_message", "emit_object", "encode_object"]
 
 
-def emit_message(message: str, attributes: dict[str, Any] | None = None, *, propagate: bool = True) -> SpanCoreFields:
+def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> SpanCoreFields:
     """Record a message.
+
+    Args:
+        message: the text.
+        attributes: further ones; nested values are flattened, and what is no attribute is written as JSON.
+        propagate: ``False`` makes the fields but sends nothing.
 
     Raises:
         TypeError: it is not text.
-        SettingsError: no tracer is active.
+        NoActiveTracerError: no tracer is active.
     """
     if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without types
-        raise TypeError(f"a message must be text, not {type(message).__name__}")
-    values = flattened(attributes or {}) | {semconv.AGL_MESSAGE_BODY: message}
-    return emit_span(semconv.AGL_MESSAGE, values, propagate=propagate)
+        raise TypeError(f"a message must be text, not {type(message).__name__}: {message!r:.200}")
+    values = {semconv.AGL_MESSAGE_BODY: message, **_further(attributes)}
+    return speaking_tracer(propagate).create_span(semconv.AGL_MESSAGE, values)
 
 
-def emit_object(value: Any, attributes: dict[str, Any] | None = None, *, propagate: bool = True) -> SpanCoreFields:
-    """Record a value: text, numbers and booleans as they are, anything else as JSON.
+def emit_object(
+    object: Any,  # noqa: A002  # Agent Lightning's name
+    attributes: Mapping[str, Any] | None = None,
+    propagate: bool = True,
+) -> SpanCoreFields:
+    """Record a value; ``get_object_value`` reads it back.
+
+    Args:
+        object: text, a number, a boolean or bytes; anything else is written as JSON.
+        attributes, propagate: see :func:`emit_message`.
 
     Raises:
-        TypeError: it cannot be written as JSON.
-        SettingsError: no tracer is active.
+        RuntimeError: it cannot be written as JSON.
+        NoActiveTracerError: no tracer is active.
     """
-    kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    values = flattened(attributes or {}) | {semconv.AGL_OBJECT_TYPE: name}
-    if isinstance(value, (str, bool, int, float)):
-        values[semconv.AGL_OBJECT_LITERAL] = value
-    else:
-        values[semconv.AGL_OBJECT_JSON] = json.dumps(value)
-    return emit_span(semconv.AGL_OBJECT, values, propagate=propagate)
+    values = {**encode_object(object), **_further(attributes)}
+    return speaking_tracer(propagate).create_span(semconv.AGL_OBJECT, values, status=TraceStatus(status_code="OK"))
+
+
+def encode_object(object: Any) -> dict[str, Any]:  # noqa: A002  # Agent Lightning's name
+    """A value as the attributes of an object's span.
+
+    Raises:
+        RuntimeError: it cannot be written as JSON.
+    """
+    if isinstance(object, (str, int, float)):
+        return {semconv.AGL_OBJECT_TYPE: type(object).__name__, semconv.AGL_OBJECT_LITERAL: str(object)}
+    if isinstance(object, bytes):
+        return {semconv.AGL_OBJECT_TYPE: "bytes", semconv.AGL_OBJECT_LITERAL: base64.b64encode(object).decode()}
+    try:
+        written = json.dumps(object)
+    except (TypeError, ValueError) as error:
+        raise RuntimeError(f"a {type(object).__name__} cannot be written as JSON: {error}") from error
+    return {semconv.AGL_OBJECT_TYPE: full_qualified_name(type(object)), semconv.AGL_OBJECT_JSON: written}
 
 
 def emit_exception(
-    exception: BaseException, attributes: dict[str, Any] | None = None, *, propagate: bool = True
+    exception: BaseException, attributes: Mapping[str, Any] | None = None, propagate: bool = True
 ) -> SpanCoreFields:
     """Record an exception that the agent handled.
 
+    Args:
+        exception: it, with its trace.
+        attributes, propagate: see :func:`emit_message`.
+
     Raises:
         TypeError: it is not an exception.
-        SettingsError: no tracer is active.
+        NoActiveTracerError: no tracer is active.
     """
     if not isinstance(exception, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
-        raise TypeError(f"an exception is needed, not a {type(exception).__name__}")
-    values = flattened(attributes or {}) | {
-        exception_attributes.EXCEPTION_TYPE: type(exception).__name__,
-        exception_attributes.EXCEPTION_MESSAGE: str(exception),
-        exception_attributes.EXCEPTION_ESCAPED: True,
-        exception_attributes.EXCEPTION_STACKTRACE: "".join(traceback.format_exception(exception)),
-    }
-    return emit_span(
-        semconv.AGL_EXCEPTION,
-        values,
-        propagate=propagate,
-        before_end=lambda span: span.record_exception(exception),
-    )
+        raise TypeError(f"an exception is needed, not a {type(exception).__name__}: {exception!r:.200}")
+    values = {**format_exception_attributes(exception), **_further(attributes)}
+    return speaking_tracer(propagate).create_span(semconv.AGL_EXCEPTION, values, status=TraceStatus(status_code="OK"))
+
+
+def _further(attributes: Mapping[str, Any] | None) -> Attributes:
+    return sanitize_attributes(flatten_attributes(attributes or {}))

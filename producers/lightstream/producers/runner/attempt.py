@@ -78,8 +78,8 @@ class AttemptRunner:
         for hook in self._hooks:
             await hook.on_rollout_start(agent=agent, runner=runner, rollout=rollout)
         resources = await self._resources(rollout)
-        ids = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
-        with tracer.trace_context(**ids, flush=False):
+        attempt_id = rollout.attempt.attempt_id
+        with tracer.trace_context(rollout_id=rollout.rollout_id, attempt_id=attempt_id, flush=False):
             for hook in self._hooks:
                 await hook.on_trace_start(agent=agent, runner=runner, tracer=tracer, rollout=rollout)
             timeout_s = rollout.config.timeout_seconds or self._default_timeout_s
@@ -94,7 +94,7 @@ class AttemptRunner:
         """Make the spans durable, then report the end: a success whose spans are lost is none."""
         attempt = AttemptRef(rollout.rollout_id, rollout.attempt.attempt_id)
         try:
-            await asyncio.to_thread(self._tracer.exporter.flush, attempt)
+            await asyncio.to_thread(self._tracer.flush, attempt)
         except PublishError as error:
             logger.error("%s", error)
             outcome = Outcome.of_error(error) if outcome.succeeded else outcome

@@ -1,6 +1,49 @@
-"""OpenTelemetry tracing of agents."""
+"""Tracers: what an agent does, as spans of the attempt that it belongs to. Those of other libraries load on use."""
 
-from .otel import OtelTracer, TraceContext
-from .provider import active_provider
+from __future__ import annotations
 
-__all__ = ["OtelTracer", "TraceContext", "active_provider"]
+from typing import TYPE_CHECKING
+
+from lightstream.schemas.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .active import clear_active_tracer, get_active_tracer, set_active_tracer
+    from .agentops import AgentOpsTracer
+    from .base import Tracer
+    from .dummy import DummyTracer
+    from .otel import OtelTracer
+    from .provider import active_provider
+    from .running import attempt_here
+    from .trace_context import TraceContext
+    from .weave import WeaveTracer
+
+__all__ = [
+    "AgentOpsTracer",
+    "DummyTracer",
+    "OtelTracer",
+    "TraceContext",
+    "Tracer",
+    "WeaveTracer",
+    "active_provider",
+    "attempt_here",
+    "clear_active_tracer",
+    "get_active_tracer",
+    "set_active_tracer",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AgentOpsTracer": "agentops",
+        "DummyTracer": "dummy",
+        "OtelTracer": "otel",
+        "TraceContext": "trace_context",
+        "Tracer": "base",
+        "WeaveTracer": "weave",
+        "active_provider": "provider",
+        "attempt_here": "running",
+        "clear_active_tracer": "active",
+        "get_active_tracer": "active",
+        "set_active_tracer": "active",
+    },
+)

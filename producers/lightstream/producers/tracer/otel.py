@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from contextvars import Token
-from types import TracebackType
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import Attributes, Span, SpanCoreFields, TraceStatus
 
-from ..context import AttemptRef, current_attempt
+from ..context import AttemptRef
 from ..exporter import KafkaSpanExporter
+from . import sdk_spans
+from .base import Tracer
 from .otlp import otlp_processor
 from .provider import install
-from .routing import RoutingSpanProcessor
+from .recording import TraceRecording
+from .sink import SpanSink
+from .store_sink import StoreSpanSink
+from .trace_context import TraceContext, recording_of
 
-__all__ = ["OtelTracer", "TraceContext"]
-
-INSTRUMENTATION_NAME = "lightstream"
+__all__ = ["OtelTracer"]
 
 
-class OtelTracer:
+class OtelTracer(Tracer):
     """Routes spans to Kafka, each to its attempt. Any number of attempts may run at once, in threads and tasks.
 
     Uses the process's ``TracerProvider`` (an application's own, if it set one before; it keeps its processors), so
@@ -50,27 +54,43 @@ class OtelTracer:
         self._provider, self._processor = install()
         self._owns_exporter = exporter is None
         self.exporter = exporter or KafkaSpanExporter(settings)
+        self._store_sink: StoreSpanSink | None = None
+        self._last: TraceRecording | None = None
         self._processor.set_default(self.exporter)
         _add_otlp_once(self._provider, otlp_endpoint)
 
+    def init_worker(self, worker_id: int, store: LightningStore | None = None, *args: Any, **kwargs: Any) -> None:
+        """As the base class. A store that is given takes the spans of attempts instead of Kafka."""
+        super().init_worker(worker_id, store)
+        self._store_sink = None if store is None else StoreSpanSink(store)
+
+    def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
+        super().teardown_worker(worker_id)
+        if self._store_sink is not None:
+            self._store_sink.shutdown()
+            self._store_sink = None
+
     def get_tracer(self) -> trace.Tracer:
         """An OpenTelemetry tracer whose spans come here."""
-        return self._provider.get_tracer(INSTRUMENTATION_NAME)
+        return self._provider.get_tracer(sdk_spans.INSTRUMENTATION_NAME)
 
     def trace_context(
         self,
         name: str | None = None,
         *,
+        store: LightningStore | None = None,
         rollout_id: str | None = None,
         attempt_id: str | None = None,
         flush: bool = True,
     ) -> TraceContext:
         """Everything that runs inside, tasks and copied contexts included, belongs to one attempt.
 
-        For ``with`` and ``async with``; gives an OpenTelemetry tracer.
+        For ``with`` and ``async with``; gives an OpenTelemetry tracer. Trace contexts may lie within each other; the
+        inner one counts.
 
         Args:
             name: if given, one span of that name encloses all others.
+            store: takes the spans instead of Kafka, or of the store that :meth:`init_worker` was given.
             rollout_id, attempt_id: the attempt; without them spans are kept under their trace id.
             flush: on leaving, wait until its spans are durable.
 
@@ -81,76 +101,74 @@ class OtelTracer:
         if (rollout_id is None) != (attempt_id is None):
             raise SettingsError("rollout_id and attempt_id are needed together, or neither.")
         attempt = AttemptRef(rollout_id, attempt_id) if rollout_id is not None and attempt_id is not None else None
-        return TraceContext(self, self._processor, attempt, name, flush=flush)
+        sink = self._sink(store, attempt)
+        return TraceContext(self, self._processor, attempt, sink, enclosing=self._enclosing(name, attempt), flush=flush)
+
+    def create_span(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        timestamp: float | None = None,
+        status: TraceStatus | None = None,
+    ) -> SpanCoreFields:
+        return sdk_spans.create_span(self._provider, name, attributes, timestamp, status)
+
+    def operation_context(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> AbstractContextManager[sdk_spans.SdkSpanRecordingContext]:
+        """As the base class; the span ends when it is left, so ``end_time`` does not count."""
+        return sdk_spans.operation_context(self._provider, name, attributes, start_time)
+
+    def get_last_trace(self) -> list[Span]:
+        """The ended spans of the trace context that runs here; outside of one, of the one that was left here last.
+
+        "Here" is a task or thread: rollouts that run at once each see their own. Where none was, the last one that
+        any task left counts; before the first there are none.
+        """
+        recording = recording_of(self, self._last)
+        return [] if recording is None else recording.spans()
+
+    def remember(self, recording: TraceRecording) -> None:
+        """The last trace of this tracer, for those who were in none themselves."""
+        self._last = recording
+
+    def flush(self, attempt: AttemptRef | None = None) -> None:
+        """Wait until the spans so far (of ``attempt``, or all) are durable.
+
+        Raises:
+            PublishError: some are lost, or did not become durable in time.
+        """
+        if self._store_sink is not None:
+            self._store_sink.flush(attempt)
+        self.exporter.flush(attempt)
 
     def close(self) -> None:
         """Flush, and stop the exporter if it is this tracer's own. The provider stays."""
-        if self._processor.default_exporter is self.exporter:
+        if self._processor.default_sink is self.exporter:
             self._processor.set_default(None)
         if self._owns_exporter:
             self.exporter.shutdown()
         else:
             self.exporter.force_flush()
 
+    def _enclosing(
+        self, name: str | None, attempt: AttemptRef | None
+    ) -> Callable[[], AbstractContextManager[object]] | None:
+        """What opens the span that encloses a trace's others, if any."""
+        if name is None:
+            return None
+        return lambda: self.get_tracer().start_as_current_span(name)
 
-class TraceContext:
-    """See :meth:`OtelTracer.trace_context`. Use once."""
-
-    def __init__(
-        self,
-        tracer: OtelTracer,
-        processor: RoutingSpanProcessor,
-        attempt: AttemptRef | None,
-        name: str | None,
-        *,
-        flush: bool,
-    ) -> None:
-        self._tracer = tracer
-        self._processor = processor
-        self._attempt = attempt
-        self._flush = flush
-        self._name = name
-        self._token: Token[AttemptRef | None] | None = None
-        self._span_context: AbstractContextManager[trace.Span] | None = None
-
-    def __enter__(self) -> trace.Tracer:
-        self._token = current_attempt.set(self._attempt)
-        if self._attempt is not None:
-            self._processor.register(self._attempt, self._tracer.exporter)
-        tracer = self._tracer.get_tracer()
-        if self._name is not None:
-            self._span_context = tracer.start_as_current_span(self._name)
-            self._span_context.__enter__()
-        return tracer
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._leave(kind, error, traceback)
-        if self._flush:
-            self._tracer.exporter.flush(self._attempt)
-
-    async def __aenter__(self) -> trace.Tracer:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._leave(kind, error, traceback)
-        if self._flush:
-            await asyncio.to_thread(self._tracer.exporter.flush, self._attempt)
-
-    def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if self._span_context is not None:
-                self._span_context.__exit__(kind, error, traceback)
-        finally:
-            if self._attempt is not None:
-                self._processor.unregister(self._attempt)
-            if self._token is not None:
-                current_attempt.reset(self._token)
+    def _sink(self, store: LightningStore | None, attempt: AttemptRef | None) -> SpanSink:
+        if store is not None and (self._store_sink is None or self._store_sink.store is not store):
+            self._store_sink = StoreSpanSink(store)
+        if self._store_sink is None or attempt is None:
+            return self.exporter
+        return self._store_sink
 
 
 _otlp_lock = threading.Lock()

@@ -14,6 +14,7 @@ from lightstream.schemas.errors import SettingsError
 
 from .routing import RoutingSpanProcessor
 from .sampler import AttemptSampler
+from .threads import follow_threads
 
 __all__ = ["active_provider", "install"]
 
@@ -43,6 +44,7 @@ def install() -> tuple[TracerProvider, RoutingSpanProcessor]:
                 trace.set_tracer_provider(provider)
             processor = RoutingSpanProcessor()
             provider.add_span_processor(processor)
+            follow_threads()
             _installed = provider, processor
         return _installed
 

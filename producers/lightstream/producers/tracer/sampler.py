@@ -15,6 +15,7 @@ from lightstream.schemas.errors import RecordError
 
 from ..context import AttemptRef, current_attempt
 from ..ownership import TRACE_STATE_KEY, trace_state_value
+from .running import attempt_here
 
 __all__ = ["AttemptSampler"]
 
@@ -41,6 +42,8 @@ class AttemptSampler(Sampler):
     ) -> SamplingResult:
         inherited = trace.get_current_span(parent_context).get_span_context().trace_state
         attempt = current_attempt.get()
+        if attempt is None and TRACE_STATE_KEY not in inherited:  # what a parent says goes before what was handed on
+            attempt = attempt_here()
         value = None if attempt is None else _value(attempt)
         if value is not None and inherited.get(TRACE_STATE_KEY) != value:
             change = inherited.update if TRACE_STATE_KEY in inherited else inherited.add

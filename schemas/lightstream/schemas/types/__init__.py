@@ -18,6 +18,7 @@ from .resources import (
 )
 from .rollout import AttemptedRollout, EnqueueRolloutRequest, Rollout, TaskInput
 from .span import VIRTUAL_SPAN_NAME, Span, SpanLike
+from .span_core import SpanCoreFields, SpanRecordingContext
 from .span_parts import (
     Attributes,
     AttributeValue,
@@ -67,7 +68,9 @@ __all__ = [
     "RolloutStatus",
     "Span",
     "SpanContext",
+    "SpanCoreFields",
     "SpanLike",
+    "SpanRecordingContext",
     "StatusCode",
     "Task",
     "TaskIfAny",

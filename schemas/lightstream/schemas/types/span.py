@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
 from pydantic import BaseModel, ConfigDict
 
+from .span_core import SpanCoreFields
 from .span_parts import (
     Attributes,
     Event,
@@ -114,6 +116,29 @@ class Span(BaseModel):
             context=_local(trace_id, span_id),
             parent=_local(trace_id, parent_id) if parent_id else None,
             resource=resource or OtelResource(attributes={}, schema_url=""),
+        )
+
+    @classmethod
+    def from_core_fields(
+        cls,
+        core: SpanCoreFields,
+        *,
+        rollout_id: str | None = None,
+        attempt_id: str | None = None,
+        sequence_id: int | None = None,
+    ) -> Self:
+        """A span that an emitter or tracer made, with an owner. Without a start it starts now."""
+        return cls.from_attributes(
+            attributes=core.attributes,
+            rollout_id=rollout_id,
+            attempt_id=attempt_id,
+            sequence_id=sequence_id,
+            name=core.name,
+            trace_id=core.trace_id or None,
+            span_id=core.span_id or None,
+            start_time=core.start_time or time.time(),
+            end_time=core.end_time,
+            status=core.status,
         )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, SupportsFloat
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsFloat, TypeVar, cast
+
+from lightstream.schemas.types import SpanCoreFields
 
 from .. import semconv
-from .annotation import SpanCoreFields, emit_annotation
-from .attributes import make_link_attributes
+from ..attributes import make_link_attributes
+from .annotation import emit_annotation
 
-__all__ = ["PRIMARY", "emit_reward"]
+__all__ = ["PRIMARY", "emit_reward", "reward"]
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 PRIMARY = "primary"
 """Name of the only dimension of a plain reward."""
@@ -36,13 +42,40 @@ def emit_reward(
         propagate: ``False`` makes the fields but sends nothing.
 
     Raises:
-        TypeError: a reward is not a number.
-        ValueError: there are several dimensions and ``primary_key`` is none of them, or there is none at all.
-        SettingsError: no tracer is active, so the reward would be lost.
+        TypeError: the reward is not a number.
+        ValueError: a dimension is not a number, or there are several and ``primary_key`` is none of them, or there is
+            none at all.
+        NoActiveTracerError: no tracer is active, so the reward would be lost.
     """
     dimensions = [{"name": name, "value": value} for name, value in _dimensions(reward, primary_key)]
     extra = dict(attributes or {}) | (make_link_attributes(link) if link else {})
     return emit_annotation({semconv.AGL_REWARD: dimensions, **extra}, propagate=propagate)
+
+
+def reward(fn: FunctionT) -> FunctionT:
+    """``fn`` (synchronous or not) with what it returns emitted as a reward; ``None`` is none.
+
+    Agent Lightning's older way; ``emit_reward`` says the same more plainly.
+    """
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def around_coroutine(*args: Any, **kwargs: Any) -> Any:
+            result = await fn(*args, **kwargs)
+            if result is not None:
+                emit_reward(result)
+            return result
+
+        return cast("FunctionT", around_coroutine)
+
+    @functools.wraps(fn)
+    def around(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        if result is not None:
+            emit_reward(result)
+        return result
+
+    return cast("FunctionT", around)
 
 
 def _dimensions(
@@ -50,7 +83,10 @@ def _dimensions(
 ) -> list[tuple[str, float]]:
     if not isinstance(reward, Mapping):
         return [(primary_key or PRIMARY, _number(reward))]
-    numbers = {name: _number(value) for name, value in reward.items()}
+    try:
+        numbers = {name: _number(value) for name, value in reward.items()}
+    except TypeError as error:
+        raise ValueError(f"a dimension of {dict(reward)!r:.200}: {error}") from error
     if primary_key is None and len(numbers) == 1:
         return list(numbers.items())
     if primary_key is None or primary_key not in numbers:

@@ -1,0 +1,7 @@
+"""The base of adapters."""
+
+from __future__ import annotations
+
+from lightstream.stream_processors.adapters import Adapter, OtelTraceAdapter, TraceAdapter
+
+__all__ = ["Adapter", "OtelTraceAdapter", "TraceAdapter"]

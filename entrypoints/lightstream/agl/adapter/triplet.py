@@ -1,0 +1,13 @@
+"""Spans as triplets."""
+
+from __future__ import annotations
+
+from lightstream.stream_processors.adapters import (
+    LlmProxyTraceToTriplet,
+    RewardMatchPolicy,
+    TracerTraceToTriplet,
+    TraceToTripletBase,
+    TraceTree,
+)
+
+__all__ = ["LlmProxyTraceToTriplet", "RewardMatchPolicy", "TraceToTripletBase", "TraceTree", "TracerTraceToTriplet"]

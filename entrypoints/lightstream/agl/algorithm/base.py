@@ -1,0 +1,7 @@
+"""The base of algorithms."""
+
+from __future__ import annotations
+
+from lightstream.trainers import Algorithm
+
+__all__ = ["Algorithm"]

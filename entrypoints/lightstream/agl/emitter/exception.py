@@ -1,0 +1,7 @@
+"""Exceptions."""
+
+from __future__ import annotations
+
+from lightstream.producers import emit_exception
+
+__all__ = ["emit_exception"]

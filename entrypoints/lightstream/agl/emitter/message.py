@@ -1,0 +1,7 @@
+"""Messages."""
+
+from __future__ import annotations
+
+from lightstream.producers import emit_message, get_message_value
+
+__all__ = ["emit_message", "get_message_value"]

@@ -1,0 +1,8 @@
+"""Objects."""
+
+from __future__ import annotations
+
+from lightstream.producers import emit_object, get_object_value
+from lightstream.producers.emitter.messages import encode_object
+
+__all__ = ["emit_object", "encode_object", "get_object_value"]

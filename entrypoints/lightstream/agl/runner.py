@@ -1,0 +1,7 @@
+"""Runners."""
+
+from __future__ import annotations
+
+from lightstream.producers import Runner
+
+__all__ = ["Runner"]

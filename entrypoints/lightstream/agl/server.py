@@ -1,0 +1,7 @@
+"""The server of Agent Lightning's first protocol."""
+
+from __future__ import annotations
+
+from lightstream.store_views.stores.http import AgentLightningServer
+
+__all__ = ["AgentLightningServer"]

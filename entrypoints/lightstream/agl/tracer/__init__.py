@@ -1,0 +1,23 @@
+"""Tracers."""
+
+from __future__ import annotations
+
+from lightstream.producers.tracer import (
+    AgentOpsTracer,
+    DummyTracer,
+    OtelTracer,
+    Tracer,
+    clear_active_tracer,
+    get_active_tracer,
+    set_active_tracer,
+)
+
+__all__ = [
+    "AgentOpsTracer",
+    "DummyTracer",
+    "OtelTracer",
+    "Tracer",
+    "clear_active_tracer",
+    "get_active_tracer",
+    "set_active_tracer",
+]

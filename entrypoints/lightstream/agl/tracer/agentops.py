@@ -1,0 +1,7 @@
+"""The tracer on AgentOps."""
+
+from __future__ import annotations
+
+from lightstream.producers.tracer import AgentOpsTracer
+
+__all__ = ["AgentOpsTracer"]

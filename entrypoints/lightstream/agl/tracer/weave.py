@@ -1,0 +1,7 @@
+"""The tracer on Weave."""
+
+from __future__ import annotations
+
+from lightstream.producers.tracer import WeaveTracer
+
+__all__ = ["WeaveTracer"]

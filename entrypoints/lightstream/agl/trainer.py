@@ -1,0 +1,7 @@
+"""The trainer."""
+
+from __future__ import annotations
+
+from lightstream.trainers import Trainer
+
+__all__ = ["Trainer"]

@@ -1,0 +1,27 @@
+"""Libraries that a tracer stands on and that not everybody has."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from lightstream.schemas.errors import SettingsError
+
+__all__ = ["import_optional"]
+
+
+def import_optional(module: str, *, package: str, needed_by: str) -> Any:
+    """The module.
+
+    Raises:
+        SettingsError: its package is not installed; says which one.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise SettingsError(
+            f"{needed_by} needs the package {package!r}, which is not installed.",
+            next_step=f"pip install {package}, or lightstream[{package}].",
+        ) from error

@@ -1,0 +1,58 @@
+"""Agent Lightning's names, from here."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lightstream.agl as agl
+from lightstream.agl._names import ABSENT, FLAT, PUBLIC
+
+IMPORTING = """
+import sys
+import lightstream.agl as agl
+print(len([name for name in sys.modules if name.partition(".")[0] in ("pydantic", "opentelemetry", "torch")]))
+agl.LitAgent, agl.LLM, agl.rollout, agl.emit_reward, agl.OtelTracer, agl.Trainer, agl.VERL
+import lightstream.agl.semconv, lightstream.agl.types, lightstream.agl.utils.otel, lightstream.agl.adapter.triplet
+print(len({"torch", "verl", "faust", "duckdb", "litellm"} & set(sys.modules)))
+"""
+
+
+def test_every_name_is_there_or_says_what_is() -> None:
+    assert not FLAT.keys() & ABSENT.keys()
+    assert set(PUBLIC) <= {*FLAT, *ABSENT}
+    assert list(agl.__all__) == sorted(agl.__all__, key=agl.__all__.index)
+    assert set(agl.__all__) == set(FLAT)
+    assert set(agl.__all__) <= set(dir(agl))
+    for name in agl.__all__:
+        assert getattr(agl, name).__class__ is not None
+    for name, instead in ABSENT.items():
+        with pytest.raises(AttributeError, match="instead: ") as raised:
+            getattr(agl, name)
+        assert instead in str(raised.value)
+    with pytest.raises(AttributeError, match="has no attribute 'lightning'"):
+        agl.__getattr__("lightning")
+
+
+def test_the_dotted_paths_have_the_same_objects() -> None:
+    found = {
+        module.name.removeprefix("lightstream.agl."): importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(agl.__path__, "lightstream.agl.")
+    }
+    for path in ("adapter.triplet", "store.base", "types", "utils.otel", "semconv", "emitter", "tracer.otel"):
+        assert path in found
+    for module in found.values():
+        for name in getattr(module, "__all__", []):
+            assert getattr(module, name) is getattr(agl, name, getattr(module, name))
+
+
+def test_importing_it_is_light() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING], stdout=subprocess.PIPE, text=True, timeout=120, check=True, cwd=Path.home()
+    )
+    assert done.stdout.split() == ["0", "0"]
