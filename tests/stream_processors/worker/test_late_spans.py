@@ -108,9 +108,9 @@ def test_what_is_read_back_is_what_memory_would_have_made(settings: Settings, se
     for partition in range(settings.topic_partitions):
         reader = LogReader(settings, "tests", SPANS, partition)
         log = [
-            (record, offset)
-            for offset, value in reader.records()
-            if isinstance(record := CODEC.decode(value), SpanRecord | AttemptOpened | AttemptClosed)
+            (record, message.offset() or 0)
+            for message in reader.records()
+            if isinstance(record := CODEC.decode(message.value()), SpanRecord | AttemptOpened | AttemptClosed)
         ]
         compare(log, reader, partition)
 
