@@ -216,7 +216,7 @@ class ContractMachine(Caller):
         for rollout_id in self.touched & self.reference.rollouts.keys() if not self.clock_in_hand else ():
             # A heartbeat is durable, but nobody waits until it is folded.
             self.run(reached(self.store, rollout_id, self.reference.rollouts[rollout_id].status))
-        self.workers.reported(told.worker_id, "busy" if ids else "idle")
+        self.workers.reported(told.worker_id, "busy" if ids else "idle", told.rollout_ids)
 
     @rule(spans=st.lists(st.tuples(PLACES, PLACES, st.integers(0, 3), st.integers(1, 4)), max_size=3))
     def add_spans(self, spans: list[tuple[int, int, int, int]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,17 @@ __all__ = ["KnownWorker", "KnownWorkers"]
 
 @dataclass
 class KnownWorker:
-    """A worker; ``ANY`` where the contract leaves open what a call says about it."""
+    """A worker; ``ANY`` where the contract leaves open what a call says about it.
+
+    Attributes:
+        runs: rollouts that a Runner has in hand; ``None`` for a worker that never said that it is one.
+    """
 
     status: Any = "unknown"
     rollout_id: Any = None
     attempt_id: Any = None
     stats: Any = None
+    runs: set[str] | None = None
 
 
 class KnownWorkers(dict[str, KnownWorker]):
@@ -28,6 +34,8 @@ class KnownWorkers(dict[str, KnownWorker]):
         if worker_id is not None:
             worker = self._heard(worker_id)
             worker.status, worker.rollout_id, worker.attempt_id = "busy", rollout_id, attempt.attempt_id
+            if worker.runs is not None:
+                worker.runs.add(rollout_id)
 
     def said(self, rollout_id: str, attempt: KnownAttempt, *, about_work: bool) -> None:
         """An attempt was updated; ``about_work``: its status or its worker."""
@@ -40,6 +48,11 @@ class KnownWorkers(dict[str, KnownWorker]):
         if attempt.status not in (*ENDS, "unresponsive"):
             self.has(attempt.worker_id, rollout_id, attempt)
             return
+        if worker.runs is not None:
+            worker.runs.discard(rollout_id)
+            if worker.runs:  # busy until the last of them ends
+                worker.status, worker.rollout_id, worker.attempt_id = "busy", ANY, ANY
+                return
         if worker.attempt_id not in (None, attempt.attempt_id):
             # One at a time is what workers have: what is said of one with two is the store's choice.
             worker.status = worker.rollout_id = worker.attempt_id = ANY
@@ -59,9 +72,10 @@ class KnownWorkers(dict[str, KnownWorker]):
         worker.stats = worker.stats if stats is None else stats
         return worker
 
-    def reported(self, worker_id: str, status: str) -> None:
+    def reported(self, worker_id: str, status: str, rollout_ids: Iterable[str]) -> None:
         """A Runner's report of itself."""
         worker = self._heard(worker_id)
+        worker.runs = set(rollout_ids)
         worker.status, worker.rollout_id, worker.attempt_id = status, ANY, ANY
 
     def lost(self, attempt_ids: set[str]) -> None:
