@@ -70,7 +70,7 @@ def atif(out: Out, where: Where = FINAL) -> None:
 @app.command()
 def torch(out: Out, where: Where = FINAL) -> None:
     """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
-    save = load("lightstream.trainers.batch", "save_torch_batch")
+    save = load("lightstream.trainers.exports", "save_torch_batch")
     rows, excluded = save(_trajectories(where), out)
     _say(rows, "calls", out)
     for reason, count in sorted(excluded.items()):

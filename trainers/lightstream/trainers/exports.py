@@ -9,9 +9,8 @@ from typing import Any
 
 from lightstream.schemas.records import Trajectory
 
-from ..groups import Group, group_id_of
-from .arrays import BatchArrays, build_arrays
-from .rows import BatchRows, Exclusion, select_rows
+from .batch import BatchArrays, BatchRows, Exclusion, build_arrays, select_rows
+from .groups import Group, group_id_of
 
 __all__ = ["save_torch_batch", "select_trajectories", "torch_batch", "verl_batch"]
 
@@ -49,8 +48,8 @@ def verl_batch(arrays: BatchArrays, estimator: str = "grpo", **settings: Any) ->
     """
     import numpy as np
 
-    from ..verl_in_process.advantage import row_advantages
-    from ..verl_in_process.tensors import to_tensordict
+    from .verl_in_process.advantage import row_advantages
+    from .verl_in_process.tensors import to_tensordict
 
     compared = np.ones(len(arrays), dtype=np.bool_)
     return to_tensordict(arrays, row_advantages(arrays, estimator), compared, **settings)

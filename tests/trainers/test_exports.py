@@ -6,14 +6,8 @@ from pathlib import Path
 
 import torch
 
-from lightstream.trainers.batch import (
-    Exclusion,
-    build_arrays,
-    save_torch_batch,
-    select_trajectories,
-    torch_batch,
-    verl_batch,
-)
+from lightstream.trainers.batch import Exclusion, build_arrays
+from lightstream.trainers.exports import save_torch_batch, select_trajectories, torch_batch, verl_batch
 
 from .support.trajectories import make_trajectory, make_triplet
 
