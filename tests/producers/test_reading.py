@@ -59,8 +59,17 @@ def test_what_was_made_flat_is_nested_again(values: dict[str, Any], expand: bool
     flat = flatten_attributes(values, expand_leaf_lists=expand)
     assert all(not isinstance(value, dict) for value in flat.values())
     assert not expand or all(not isinstance(value, list) for value in flat.values())
-    again = unflatten_attributes(flat)
-    assert flatten_attributes(again, expand_leaf_lists=expand) == flat
+    # A mapping whose names are 0, 1, 2, … comes back as a list: the same values under the same names.
+    again = flatten_attributes(unflatten_attributes(flat), expand_leaf_lists=True)
+    assert again == flatten_attributes(values, expand_leaf_lists=True)
+
+
+def test_names_that_count_from_0_become_a_list() -> None:
+    assert unflatten_attributes({"a.0": "x", "a.1": "y", "b.00": 1, "c.1": 2}) == {
+        "a": ["x", "y"],
+        "b": {"00": 1},
+        "c": {"1": 2},
+    }
 
 
 @given(st.dictionaries(names, st.none() | plain | st.lists(plain | st.none()) | st.binary(), max_size=4))
