@@ -11,8 +11,8 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.records import LlmCall, SpanRecord
 from lightstream.schemas.settings import Settings
+from tests.producers.llm_proxy.recorded import only_record
 from tests.producers.llm_proxy.upstreams import (
     ScriptedUpstream,
     chunk,
@@ -34,13 +34,6 @@ def claude(proxy_url: str) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=f"{proxy_url}/rollout/r/attempt/a", api_key="none", max_retries=0)
 
 
-def _only(settings: Settings) -> tuple[SpanRecord, LlmCall]:
-    (record,) = read_spans(settings)
-    assert record.llm_call is not None
-    assert (record.rollout_id, record.attempt_id) == ("r", "a")
-    return record, record.llm_call
-
-
 def test_a_message_is_answered_and_recorded_with_its_tokens(
     claude: anthropic.Anthropic, upstream: ScriptedUpstream, settings: Settings
 ) -> None:
@@ -59,7 +52,7 @@ def test_a_message_is_answered_and_recorded_with_its_tokens(
     (asked,) = upstream.asked
     assert asked["messages"] == [{"role": "system", "content": "be brief"}, *MESSAGES]
     assert [asked[name] for name in ("max_tokens", "stop", "top_k", "temperature")] == [9, ["x"], 5, 0.5]
-    record, call = _only(settings)
+    record, call = only_record(settings)
     assert list(unpack_int32(call.prompt_token_ids or b"")) == [1, 2, 3]
     assert list(unpack_int32(call.response_token_ids or b"")) == [7, 8]
     assert list(unpack_float32(call.response_logprobs or b"")) == [-0.5, -0.5]
@@ -86,7 +79,7 @@ def test_a_stream_comes_event_by_event_and_its_end_waits_for_the_record(
         final = stream.get_final_message()
     assert said == ["<1>", "<2>", "<3>"]
     assert (final.stop_reason, final.usage.input_tokens, final.usage.output_tokens) == ("end_turn", 3, 4)
-    record, call = _only(settings)
+    record, call = only_record(settings)
     assert list(unpack_int32(call.response_token_ids or b"")) == [1, 2, 3]
     assert (call.response_id, call.streamed) == (final.id, True)
     assert record.attributes["lightstream.proxy.upstream_response_id"] == "chatcmpl-2"
@@ -122,7 +115,7 @@ def test_tools_are_offered_called_and_answered(
     assert asked["tools"][0]["function"]["parameters"] == TOOLS[0]["input_schema"]
     assert [message["role"] for message in asked["messages"]] == ["user", "assistant", "tool"]
     assert asked["messages"][1]["tool_calls"][0]["id"] == asked["messages"][2]["tool_call_id"] == "call_0"
-    _, call = _only(settings)
+    _, call = only_record(settings)
     recorded = json.loads(call.response_json or "")["tool_calls"]
     assert [entry["function"]["name"] for entry in recorded] == ["add", "look"]
     assert call.finish_reason == "tool_calls"
@@ -175,7 +168,7 @@ def test_a_stream_that_breaks_off_is_an_error(
     with pytest.raises(anthropic.APIError, match="LLM server"):
         listen()
     assert said == ["<1>"]
-    _, call = _only(settings)
+    _, call = only_record(settings)
     assert call.error_message
     assert list(unpack_int32(call.response_token_ids or b"")) == [1]
 
@@ -202,4 +195,4 @@ def test_tokens_are_counted_without_the_model(
 def test_a_base_url_with_a_version_is_understood_too(proxy_url: str, settings: Settings) -> None:
     claude = anthropic.Anthropic(base_url=f"{proxy_url}/rollout/r/attempt/a/v1", api_key="none", max_retries=0)
     assert claude.messages.create(model="m", max_tokens=9, messages=MESSAGES).stop_reason == "end_turn"
-    _only(settings)
+    only_record(settings)

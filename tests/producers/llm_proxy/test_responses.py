@@ -10,8 +10,8 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.records import LlmCall, SpanRecord
 from lightstream.schemas.settings import Settings
+from tests.producers.llm_proxy.recorded import only_record
 from tests.producers.llm_proxy.upstreams import (
     ScriptedUpstream,
     chunk,
@@ -27,13 +27,6 @@ PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "addit
 TOOL: dict[str, Any] = {"type": "function", "name": "add", "description": "adds", "parameters": PARAMETERS}
 
 
-def _only(settings: Settings) -> tuple[SpanRecord, LlmCall]:
-    (record,) = read_spans(settings)
-    assert record.llm_call is not None
-    assert (record.rollout_id, record.attempt_id) == ("r", "a")
-    return record, record.llm_call
-
-
 def test_a_response_is_answered_and_recorded_with_its_tokens(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings
 ) -> None:
@@ -47,7 +40,7 @@ def test_a_response_is_answered_and_recorded_with_its_tokens(
     (asked,) = upstream.asked
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     assert (asked["messages"], asked["max_tokens"], asked["temperature"]) == (messages, 9, 0.5)
-    record, call = _only(settings)
+    record, call = only_record(settings)
     assert list(unpack_int32(call.prompt_token_ids or b"")) == [1, 2, 3]
     assert list(unpack_int32(call.response_token_ids or b"")) == [7, 8]
     assert list(unpack_float32(call.response_logprobs or b"")) == [-0.5, -0.5]
@@ -77,7 +70,7 @@ def test_a_stream_comes_event_by_event_and_its_end_waits_for_the_record(
     assert said == ["<1>", "<2>", "<3>"]
     assert numbers == list(range(len(numbers)))
     assert (final.output_text, final.usage.input_tokens, final.usage.output_tokens) == ("<1><2><3>", 3, 4)
-    record, call = _only(settings)
+    record, call = only_record(settings)
     assert list(unpack_int32(call.response_token_ids or b"")) == [1, 2, 3]
     assert (call.response_id, call.streamed) == (final.id, True)
     assert record.attributes["lightstream.proxy.upstream_response_id"] == "chatcmpl-2"
@@ -111,7 +104,7 @@ def test_tools_are_offered_called_and_answered(
     assert asked["tools"][0]["function"]["parameters"] == PARAMETERS
     assert [message["role"] for message in asked["messages"]] == ["user", "assistant", "tool"]
     assert asked["messages"][1]["tool_calls"][0]["id"] == asked["messages"][2]["tool_call_id"] == "call_0"
-    _, call = _only(settings)
+    _, call = only_record(settings)
     recorded = json.loads(call.response_json or "")["tool_calls"]
     assert [entry["function"]["name"] for entry in recorded] == ["add", "look"]
     assert call.finish_reason == "tool_calls"
@@ -158,6 +151,6 @@ def test_a_stream_that_breaks_off_is_an_error(
             if piece.type == "response.output_text.delta":
                 upstream.go_on.set()
     assert "response.completed" not in seen
-    _, call = _only(settings)
+    _, call = only_record(settings)
     assert call.error_message
     assert list(unpack_int32(call.response_token_ids or b"")) == [1]
