@@ -16,7 +16,19 @@ from lightstream.schemas.settings import Settings
 
 from .store.processes import BROKER_PID
 
-NAMES = ("import_cost", "assembler_core", "exporter", "worker", "view", "store", "worker_start", "proxy", "gateway")
+NAMES = (
+    "import_cost",
+    "assembler_core",
+    "batch",
+    "exporter",
+    "worker",
+    "trajectory_latency",
+    "view",
+    "store",
+    "worker_start",
+    "proxy",
+    "gateway",
+)
 
 
 def main(arguments: list[str]) -> int:

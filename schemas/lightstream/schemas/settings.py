@@ -170,6 +170,12 @@ class Settings(BaseSettings):
         description="Folder for trajectories too large for a record, at the same path wherever workers, views and "
         "trainers run; unset means the data folder with the embedded broker, else none: their calls are dropped.",
     )
+    large_record_grace_s: float = Field(
+        24 * 3600.0,
+        ge=120,
+        description="How long the file of a large trajectory outlives the last record that could name it, once the "
+        "topic's retention deletes records. Longer than a reader may take from record to file.",
+    )
     trajectory_bytes_max: int = Field(
         256 * 1024 * 1024,
         ge=1024 * 1024,

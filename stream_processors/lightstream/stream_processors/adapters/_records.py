@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
 from lightstream.schemas.types import Span, SpanLike
 
@@ -44,7 +45,10 @@ def in_log_order(spans: Sequence[Span]) -> list[int]:
 
 
 def record_of(span: Span, trace_id: str | None = None) -> SpanRecord:
-    """The record of a span; a time that is missing or no number becomes 0, "none". ``span`` is unchanged."""
+    """The record of a span; a time that is missing or no number becomes 0, "none". ``span`` is unchanged.
+
+    What a store told in attributes of a recorded call (the proxy's) is the record's ``llm_call`` again.
+    """
     return assembled(
         SpanRecord,
         {
@@ -67,6 +71,7 @@ def record_of(span: Span, trace_id: str | None = None) -> SpanRecord:
             "links": [
                 SpanLinkRecord(trace_id=link.context.trace_id, span_id=link.context.span_id) for link in span.links
             ],
+            "llm_call": call_of_attributes(span.attributes),
         },
     )
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 
 from lightstream.schemas.errors import RecordTooLargeError
-from lightstream.schemas.large_records import put_aside
+from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -127,7 +127,7 @@ class AssemblerHandler:
 
     def _smaller(self, trajectory: Trajectory, problem: str) -> Trajectory:
         """What fits a record: the address of the whole, or, without a folder for that, what became of the calls."""
-        folder = self._context.settings.large_records_dir
+        folder = large_records_folder(self._context.settings)
         if folder is None:
             return without_triplets(trajectory, f"{problem} LIGHTSTREAM_LARGE_RECORDS_DIR names no folder for it.")
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import threading
@@ -24,7 +23,9 @@ from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .app import group_id, make_app
 from .assembler_handler import AssemblerHandler
+from .collector import relax_collector
 from .context import WorkerContext
+from .large_record_sweep import sweep_for_ever
 from .lifecycle_handler import LifecycleHandler
 from .log_throttle import throttled
 from .membership import Membership
@@ -38,10 +39,6 @@ __all__ = ["run"]
 log = logging.getLogger(__name__)
 
 SERVICE_NAME = "worker"
-
-COLLECTOR_THRESHOLDS = (20_000, 20, 50)
-"""For :func:`gc.set_threshold`. The assembler holds the spans of open attempts, and records form no cycles: with the
-default of 700 new objects, looking for some took 11% of the processor and a quarter of the throughput."""
 
 LINGER_MS = 1.0
 """Records of one batch are handed over within a millisecond; waiting longer only delays the trajectory."""
@@ -64,8 +61,7 @@ def run(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    gc.freeze()  # what was imported stays; collections pass it over
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    relax_collector()
     stop = StopRequest()
     with throttled("aiokafka"), stop.listening(), closing(Membership(settings)) as membership:
         check_topics(settings)
@@ -88,6 +84,7 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
     started: asyncio.Task[Any] = asyncio.create_task(_start_and_wait(app))
     ready: asyncio.Task[Any] = asyncio.create_task(processors.ready.wait())
     ends: list[asyncio.Future[Any]] = [stop, started, processors.failed]
+    sweeping = asyncio.create_task(sweep_for_ever(settings, group_id(settings), clock))
     processors.start()
     await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
@@ -104,7 +101,7 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
     await processors.stop()
     await app.stop()
     publisher.close(timeout_s=0.0)
-    for task in (stop, started, ready):
+    for task in (stop, started, ready, sweeping):
         task.cancel()
     guard.cancel()
     if error is None:

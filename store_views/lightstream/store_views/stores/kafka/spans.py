@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightstream.schemas.llm_attributes import attributes_of_call
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext, TraceStatus
 
@@ -14,6 +15,9 @@ __all__ = ["REST", "span_of_row", "span_record"]
 
 REST = "lightstream.span"
 """Attribute that carries, as JSON, what a record has no field for: contexts out of the ordinary, extra fields."""
+
+LLM = "llm_"
+"""Prefix of the columns that hold a record's ``llm_call``."""
 
 _CODES: dict[str, SpanStatus] = {"UNSET": SpanStatus.UNSET, "OK": SpanStatus.OK, "ERROR": SpanStatus.ERROR}
 
@@ -54,8 +58,14 @@ def span_record(span: Span) -> SpanRecord:
 
 
 def span_of_row(row: dict[str, Any]) -> Span:
-    """A span from a row of the view ``spans``: attributes, events, links and resource attributes as JSON text."""
+    """A span from a row of the view ``spans``: attributes, events, links and resource attributes as JSON text.
+
+    What the record says of an LLM call (the proxy's token ids) is among the attributes.
+    """
     attributes = _loaded(row["attributes"])
+    if row["llm_choice_index"] is not None:
+        call = {name.removeprefix(LLM): value for name, value in row.items() if name.startswith(LLM)}
+        attributes |= attributes_of_call(call)
     rest = _loaded(attributes.pop(REST, None) or "{}")
     fields: dict[str, Any] = {
         "rollout_id": row["rollout_id"] or "",

@@ -1,0 +1,58 @@
+"""Attempts at a steady rate, as a process beside what is measured: ``python -m benchmarks.steady_load SPANS_PER_S``.
+
+Each goes the whole way (facts through the life cycle, spans of 640 token ids, an end) until the process is terminated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import time
+from contextlib import closing
+from itertools import count
+
+from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
+
+from .attempts import facts, span
+
+__all__ = ["PREFIX", "main"]
+
+PREFIX = "load-"
+"""Of the rollouts' ids."""
+
+SPANS_EACH = 10
+FIRST_SPAN_S, SPAN_INTERVAL_S = 1.0, 0.1
+"""After the start's fact: the life cycle has opened the attempt by then."""
+
+END, START = -1, -2
+
+
+def main(spans_per_s: float) -> None:
+    """Publish until terminated."""
+    with closing(KafkaPublisher(Settings.load(), linger_ms=1.0)) as publisher:
+        interval_s = SPANS_EACH / spans_per_s
+        numbers = count()
+        due: list[tuple[float, int, int]] = [(time.monotonic(), next(numbers), START)]
+        while True:
+            at, number, what = heapq.heappop(due)
+            time.sleep(max(at - time.monotonic(), 0.0))
+            rollout_id = f"{PREFIX}{number}"
+            if what >= 0:
+                publisher.publish(SPANS, rollout_id, span(rollout_id, f"{rollout_id}-a1", number * SPANS_EACH + what))
+                continue
+            enqueued, started, ended = facts(rollout_id)
+            if what == END:
+                publisher.publish(ROLLOUT_EVENTS, rollout_id, ended)
+                continue
+            publisher.publish(ROLLOUT_EVENTS, rollout_id, enqueued)
+            publisher.publish(ROLLOUT_EVENTS, rollout_id, started)
+            for each in range(SPANS_EACH):
+                heapq.heappush(due, (at + FIRST_SPAN_S + each * SPAN_INTERVAL_S, number, each))
+            heapq.heappush(due, (at + FIRST_SPAN_S + SPANS_EACH * SPAN_INTERVAL_S, number, END))
+            heapq.heappush(due, (at + interval_s, next(numbers), START))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

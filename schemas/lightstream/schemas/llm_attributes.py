@@ -1,0 +1,72 @@
+"""A record's ``llm_call`` as attributes of a span, and back: spans as stores give them have attributes only.
+
+Token ids, log-probabilities, policy version and resources stand under the names by which exporters take them, what
+OpenTelemetry has a name for under that, and the rest under ``lightstream.llm_call.*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import RecordError
+from .packing import pack_float32, pack_int32
+from .records import LlmCall
+
+__all__ = ["attributes_of_call", "call_of_attributes"]
+
+_CHOICE = "lightstream.llm_call.choice_index"
+"""Every call has it: it says that the record had an ``llm_call``."""
+_FINISH_REASONS = "gen_ai.response.finish_reasons"
+_IDS = {
+    "prompt_token_ids": "lightstream.prompt_token_ids",
+    "response_token_ids": "lightstream.response_token_ids",
+}
+_LOGPROBS = "lightstream.response_logprobs"
+_PLAIN = {
+    "response_id": "gen_ai.response.id",
+    "requested_model": "gen_ai.request.model",
+    "response_model": "gen_ai.response.model",
+    "policy_version": "lightstream.policy_version",
+    "resources_id": "lightstream.resources_id",
+    "choice_index": _CHOICE,
+    "streamed": "lightstream.llm_call.streamed",
+    "http_status": "lightstream.llm_call.http_status",
+    "error_message": "lightstream.llm_call.error_message",
+    "request_json": "lightstream.llm_call.request_json",
+    "response_json": "lightstream.llm_call.response_json",
+}
+
+
+def attributes_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that tell all of a call.
+
+    Args:
+        call: fields of :class:`LlmCall`; ids and log-probabilities as lists of numbers. ``None`` is not known.
+    """
+    names = _PLAIN | _IDS
+    attributes = {name: call[field] for field, name in names.items() if call.get(field) not in (None, "")}
+    if call.get("response_logprobs") is not None:
+        attributes[_LOGPROBS] = [float(value) for value in call["response_logprobs"]]  # JSON has NaN as text
+    if call.get("finish_reason") is not None:
+        attributes[_FINISH_REASONS] = [call["finish_reason"]]
+    return attributes
+
+
+def call_of_attributes(attributes: Mapping[str, Any]) -> LlmCall | None:
+    """The call that :func:`attributes_of_call` told; ``None`` where these are no such attributes."""
+    if _CHOICE not in attributes:
+        return None
+    values = {field: attributes[name] for field, name in _PLAIN.items() if name in attributes}
+    reasons = attributes.get(_FINISH_REASONS)
+    if isinstance(reasons, list | tuple) and reasons:
+        values["finish_reason"] = reasons[0]
+    try:
+        for field, name in _IDS.items():
+            if name in attributes:
+                values[field] = pack_int32(attributes[name])
+        if _LOGPROBS in attributes:
+            values["response_logprobs"] = pack_float32(attributes[_LOGPROBS])
+        return LlmCall(**values)
+    except (RecordError, TypeError, ValueError):
+        return None
