@@ -21,26 +21,25 @@ def is_atif(document: object) -> bool:
 
 
 def atif_trace(document: Mapping[str, Any]) -> ImportedTrace:
-    """One trajectory. A step of the agent is an LLM call unless it says that it took none.
+    """One trajectory, with those of its sub-agents below it. A step of an agent is an LLM call unless it says that it
+    took none, or is there for its context only.
 
     Agents write their reward where they like: it is read from ``extra.lightstream.reward``, ``extra.reward`` and
     ``final_metrics.extra.reward``.
     """
     name = str(document.get("trajectory_id") or document.get("session_id") or json.dumps(document, sort_keys=True))
     trace_id = hex_id(name, TRACE_DIGITS)
-    agent = document.get("agent") or {}
-    root = hex_id(f"{name}:agent", SPAN_DIGITS)
-    history: list[dict[str, Any]] = []
     spans: list[Span] = []
-    for step in document.get("steps") or ():
-        if not isinstance(step, dict):
-            continue
-        message = _message(step)
-        if step.get("source") == "agent" and step.get("llm_call_count") != 0 and not step.get("is_copied_context"):
-            spans.append(_call(name, trace_id, root, step, history, message, agent))
-        history.append(message)
-        history += _results(step)
-    spans.append(made_span(trace_id, root, None, "agent", {"agent.name": agent.get("name")}))
+    agents: list[tuple[Mapping[str, Any], str, str | None]] = [(document, name, None)]
+    while agents:
+        trajectory, path, parent = agents.pop()
+        root = hex_id(f"{path}:agent", SPAN_DIGITS)
+        spans += _calls(trajectory, path, trace_id, root)
+        agent = trajectory.get("agent") or {}
+        spans.append(made_span(trace_id, root, parent, "agent", {"agent.name": agent.get("name")}))
+        for number, below in enumerate(trajectory.get("subagent_trajectories") or ()):
+            if isinstance(below, dict):
+                agents.append((below, f"{path}/{number}", root))
     extra = document.get("extra") or {}
     reward = _reward(extra.get(EXTRA), extra, (document.get("final_metrics") or {}).get("extra"))
     if reward is not None:
@@ -50,6 +49,22 @@ def atif_trace(document: Mapping[str, Any]) -> ImportedTrace:
         ours.get("input") if isinstance(ours, dict) and "input" in ours else {"session_id": document.get("session_id")}
     )
     return ImportedTrace(trace_id, task, spans)
+
+
+def _calls(trajectory: Mapping[str, Any], name: str, trace_id: str, root: str) -> list[Span]:
+    """The LLM calls of one agent, each with what was said before it."""
+    agent = trajectory.get("agent") or {}
+    history: list[dict[str, Any]] = []
+    spans: list[Span] = []
+    for step in trajectory.get("steps") or ():
+        if not isinstance(step, dict):
+            continue
+        message = _message(step)
+        if step.get("source") == "agent" and step.get("llm_call_count") != 0 and not step.get("is_copied_context"):
+            spans.append(_call(name, trace_id, root, step, history, message, agent))
+        history.append(message)
+        history += _results(step)
+    return spans
 
 
 def _call(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from lightstream.schemas.errors import SettingsError
 
 from .atif import atif_trace, is_atif
 from .langfuse import is_langfuse, langfuse_trace, observation_span
-from .otlp import is_otlp, otlp_spans
+from .otlp import is_otlp, is_otlp_span, otlp_spans
 from .phoenix import is_phoenix, phoenix_span
 from .trace import ImportedTrace
 
@@ -59,11 +59,18 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
 
 
 def _spans(kind: str, documents: list[Any]) -> Iterator[Any]:
-    if kind == "otlp":
+    """In the order in which they ended, but for what collectors wrote, which is in the order in which it came."""
+    if kind == "otlp" and not all(map(is_otlp_span, documents)):
         return chain.from_iterable(map(otlp_spans, documents))
-    convert: Callable[[Any], Any] = phoenix_span if kind == "phoenix" else observation_span
-    spans = [convert(document) for document in documents]
+    spans = [span for document in documents for span in _READERS[kind](document)]
     return iter(sorted(spans, key=lambda span: span.end_time or span.start_time or 0.0))
+
+
+_READERS: dict[str, Callable[[Any], Iterable[Any]]] = {
+    "otlp": otlp_spans,
+    "phoenix": lambda row: [phoenix_span(row)],
+    "langfuse": lambda row: [observation_span(row)],
+}
 
 
 def _documents(path: Path) -> list[Any]:

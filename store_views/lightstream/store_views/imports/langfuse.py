@@ -69,7 +69,7 @@ def _rewards(trace_id: str, scores: Iterable[Any], chosen: str | None) -> list[S
     for score in scores:
         value = score.get("value") if isinstance(score, dict) else None
         if isinstance(value, bool | int | float):
-            observation = _of(score, "observationId", "observation_id")
+            observation = _of(score, "observationId", "observation_id") or _judged_observation(score)
             target = hex_id(observation, SPAN_DIGITS) if observation else None
             by_span.setdefault(target, {})[str(score.get("name") or "")] = float(value)
     spans: list[Span] = []
@@ -83,6 +83,12 @@ def _rewards(trace_id: str, scores: Iterable[Any], chosen: str | None) -> list[S
         if first or len(values) == 1:
             spans.append(reward_span(trace_id, first | values, target))
     return spans
+
+
+def _judged_observation(score: Mapping[str, Any]) -> Any:
+    """What a score of Langfuse's third interface says that it judges, where that is an observation."""
+    subject = score.get("subject")
+    return subject.get("id") if isinstance(subject, dict) and subject.get("kind") == "observation" else None
 
 
 def _of(row: Mapping[str, Any], *names: str) -> Any:

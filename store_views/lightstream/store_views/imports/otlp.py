@@ -1,4 +1,4 @@
-"""OTLP as JSON: ``ExportTraceServiceRequest`` or ``TracesData``, as collectors write it to files."""
+"""OTLP as JSON: ``ExportTraceServiceRequest`` or ``TracesData``, as collectors write it to files; or its spans alone."""
 
 from __future__ import annotations
 
@@ -11,20 +11,31 @@ from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanConte
 
 from .trace import SPAN_DIGITS, TRACE_DIGITS, is_list, is_map, made_span, seconds
 
-__all__ = ["is_otlp", "otlp_spans"]
+__all__ = ["is_otlp", "is_otlp_span", "otlp_spans"]
 
 DEPTH_MAX = 64
 """Deeper values become text: no convention nests its attributes so."""
 ERROR_CODES = (2, "2", "STATUS_CODE_ERROR")
 
 
-def is_otlp(document: object) -> bool:
-    """Whether a document has ``resourceSpans``."""
-    return isinstance(document, dict) and ("resourceSpans" in document or "resource_spans" in document)
+def is_otlp(document: Any) -> bool:
+    """Whether a document has ``resourceSpans``, or is a span in OTLP's terms (as Phoenix gives them)."""
+    return is_otlp_span(document) or (is_map(document) and _has(document, "resourceSpans", "resource_spans"))
+
+
+def is_otlp_span(document: Any) -> bool:
+    """Whether a document is a span in OTLP's terms, without what it stands in."""
+    return (
+        is_map(document)
+        and _has(document, "spanId", "span_id")
+        and _has(document, "startTimeUnixNano", "start_time_unix_nano")
+    )
 
 
 def otlp_spans(document: Mapping[str, Any]) -> Iterator[Span]:
     """The spans of a document, in its order. Unknown fields are ignored, as the specification asks."""
+    if is_otlp_span(document):
+        yield _span(document, OtelResource(attributes={}, schema_url=""))
     for resource_spans in _items(document, "resourceSpans", "resource_spans"):
         resource = resource_spans.get("resource") or {}
         attributes = _attributes(resource.get("attributes"))
@@ -95,7 +106,7 @@ def _value(value: Any, depth: int) -> Any:
     """An AnyValue as plain Python. 64-bit integers come as text; what is not of its kind stays as it is."""
     if not isinstance(value, dict) or not value:
         return None
-    kind, content = next(iter(value.items()))
+    kind, content = next(((k, v) for k, v in value.items() if v is not None), ("", None))  # some write all kinds
     if depth > DEPTH_MAX:
         return str(content)
     if kind in ("arrayValue", "array_value"):
@@ -117,6 +128,10 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "bytesValue": base64.b64decode,
     "bytes_value": base64.b64decode,
 }
+
+
+def _has(value: Mapping[str, Any], *names: str) -> bool:
+    return any(name in value for name in names)
 
 
 def _items(value: Any, *names: str) -> list[Any]:
