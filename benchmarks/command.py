@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Callable, Mapping
 
 __all__ = ["run"]
@@ -22,6 +24,7 @@ def run(description: str | None, measure: Callable[..., Mapping[str, float]], **
     for name, default in counts.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{default:,} by default")
     arguments = vars(parser.parse_args())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what it started is stopped
     as_json = arguments.pop("json")
     figures = measure(**arguments)
     if as_json:
