@@ -36,6 +36,7 @@ from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
 __all__ = ["main", "measure"]
 
 LOOK_INTERVAL_S = 0.002
+WARM_UP_ATTEMPTS = 5
 
 
 def measure(*, spans_per_s: int = 1000, attempts: int = 400, view_attempts: int = 150) -> dict[str, float]:
@@ -51,6 +52,7 @@ def measure(*, spans_per_s: int = 1000, attempts: int = 400, view_attempts: int 
         settings = kafka.settings()
         with worker_process(settings) as worker, _load(settings, spans_per_s), closing(_Runs(settings)) as runs:
             runs.wait_for_load()
+            runs.warm_up()
             before_s, began_s = cpu_s(worker), time.monotonic()
             figures |= _percentiles("loaded_to_topic", [runs.one().to_topic_ms for _ in range(attempts)])
             figures["worker_cpu_percent"] = 100 * (cpu_s(worker) - before_s) / (time.monotonic() - began_s)
@@ -66,6 +68,7 @@ def main() -> None:
 
 def _idle(settings: Settings, attempts: int) -> list[float]:
     with worker_process(settings), closing(_Runs(settings)) as runs:
+        runs.warm_up()
         return [runs.one().to_topic_ms for _ in range(attempts)]
 
 
@@ -120,6 +123,11 @@ class _Runs:
         whole = time.perf_counter()
         _next_of(self._states, rollout_id)
         return _Timed((read - began) * 1000, (whole - began) * 1000)
+
+    def warm_up(self) -> None:
+        """Some attempts whose times do not count."""
+        for _ in range(WARM_UP_ATTEMPTS):
+            self.one()
 
     def wait_for_load(self) -> None:
         """Until attempts of the load have ended."""

@@ -19,7 +19,7 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
 
-from ..core.assembly import Assembler, AssemblyRules
+from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules
 from ..core.lifecycle import Limits
 from .context import WorkerContext
 from .dead_letter import Unusable, decode
@@ -66,7 +66,11 @@ class AssemblerHandler:
             try:
                 decoded = decode(self._context.codec, self.topic, record)
                 assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # so decode() said
-                for trajectory in self._assemble(decoded, record):
+                if self._assembler.takes_long(decoded):  # the other partitions go on
+                    trajectories = await asyncio.to_thread(self._assemble, decoded, record)
+                else:
+                    trajectories = self._assemble(decoded, record)
+                for trajectory in trajectories:
                     await self._send(outbox, trajectory)
             except Unusable as unusable:
                 await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
@@ -92,7 +96,8 @@ class AssemblerHandler:
         self._late.close()
 
     async def _revise(self, outbox: Outbox) -> None:
-        await self._send_revisions(outbox, self._assembler.take_revisions())
+        take = self._assembler.take_revisions
+        await self._send_revisions(outbox, await asyncio.to_thread(take) if self._assembler.revises_long else take())
         self._late.add(self._assembler.take_to_read())
 
     async def _send_read_back(self, trajectories: Sequence[Trajectory]) -> None:
@@ -117,7 +122,7 @@ class AssemblerHandler:
     async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
         key = trajectory.group_id or trajectory.rollout_id
         try:
-            await outbox.send(TRAJECTORIES, key, trajectory)
+            await outbox.send(TRAJECTORIES, key, trajectory, in_thread=trajectory.span_count >= LONG_SPANS_MIN)
         except RecordTooLargeError as error:
             small = await asyncio.to_thread(self._smaller, trajectory, error.message)
             try:

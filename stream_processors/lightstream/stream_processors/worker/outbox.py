@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from lightstream.schemas.errors import BackpressureError
 from lightstream.schemas.kafka import BY_KEY, Headers, Position, Publisher
@@ -30,19 +31,21 @@ class Outbox:
         *,
         headers: Headers | None = None,
         partition: int = BY_KEY,
+        in_thread: bool = False,
     ) -> Future[Position]:
         """Hand a record over (:meth:`Publisher.publish`). Waits only when the send buffer is full, until all before it
-        are durable.
+        are durable; or, ``in_thread``, until a thread has encoded it: for records that take long.
 
         Raises:
             RecordTooLargeError: nothing was sent.
             PublishError: an earlier record did not become durable, or the buffer is too small for this one alone.
         """
+        publish = partial(self._publisher.publish, topic, key, record, headers=headers, partition=partition)
         try:
-            future = self._publisher.publish(topic, key, record, headers=headers, partition=partition)
+            future = await asyncio.to_thread(publish) if in_thread else publish()
         except BackpressureError:
             await self.durable()
-            future = self._publisher.publish(topic, key, record, headers=headers, partition=partition)
+            future = await asyncio.to_thread(publish) if in_thread else publish()
         self._sent.append(future)
         return future
 

@@ -14,9 +14,10 @@ from .inbox import Inbox, LogRecord
 __all__ = ["PartitionHandler", "PartitionTask"]
 
 
-BATCHES_IN_FLIGHT_MAX = 4
-"""Batches on their way to Kafka at once. Each takes a round trip or two; waiting for each would leave the processor
-idle, and more would be too small."""
+BATCHES_IN_FLIGHT_MAX = 16
+"""Batches on their way to Kafka at once. Each takes a round trip or two, and those behind it are through only after it:
+with 4, at 1,000 spans a second, a record that came while a trajectory was on its way waited for that one's round trip.
+Where the processor is what is short, batches are full, and there are never so many."""
 
 
 class PartitionHandler(Protocol):

@@ -7,9 +7,10 @@ from ._reading import AttemptReading, read_attempt
 from ._rules import AssemblyRules
 from ._sighting import Sighting
 from ._tree import Node, SpanKey, resolve
-from .assembler import Assembler
+from .assembler import LONG_SPANS_MIN, Assembler
 
 __all__ = [
+    "LONG_SPANS_MIN",
     "LOGPROB_MAX",
     "Assembler",
     "AssemblyRules",

@@ -86,6 +86,11 @@ class LateSpans:
         revised, self._revised = self._revised, {}
         return [r.attempt.revise(r.closed, r.last_offset, partition, r.revision) for r in revised.values()]
 
+    @property
+    def largest_revised(self) -> int:
+        """Spans of the largest attempt that waits for :meth:`take_revisions`."""
+        return max((revised.attempt.span_count for revised in self._revised.values()), default=0)
+
     def take_to_read(self) -> list[LateSpan]:
         """Spans since this was last called for which the log has to be read, in the order of the log."""
         taken, self._to_read = self._to_read, []

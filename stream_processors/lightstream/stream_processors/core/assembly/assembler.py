@@ -11,7 +11,10 @@ from ._closed import HELD_BYTES_MAX, HELD_SPANS_MAX, AttemptKey, ClosedAttempts
 from ._late import LateSpan, LateSpans
 from ._rules import AssemblyRules
 
-__all__ = ["Assembler"]
+__all__ = ["LONG_SPANS_MIN", "Assembler"]
+
+LONG_SPANS_MIN = 2_000
+"""From so many spans on, finishing an attempt takes long: 10 microseconds for each, and writing it out as much again."""
 
 
 class Assembler:
@@ -95,6 +98,18 @@ class Assembler:
         """Take many (record, offset) in offset order; returns what they complete, in order, then what they revise."""
         completed = [trajectory for record, offset in records for trajectory in self.on_record(record, offset)]
         return completed + self.take_revisions()
+
+    def takes_long(self, record: SpanRecord | AttemptOpened | AttemptClosed) -> bool:
+        """Whether :meth:`on_record` would finish a large attempt: callers with other work do that beside it."""
+        if type(record) is not AttemptClosed:
+            return False
+        attempt = self._open.get((record.rollout_id, record.attempt_id))
+        return attempt is not None and attempt.span_count >= LONG_SPANS_MIN
+
+    @property
+    def revises_long(self) -> bool:
+        """Whether :meth:`take_revisions` would finish a large attempt again."""
+        return self._late.largest_revised >= LONG_SPANS_MIN
 
     def take_revisions(self) -> list[Trajectory]:
         """The newest revision of each attempt that was revised since this was last called."""
