@@ -51,6 +51,7 @@ def test_an_agent_learns_behind_the_proxy(tmp_path: Path, monkeypatch: pytest.Mo
         view = ViewClient(stack.settings)
         eventually(lambda: view.query("SELECT count(*) FROM training_steps").scalar() == STEPS, what="all steps shown")
         account = take_account(view)
+        funnel = {(row[0], row[2]): row[1] for row in view.query("SELECT stage, count, reason FROM funnel").rows}
         versions = view.query("SELECT DISTINCT policy_version FROM triplets ORDER BY 1").rows
         view.close()
     rewards = [report.mean_reward for report in reports]
@@ -61,6 +62,20 @@ def test_an_agent_learns_behind_the_proxy(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(report.rollouts == report.rows == GROUPS * SAMPLES for report in reports)
     assert "validation/reward_mean" in reports[0].metrics
     assert [row[0] for row in versions] == list(range(STEPS)), "each step was sampled by the policy before it"
+    trained, validated = STEPS * GROUPS * SAMPLES, funnel["rollouts not trained", "it is a val rollout"]
+    assert validated > 0
+    assert funnel == {  # each rollout is one attempt with one call
+        ("rollouts enqueued", ""): trained + validated,
+        ("rollouts succeeded", ""): trained + validated,
+        ("attempts", ""): trained + validated,
+        ("LLM calls made", ""): trained + validated,
+        ("LLM calls pending", ""): 0,
+        ("LLM calls in triplets", ""): trained + validated,
+        ("final trajectories", ""): trained + validated,
+        ("final trajectories with a reward", ""): trained + validated,
+        ("trajectories trained", ""): trained,
+        ("rollouts not trained", "it is a val rollout"): validated,
+    }
     assert account.calls["balanced"], account.calls
     assert account.training["balanced"], account.training
     assert account.dead_letters == 0

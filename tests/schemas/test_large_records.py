@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import ArtefactError
 from lightstream.schemas.examples import example_of
-from lightstream.schemas.large_records import put_aside, whole_trajectory
+from lightstream.schemas.large_records import put_aside, sweep, whole_trajectory
 from lightstream.schemas.records import Trajectory
 
 CODEC = Codec()
@@ -44,3 +45,27 @@ def test_what_is_not_there_or_not_what_was_written_is_refused(tmp_path: Path) ->
     file.unlink()
     with pytest.raises(ArtefactError, match="not there"):
         whole_trajectory(head, CODEC)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_sweep_deletes_what_was_put_aside_before_a_time_and_what_was_never_finished(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    for revision in (1, 2, 3):
+        put_aside(trajectory.model_copy(update={"revision": revision}), CODEC, tmp_path)
+    old, again, new = files(tmp_path)
+    unfinished, stranger = old.with_name("x.part"), old.with_name("notes.txt")
+    for path in (unfinished, stranger):
+        path.write_text("x")
+    for path in (old, again, unfinished, stranger):
+        os.utime(path, (1_000, 1_000))
+    for revision in (1, 2, 3):  # published again: as young as that
+        put_aside(trajectory.model_copy(update={"revision": revision}), CODEC, tmp_path)
+    os.utime(old, (1_000, 1_000))
+    swept = sweep(tmp_path, 2_000, 10_000)
+    assert swept.files == 2
+    assert files(tmp_path) == sorted([again, new, stranger])
+    assert sweep(tmp_path, 2_000, 10_000).files == 0
+    assert sweep(tmp_path / "nowhere", 2_000, 10_000).files == 0

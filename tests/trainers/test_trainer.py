@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
@@ -24,6 +26,17 @@ class WithoutReward(InstantStore):
         made = super().trajectory(request)
         bare = [triplet.model_copy(update={"reward": None}) for triplet in made.triplets]
         return made.model_copy(update={"reward": None, "triplets": bare})
+
+
+class ByAddress(InstantStore):
+    """Every trajectory is too large for a record."""
+
+    def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
+        folder = large_records_folder(self.settings)
+        assert folder is not None
+        head = put_aside(super().trajectory(request), Codec(), folder)
+        assert head.triplets == []
+        return head
 
 
 class Deaf(InstantStore):
@@ -82,6 +95,28 @@ def test_rollouts_that_never_end_are_an_error(settings: Settings, monkeypatch: p
 
     with pytest.raises(CollectError, match=r"1 groups are not complete: trainer-s1-g0 \(0 here\)"):
         trainer_of(settings, wait, Deaf(settings), []).fit(None, ["task"])
+
+
+def test_trajectories_that_came_by_address_are_trained_on(settings: Settings, tmp_path: Path) -> None:
+    settings = settings.model_copy(
+        update={"proxy_url": "http://127.0.0.1:9", "large_records_dir": settings.data_dir / "large"}
+    )
+    verl = VERL(
+        model=make_tiny_model(tmp_path / "model"),
+        steps=1,
+        tasks_per_step=2,
+        rollouts_per_task=4,
+        device="cpu",
+        threads=1,
+        keep_checkpoints=5,
+    )
+    reports: list[StepReport] = []
+    trainer_of(settings, verl, ByAddress(settings), reports).fit(None, ["task"])
+    (report,) = reports
+    assert report.rollouts == 8
+    assert report.rows >= 8, "each has a call at least"
+    before, after = sorted((settings.data_dir / "checkpoints" / "trainer").iterdir())
+    assert (before / "model.safetensors").read_bytes() != (after / "model.safetensors").read_bytes(), "it learned"
 
 
 def test_a_step_without_anything_to_learn_is_consumed_without_an_update(settings: Settings, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ class InstantStore(LightningStore):
     """Each enqueued rollout yields one final trajectory, again when asked again, as in at-least-once delivery."""
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._publisher = KafkaPublisher(settings, linger_ms=1)
         self.asked: list[str] = []
 
