@@ -68,7 +68,11 @@ def otlp(path: Path) -> Path:
 
 def test_imported_traces_become_trajectories(stack: Stack, tmp_path: Path) -> None:
     settings = stack.settings
-    files = [str(otlp(tmp_path / "otlp.jsonl")), str(SAMPLES / "phoenix_client.jsonl"), str(SAMPLES / "atif_harbor.json")]
+    files = [
+        str(otlp(tmp_path / "otlp.jsonl")),
+        str(SAMPLES / "phoenix_client.jsonl"),
+        str(SAMPLES / "atif_harbor.json"),
+    ]
     assert "3 rollouts" in imported(settings, "history", *files)
     assert "1 rollouts" in imported(settings, "history", str(SAMPLES / "langfuse_trace.json"), "--score", "right")
     assert "0 rollouts" in imported(settings, "history", *files), "again it adds nothing"

@@ -38,7 +38,7 @@ def check(document: dict[str, Any]) -> None:
 
 
 def odd(log: LogFile) -> dict[str, Any]:
-    """Examples in the prompt, a history that was rewritten, reasoning, results of nobody's calls, no log-probabilities."""
+    """Examples in the prompt, a rewritten history, reasoning, results of nobody's calls, no log-probabilities."""
     few_shot = [*ASKED, SECOND, {"role": "tool", "content": "lost", "tool_call_id": "never"}]
     thinking = SECOND | {"reasoning_content": "Hm."}
     spans = [

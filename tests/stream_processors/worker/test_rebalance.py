@@ -1,4 +1,4 @@
-"""Two workers on a real Kafka: open attempts go from one to the other, and every trajectory comes out as if none had."""
+"""Two workers on a real Kafka: open attempts go from one to the other, and every trajectory comes out as from one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OTLP as JSON: ``ExportTraceServiceRequest`` or ``TracesData``, as collectors write it to files; or its spans alone."""
+"""OTLP as JSON: ``ExportTraceServiceRequest`` or ``TracesData``, as collectors write files; or its spans alone."""
 
 from __future__ import annotations
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from lightstream.schemas.types import Span
 
 from ..core.assembly import Node, SpanKey, resolve
-
-if TYPE_CHECKING:
-    from .tree import TraceTree
+from ._node import SpanNode
 
 __all__ = ["build", "parents_of"]
+
+N = TypeVar("N", bound=SpanNode)
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def parents_of(spans: Sequence[Span]) -> list[SpanKey | None]:
     return parents
 
 
-def build(make: type[TraceTree], spans: Sequence[Span]) -> TraceTree:
+def build(make: type[N], spans: Sequence[Span]) -> N:
     """A tree of ``spans``. Of spans with one id the first counts; a cycle is cut; missing parents are made up.
 
     Raises:
@@ -51,7 +51,7 @@ def build(make: type[TraceTree], spans: Sequence[Span]) -> TraceTree:
     if not spans:
         raise ValueError("a tree needs spans; there are none")
     parents = parents_of(spans)
-    trees: dict[SpanKey, TraceTree] = {}
+    trees: dict[SpanKey, N] = {}
     nodes: dict[SpanKey, Node] = {}
     for position, (span, parent) in enumerate(zip(spans, parents, strict=True)):
         key = (span.trace_id, span.span_id)
@@ -62,8 +62,8 @@ def build(make: type[TraceTree], spans: Sequence[Span]) -> TraceTree:
     cut = set(resolve(nodes).cycles)
     if cut:
         _LOG.warning("%d spans are among their own parents; the links that close the cycles are cut", len(cut))
-    roots: list[TraceTree] = []
-    missing: dict[SpanKey, TraceTree] = {}
+    roots: list[N] = []
+    missing: dict[SpanKey, N] = {}
     for key, tree in trees.items():
         parent = nodes[key].parent
         if parent is None or key in cut:
@@ -99,7 +99,7 @@ def _virtual(like: Span, span_id: str | None, name: str | None = None) -> Span:
     )
 
 
-def _stretch(tree: TraceTree) -> None:
+def _stretch(tree: SpanNode) -> None:
     """Let a span that was made up last from its first child's start to its last child's end."""
     starts = [child.start_time for child in tree.children if child.start_time is not None]
     ends = [child.end_time for child in tree.children if child.end_time is not None]

@@ -6,12 +6,10 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lightstream.schemas.errors import LightstreamError
 
-if TYPE_CHECKING:
-    from .tree import TraceTree
+from ._node import SpanNode
 
 __all__ = ["draw", "to_dot"]
 
@@ -21,7 +19,7 @@ ID_CHARS_SHOWN = 8
 ERROR_CHARS_SHOWN = 500
 
 
-def to_dot(tree: TraceTree, interested_span_match: str | None = None) -> str:
+def to_dot(tree: SpanNode, interested_span_match: str | None = None) -> str:
     """The graph in DOT: a node per span, labelled with the end of its id, its name and its agent.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from lightstream.schemas.records import SpanRecord
 
@@ -14,12 +14,12 @@ from ..core.dialects import ReadCall, read_calls, read_named
 from ..core.rewards import CallIndex
 from ..core.rewards import match_rewards as match
 from ._build import parents_of
+from ._node import SpanNode
 from ._records import in_log_order
 
-if TYPE_CHECKING:
-    from .tree import TraceTree
-
 __all__ = ["FoundCall", "TreeReading", "find_calls", "match_rewards", "read_tree"]
+
+N = TypeVar("N", bound=SpanNode)
 
 
 @dataclass(slots=True)
@@ -37,15 +37,15 @@ class TreeReading:
 
 
 @dataclass(slots=True)
-class FoundCall:
+class FoundCall(Generic[N]):
     """A span that stands for a call. ``told`` is the call as all spans tell it (one for each choice)."""
 
-    node: TraceTree
+    node: N
     agent: str
     told: list[Sighting]
 
 
-def read_tree(root: TraceTree, calls: str | Sequence[TraceTree]) -> TreeReading:
+def read_tree(root: SpanNode, calls: str | Sequence[SpanNode]) -> TreeReading:
     """Read the spans below ``root``, in log order.
 
     Args:
@@ -67,7 +67,7 @@ def read_tree(root: TraceTree, calls: str | Sequence[TraceTree]) -> TreeReading:
     return reading
 
 
-def _reader(calls: str | Sequence[TraceTree]) -> Callable[[SpanRecord], list[ReadCall]]:
+def _reader(calls: str | Sequence[SpanNode]) -> Callable[[SpanRecord], list[ReadCall]]:
     if isinstance(calls, str):
         pattern = re.compile(calls)
         return lambda record: read_calls(record) or (read_named(record) if pattern.search(record.name) else [])
@@ -76,7 +76,7 @@ def _reader(calls: str | Sequence[TraceTree]) -> Callable[[SpanRecord], list[Rea
 
 
 def find_calls(
-    root: TraceTree,
+    root: N,
     reading: TreeReading,
     *,
     llm_call_match: str,
@@ -85,7 +85,7 @@ def find_calls(
     in_reward: bool | None,
     in_call: bool | None,
     known: set[str],
-) -> list[FoundCall]:
+) -> list[FoundCall[N]]:
     """See :meth:`TraceTree.find_llm_calls`; ``agent`` is the one around ``root``."""
     pattern = re.compile(llm_call_match)
     candidates = [
@@ -97,7 +97,7 @@ def find_calls(
     empty = _around_others(attempt, {key for _, _, key in candidates}) if in_call is not None else set[SpanKey]()
     before = set(known)
     told_already: set[int | tuple[str, int]] = set()
-    found: list[FoundCall] = []
+    found: list[FoundCall[N]] = []
     for node, named, key in candidates:
         told = attempt.calls_at.get(key, [])
         if key in empty or (in_call is True and all(call.is_anonymous for call in told)):
@@ -125,11 +125,11 @@ def _identity(call: Sighting, at_span: SpanKey | None) -> int | tuple[str, int]:
 
 
 def _surroundings(
-    root: TraceTree, agent: str | None, agent_match: str | None, in_reward: bool | None
-) -> Iterator[tuple[TraceTree, str | None, bool]]:
+    root: N, agent: str | None, agent_match: str | None, in_reward: bool | None
+) -> Iterator[tuple[N, str | None, bool]]:
     """Each node, depth first, with its agent (its own or the nearest above; ``None``: none that matches) and scope."""
     wanted = None if agent_match is None else re.compile(agent_match)
-    stack: list[tuple[TraceTree, str | None, bool]] = [(root, agent, bool(in_reward))]
+    stack: list[tuple[N, str | None, bool]] = [(root, agent, bool(in_reward))]
     while stack:
         node, around, rewarding = stack.pop()
         own = node.agent_name()
@@ -155,9 +155,7 @@ def _around_others(attempt: AttemptReading, candidates: set[SpanKey]) -> set[Spa
     return empty | (seen & attempt.wrappers)
 
 
-def match_rewards(
-    root: TraceTree, reading: TreeReading, calls: Sequence[TraceTree], rule: str
-) -> list[tuple[TraceTree, float]]:
+def match_rewards(root: N, reading: TreeReading, calls: Sequence[N], rule: str) -> list[tuple[N, float]]:
     """The calls that have a reward, with it. ``rule`` is one of ``core.rewards.REWARD_MATCHES``."""
     scopes = {id(child): id(node) for node in root.traverse() for child in node.children}
     ordered = sorted(

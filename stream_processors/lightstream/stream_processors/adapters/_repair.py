@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from ._enclosing import Interval, closest_enclosing
-
-if TYPE_CHECKING:
-    from .tree import TraceTree
+from ._node import SpanNode
 
 __all__ = ["repair"]
 
+N = TypeVar("N", bound=SpanNode)
 
-def repair(root: TraceTree) -> None:
+
+def repair(root: N) -> None:
     """See :meth:`TraceTree.repair_hierarchy`. n log n in the spans below ``root``."""
     while len(root.children) == 1:
         root = root.children[0]
-    nodes: list[TraceTree] = []
+    nodes: list[N] = []
     intervals: list[Interval] = []
     floating: dict[int, int] = {}
     for group, child in enumerate(root.children):

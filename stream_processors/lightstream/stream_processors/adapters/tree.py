@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
 
-from ..core import dialects
-from ..core.rewards import encloses_reward, read_rewards
 from . import _finding, _payload
 from ._build import build
 from ._dot import draw, to_dot
-from ._records import record_of
+from ._node import SpanNode
 from ._repair import repair
 from .reward_policy import RewardMatchPolicy
 
@@ -22,43 +19,9 @@ __all__ = ["LLM_CALL_MATCH", "TraceTree"]
 LLM_CALL_MATCH = r"(openai\.chat\.completion|chat_model\.llm)"
 """Names of LLM spans as AgentOps, Weave and LangChain's handler give them."""
 
-_ANNOTATION = "agentlightning.annotation"
 
-
-class TraceTree:
-    """A span and the spans below it.
-
-    Attributes:
-        id: id of the span.
-        children: in the order in which they were given.
-        position: the span's place among those the tree was built from; ``None`` for a node that was made by hand.
-        made_up: no span stands behind it: a parent that is missing, or a root above several.
-    """
-
-    def __init__(self, id: str, span: Span, children: list[TraceTree] | None = None) -> None:  # noqa: A002  # its name there
-        self.id = id
-        self.span = span
-        self.children = children or []
-        self.position: int | None = None
-        self.made_up = False
-        self._record: tuple[Span, SpanRecord] | None = None
-
-    @property
-    def record(self) -> SpanRecord:
-        """The span as the core reads it. Made once: set :attr:`span` to another one rather than change its name."""
-        if self._record is None or self._record[0] is not self.span:
-            self._record = self.span, record_of(self.span)
-        return self._record[1]
-
-    @property
-    def start_time(self) -> float | None:
-        """Seconds since 1970; ``None`` where it is not known."""
-        return self.span.start_time
-
-    @property
-    def end_time(self) -> float | None:
-        """Seconds since 1970; ``None`` where it is not known."""
-        return self.span.end_time
+class TraceTree(SpanNode):
+    """A span and the spans below it, with what Agent Lightning's tree can do."""
 
     @classmethod
     def from_spans(cls, spans: Sequence[Span]) -> TraceTree:
@@ -79,10 +42,6 @@ class TraceTree:
     def add_child(self, child: TraceTree) -> None:
         """Put ``child`` behind the other children."""
         self.children.append(child)
-
-    def traverse(self) -> list[TraceTree]:
-        """This node and all below it, depth first, parents before their children."""
-        return list(self._nodes())
 
     def names_tuple(self) -> tuple[str, list[Any]]:
         """Name of the span, with its agent in brackets, and the same of each child."""
@@ -111,24 +70,6 @@ class TraceTree:
             LightstreamError: Graphviz is not installed, or failed; the graph is then in ``<filename>.gv``.
         """
         draw(to_dot(self, interested_span_match), filename)
-
-    def agent_name(self) -> str | None:
-        """The agent that the span itself names."""
-        return dialects.agent_name(self.record)
-
-    def maybe_reward_dict(self) -> dict[str, Any]:
-        """``{"type": "reward", "value": …}`` where the span is a reward, else empty."""
-        for reading in read_rewards(self.record, 0):
-            for dimension, _, value in reading.dimensions:
-                if dimension == 0:
-                    return {"type": "reward", "value": value}
-        return {}
-
-    def is_reward_span(self) -> bool:
-        """Whether the span is a reward, or computes one: LLM calls below it are a judge's."""
-        if encloses_reward(self.record):
-            return True
-        return self.span.name == _ANNOTATION and bool(self.maybe_reward_dict())
 
     def repair_hierarchy(self) -> None:
         """Move spans that float beside their agent under it: to the shortest span that encloses them in time.
@@ -239,10 +180,3 @@ class TraceTree:
 
     def __repr__(self) -> str:
         return f"TraceTree(id={self.id!r}, name={self.span.name!r}, children={len(self.children)})"
-
-    def _nodes(self) -> Iterator[TraceTree]:
-        stack: list[TraceTree] = [self]
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(reversed(node.children))

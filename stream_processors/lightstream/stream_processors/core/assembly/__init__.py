@@ -10,8 +10,8 @@ from ._tree import Node, SpanKey, resolve
 from .assembler import LONG_SPANS_MIN, Assembler
 
 __all__ = [
-    "LONG_SPANS_MIN",
     "LOGPROB_MAX",
+    "LONG_SPANS_MIN",
     "Assembler",
     "AssemblyRules",
     "AttemptKey",

@@ -14,7 +14,7 @@ from ._rules import AssemblyRules
 __all__ = ["LONG_SPANS_MIN", "Assembler"]
 
 LONG_SPANS_MIN = 2_000
-"""From so many spans on, finishing an attempt takes long: 10 microseconds for each, and writing it out as much again."""
+"""From so many spans on, finishing an attempt takes long: 10 microseconds each, and as much again to write it out."""
 
 
 class Assembler:
