@@ -8,7 +8,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, made_span, reward_span
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, is_map, made_span, reward_span
 
 __all__ = ["atif_trace", "is_atif"]
 
@@ -37,9 +37,8 @@ def atif_trace(document: Mapping[str, Any]) -> ImportedTrace:
         spans += _calls(trajectory, path, trace_id, root)
         agent = trajectory.get("agent") or {}
         spans.append(made_span(trace_id, root, parent, "agent", {"agent.name": agent.get("name")}))
-        for number, below in enumerate(trajectory.get("subagent_trajectories") or ()):
-            if isinstance(below, dict):
-                agents.append((below, f"{path}/{number}", root))
+        subagents: list[Any] = trajectory.get("subagent_trajectories") or []
+        agents += [(below, f"{path}/{n}", root) for n, below in enumerate(subagents) if is_map(below)]
     extra = document.get("extra") or {}
     reward = _reward(extra.get(EXTRA), extra, (document.get("final_metrics") or {}).get("extra"))
     if reward is not None:

@@ -73,8 +73,9 @@ def build(make: type[N], spans: Sequence[Span]) -> N:
         elif parent in missing:
             missing[parent].children.append(tree)
         else:
-            missing[parent] = make(parent[1], _virtual(tree.span, parent[1]), [tree])
+            missing[parent] = make(parent[1], _virtual(tree.span, parent[1]))
             missing[parent].made_up = True
+            missing[parent].children.append(tree)
     for tree in missing.values():
         _stretch(tree)
     roots += missing.values()
@@ -82,8 +83,9 @@ def build(make: type[N], spans: Sequence[Span]) -> N:
         return roots[0]
     span = _virtual(roots[0].span, None, VIRTUAL_ROOT)
     span.start_time, span.end_time = roots[0].start_time, roots[-1].end_time
-    root = make(VIRTUAL_ROOT, span, roots)
+    root = make(VIRTUAL_ROOT, span)
     root.made_up = True
+    root.children.extend(roots)
     return root
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from ._enclosing import Interval, closest_enclosing
 from ._node import SpanNode
 
 __all__ = ["repair"]
 
-N = TypeVar("N", bound=SpanNode)
 
-
-def repair(root: N) -> None:
+def repair(root: SpanNode) -> None:
     """See :meth:`TraceTree.repair_hierarchy`. n log n in the spans below ``root``."""
     while len(root.children) == 1:
         root = root.children[0]
-    nodes: list[N] = []
+    nodes: list[SpanNode] = []
     intervals: list[Interval] = []
     floating: dict[int, int] = {}
     for group, child in enumerate(root.children):

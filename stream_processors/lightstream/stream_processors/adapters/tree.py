@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from lightstream.schemas.types import Span, Triplet
 
@@ -39,7 +39,7 @@ class TraceTree(SpanNode):
         """The first node of that id, depth first."""
         return next((node for node in self._nodes() if node.id == id), None)
 
-    def add_child(self, child: TraceTree) -> None:
+    def add_child(self, child: Self) -> None:
         """Put ``child`` behind the other children."""
         self.children.append(child)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -66,7 +66,7 @@ class LogReader:
         self._group_id = group_id
         self._place = (topic.full_name(settings.topic_prefix), partition)
 
-    def records(self, start: int = 0) -> Iterator[Message]:
+    def records(self, start: int = 0) -> Generator[Message]:
         """Every record, from ``start`` to the one that is last when this is called.
 
         Raises:
