@@ -103,6 +103,16 @@ def test_calls_without_a_place_are_dropped_with_the_reason(log: LogFile) -> None
     assert account(log) | {"made": 6, "in_triplets": 1, "dropped": 5, "balanced": True} == account(log)
 
 
+def test_a_span_that_belongs_to_two_rollouts_harms_neither(log: LogFile) -> None:
+    of_both = proxy_span(1, rollout_id="r1").model_copy(update={"attempt_id": "r2-a1"})
+    log.write(state("r1"), state("r2"))
+    spans = [of_both, proxy_span(2, rollout_id="r1"), proxy_span(2, rollout_id="r2")]
+    made = log.write_and_assemble(opened("r1"), opened("r2"), *spans, closed("r1"), closed("r2"))
+    assert [[t.response_id for t in trajectory.triplets] for trajectory in made] == [["resp-2"], ["resp-2"]]
+    assert log.rows("SELECT rollout_id, span_id, reason FROM dropped") == [("r1", of_both.span_id, "attempt_refused")]
+    assert account(log) | {"made": 3, "in_triplets": 2, "dropped": 1, "balanced": True} == account(log)
+
+
 def test_late_calls_and_rewards_count_once_they_are_in_a_revision(log: LogFile) -> None:
     (first,) = log.write_and_assemble(opened(), proxy_span(1), closed())
     log.write(step(1, ("r1", "r1")))

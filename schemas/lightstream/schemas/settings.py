@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     automatic_rewards: str = Field(
         "",
         description="Rewards that nobody emitted, by comma: tool_ok:<value>, tool_error:<value>, exception:<value>, "
-        "module:function.",
+        "violation:<value>, violation.<severity>:<value>, module:function.",
     )
     trained_agents: str | None = Field(
         None, description="Regular expression of the agents whose calls are trained on; unset means all."

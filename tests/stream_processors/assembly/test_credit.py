@@ -9,12 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records import DropReason, RewardMatch, SpanRecord, SpanStatus, Trajectory
+from lightstream.schemas.records import (
+    DropReason,
+    RewardMatch,
+    SpanEventRecord,
+    SpanRecord,
+    SpanStatus,
+    Trajectory,
+)
 from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.assembly import AssemblyRules
 from lightstream.stream_processors.core.credit import CreditStep, assign
 
-from .build import assemble, framework_span, proxy_span, reward_span
+from .build import assemble, framework_span, proxy_span, reward_span, span_id
 
 MODULE = "tests.stream_processors.assembly.user_rules"
 
@@ -96,6 +103,34 @@ def test_an_automatic_reward_takes_no_calls_place_and_is_for_nothing_before_the_
     trajectory = assemble(exception, proxy_span(2), later, reward_span(4, 0.5), rules=rules)
     assert rewards(trajectory) == [-0.5]
     assert next((r.call_index, r.match) for r in trajectory.rewards) == (None, RewardMatch.NONE)
+
+
+def test_what_a_policy_engine_tells_of_violations() -> None:
+    """Agent-OS, as Agent Lightning's contribution emits it: annotations, its flight recorder, its own reward."""
+    annotated = {"agent_os.violation": True, "agent_os.policy": "sql", "agent_os.severity": "critical"}
+    checked = {"agent_os.entry_type": "policy_check", "agent_os.policy_violated": True}
+    harmless = {"agent_os.entry_type": "policy_check", "agent_os.policy_violated": False}
+    event = SpanEventRecord(name="violation", attributes=annotated | {"agent_os.severity": "low"})
+    spans = [
+        proxy_span(1),
+        framework_span(2, annotated, name="agentlightning.annotation"),
+        proxy_span(3),
+        framework_span(4, checked, name="agent_os.policy_check"),
+        framework_span(5, harmless, name="agent_os.policy_check"),
+        framework_span(6, name="tool", events=[event]),
+        reward_span(7, {"final": 0.5, "base": 1.0, "policy_penalty": -0.5}),
+    ]
+    rules = AssemblyRules(
+        credit="identical_plus_own", automatic_rewards=("violation:-0.25", "violation.critical:-1", "violation.low:-2")
+    )
+    trajectory = assemble(*spans, rules=rules)
+    assert rewards(trajectory) == [0.5 - 0.25 - 1, 0.5 - 0.25 - 0.25 - 2]
+    assert trajectory.reward == 0.5
+    assert [(r.name, r.dimension) for r in trajectory.rewards if r.span_id == span_id(7)] == [
+        ("final", 0),
+        ("base", 1),
+        ("policy_penalty", 2),
+    ]
 
 
 def test_a_users_automatic_reward_and_its_faults() -> None:

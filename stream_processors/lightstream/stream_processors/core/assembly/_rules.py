@@ -23,7 +23,7 @@ class AssemblyRules:
         credit: name of the credit rule (see ``core.credit``).
         reward_match: what a reward without a link is for: one of ``core.rewards.REWARD_MATCHES``.
         automatic_rewards: rewards that nobody emitted, each added to the last call before its sign: ``tool_ok:0.1``,
-            ``tool_error:-0.1``, ``exception:-0.5``, or the user's ``module:function`` of a span.
+            ``tool_error:-0.1``, ``exception:-0.5``, ``violation.high:-1``, or the user's ``module:function`` of a span.
         agents: regular expression; calls of agents it does not match (``re.search``) are dropped as
             ``agent_not_selected``. ``None`` keeps all.
         exclude_calls_in_rewards: drop calls made while computing a reward (a judge's) as ``inside_reward``.

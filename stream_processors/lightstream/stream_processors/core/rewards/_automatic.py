@@ -6,7 +6,8 @@ Agent Lightning calls this automatic intermediate rewarding (arXiv 2508.03680, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import SpanRecord, SpanStatus
@@ -43,15 +44,36 @@ def _failed(span: SpanRecord) -> bool:
     return span.status == SpanStatus.ERROR or "error.type" in span.attributes
 
 
+def _violations(span: SpanRecord) -> Iterator[Mapping[str, Any]]:
+    """What a policy engine tells of violations, on the span itself or in its events.
+
+    Agent-OS, in Agent Lightning's contributions: an annotation with ``agent_os.violation``, or its flight recorder's
+    ``agent_os.policy_violated``.
+    """
+    for attributes in (span.attributes, *(event.attributes for event in span.events)):
+        if any(attributes.get(name) is True for name in _VIOLATED):
+            yield attributes
+
+
+_VIOLATED = ("agent_os.violation", "agent_os.policy_violated")
+_SEVERITY = "agent_os.severity"
+
+
+def _violated_as(severity: str) -> Callable[[SpanRecord], bool]:
+    return lambda span: any(attributes.get(_SEVERITY) == severity for attributes in _violations(span))
+
+
 _SIGNS: dict[str, Callable[[SpanRecord], bool]] = {
     "tool_ok": lambda span: _is_tool(span) and not _failed(span),
     "tool_error": lambda span: _is_tool(span) and _failed(span),
     "exception": lambda span: span.name == "agentlightning.exception",
+    "violation": lambda span: any(_violations(span)),
+    **{f"violation.{severity}": _violated_as(severity) for severity in ("critical", "high", "medium", "low")},
 }
 
 
 def automatic_rules(names: Sequence[str]) -> list[tuple[str, AutomaticRule]]:
-    """(name of the reward, rule) of each: ``tool_ok:<value>``, ``tool_error:…``, ``exception:…``, ``module:function``.
+    """(name of the reward, rule) of each: a sign with what it is worth (``tool_error:-0.1``), or ``module:function``.
 
     Raises:
         SettingsError: there is no such rule.
