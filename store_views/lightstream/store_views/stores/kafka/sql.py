@@ -63,7 +63,7 @@ def spans_sql(rollout_id: str) -> str:
     """All spans of a rollout, in the order they came. As the view ``spans``, in one pass over what is logged."""
     columns = """rollout_id, attempt_id, sequence_id, trace_id, span_id, parent_id, name, status, status_message,
         start_unix_nano, end_unix_nano, attributes, events, links, resource_attributes, resource_schema_url,
-        COLUMNS('llm_.*')"""
+        COLUMNS('^llm_')"""
     first = "row_number() OVER (PARTITION BY log_partition, attempt_id, trace_id, span_id ORDER BY log_offset) = 1"
     of_it = f"rollout_id = {literal(rollout_id)}"
     return f"SELECT {columns} FROM spans_raw WHERE {of_it} QUALIFY {first} ORDER BY log_offset"  # noqa: S608  # a literal
