@@ -19,7 +19,7 @@ from lightstream.watch import take_account
 from tests.support.waiting import eventually
 
 SAMPLES = Path(__file__).parents[1] / "store_views" / "imports" / "samples"
-PHOENIX = "ec7e7f7a106b3d76b50a9541563c0a4e"
+PHOENIX = "b73f616fba9f752bf3982a8bf7303a43"
 LANGFUSE = "4bf92f3577b34da6a3ce929d0e0e4736"
 FIRST, SECOND = [[11, 12, 13], [21, 22]], [[11, 12, 13, 21, 22, 31], [41, 42, 43]]
 
@@ -85,9 +85,12 @@ def test_imported_traces_become_trajectories(stack: Stack, tmp_path: Path) -> No
     atif = next(trace_id for trace_id in rewards if trace_id not in ("1" * 32, PHOENIX, LANGFUSE))
     assert rewards == {"1" * 32: 0.5, PHOENIX: None, LANGFUSE: 1.0, atif: 1.0}
     assert {(row["run_id"], row["final"]) for row in trajectories} == {("history", True)}
+    given: dict[str, list[float | None]] = {}
     calls: dict[str, list[Any]] = {trace_id: [] for trace_id in rewards}
     for row in view.query("SELECT * FROM triplets ORDER BY rollout_id, call_index").dicts():
         calls[row["rollout_id"].removeprefix("history-")].append([row["prompt_token_ids"], row["response_token_ids"]])
+        given.setdefault(row["rollout_id"].removeprefix("history-"), []).append(row["reward"])
+    assert given[PHOENIX] == [None, 1.0], "its annotation is of the second call"
     assert calls == {
         "1" * 32: [[[1, 2], [3]]],
         PHOENIX: [FIRST, SECOND],

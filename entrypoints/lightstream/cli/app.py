@@ -160,7 +160,7 @@ def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of JSON or JSON lines.")],
     run_id: Annotated[str, typer.Option(help="The run that the traces become part of.")],
     kind: Annotated[str, typer.Option("--format", help="auto, otlp, langfuse, phoenix or atif.")] = "auto",
-    score: Annotated[str | None, typer.Option(help="Langfuse score that is the reward.")] = None,
+    score: Annotated[str | None, typer.Option(help="Langfuse score or Phoenix annotation that is the reward.")] = None,
 ) -> None:
     """Take traces that were recorded elsewhere into a run: each becomes a rollout that has run."""
     from .import_traces import run_import

@@ -42,15 +42,17 @@ def tokens(triplet: Triplet) -> tuple[list[int], list[int], list[float]]:
 @pytest.mark.parametrize("name", ["phoenix_client.jsonl", "phoenix_dataframe.jsonl", "phoenix_otlp.json"])
 def test_what_phoenix_exports(name: str) -> None:
     trace = read(name)
-    assert [span.name for span in trace.spans] == ["ChatCompletion", "weather", "ChatCompletion", "broken", "planner"]
-    root = trace.spans[-1]
-    assert {span.parent_id for span in trace.spans[:-1]} == {root.span_id}
+    spans = trace.spans[:5]
+    assert [span.name for span in spans] == ["ChatCompletion", "weather", "ChatCompletion", "broken", "planner"]
+    root = spans[-1]
+    assert {span.parent_id for span in spans[:-1]} == {root.span_id}
     assert root.parent_id is None
     assert [s.status.description for s in trace.spans if s.status.status_code == "ERROR"] == ["no boat"]
     calls = triplets(trace, "^ChatCompletion$")
     assert [tokens(call) for call in calls] == [FIRST, SECOND]
     assert [call.metadata["response_id"] for call in calls] == ["chatcmpl-1", "chatcmpl-2"]
     assert {call.metadata["agent_name"] for call in calls} == {"planner"}
+    assert [call.reward for call in calls] == [None, 1.0 if name == "phoenix_client.jsonl" else None], "annotations"
     first, second = TraceToMessages().adapt(trace.spans)
     assert (first["messages"], second["messages"]) == (TALK[:2], TALK)
     assert first["tools"] is not None

@@ -13,7 +13,7 @@ from lightstream.schemas.errors import SettingsError
 from .atif import atif_trace, is_atif
 from .langfuse import is_langfuse, langfuse_trace, observation_span
 from .otlp import is_otlp, is_otlp_span, otlp_spans
-from .phoenix import is_phoenix, phoenix_span
+from .phoenix import add_annotations, is_annotation, is_phoenix, phoenix_span
 from .trace import ImportedTrace
 
 __all__ = ["FORMATS", "read_traces"]
@@ -35,7 +35,7 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
 
     Args:
         kind: one of :data:`FORMATS`; ``auto`` tells by what the first document holds.
-        score: name of the Langfuse score that is the reward.
+        score: name of the score (Langfuse) or annotation (Phoenix) that is the reward.
 
     Raises:
         SettingsError: the file is not there, too large, no JSON, or of no known format.
@@ -52,10 +52,14 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
         return [atif_trace(document) for document in documents]
     if kind == "langfuse" and all("observations" in document for document in documents):
         return [langfuse_trace(document, score) for document in documents]
+    annotated = kind == "phoenix"
+    annotations = [document for document in documents if annotated and is_annotation(document)]
     by_trace: dict[str, ImportedTrace] = {}
-    for span in _spans(kind, documents):
+    for span in _spans(kind, [d for d in documents if not (annotated and is_annotation(d))]):
         by_trace.setdefault(span.trace_id, ImportedTrace(span.trace_id)).spans.append(span)
-    return list(by_trace.values())
+    traces = list(by_trace.values())
+    add_annotations(traces, annotations, score)
+    return traces
 
 
 def _spans(kind: str, documents: list[Any]) -> Iterator[Any]:

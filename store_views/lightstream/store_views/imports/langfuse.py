@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, reward_span
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, score_spans
 
 __all__ = ["is_langfuse", "langfuse_trace", "observation_span"]
 
@@ -72,17 +71,7 @@ def _rewards(trace_id: str, scores: Iterable[Any], chosen: str | None) -> list[S
             observation = _of(score, "observationId", "observation_id") or _judged_observation(score)
             target = hex_id(observation, SPAN_DIGITS) if observation else None
             by_span.setdefault(target, {})[str(score.get("name") or "")] = float(value)
-    spans: list[Span] = []
-    for target, values in by_span.items():
-        if len(values) > 1 and chosen not in values:
-            raise SettingsError(
-                f"trace {trace_id} has the scores {sorted(values)}; which one is the reward?",
-                next_step="Name it with --score.",
-            )
-        first = {chosen: values[chosen]} if chosen is not None and chosen in values else {}
-        if first or len(values) == 1:
-            spans.append(reward_span(trace_id, first | values, target))
-    return spans
+    return score_spans(trace_id, by_span, chosen)
 
 
 def _judged_observation(score: Mapping[str, Any]) -> Any:

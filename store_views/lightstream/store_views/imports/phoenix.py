@@ -1,24 +1,47 @@
-"""Phoenix: spans as its client gives them (``context``, ``attributes``), or as rows of its data frame."""
+"""Phoenix: spans as its client gives them (``context``, ``attributes``) or as rows of its data frame; annotations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, hex_id, made_span
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, is_map, made_span, score_spans
 
-__all__ = ["is_phoenix", "phoenix_span"]
+__all__ = ["add_annotations", "is_annotation", "is_phoenix", "phoenix_span"]
 
 ATTRIBUTES = "attributes."
 DEPTH_MAX = 64
 
 
-def is_phoenix(row: object) -> bool:
-    """Whether a row names its span as Phoenix does."""
-    return isinstance(row, dict) and ("context.trace_id" in row or isinstance(row.get("context"), dict))
+def is_phoenix(row: Any) -> bool:
+    """Whether a row names its span as Phoenix does, or is an annotation of one."""
+    return is_map(row) and ("context.trace_id" in row or is_map(row.get("context")) or is_annotation(row))
+
+
+def is_annotation(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a span's annotation."""
+    return "span_id" in row and is_map(row.get("result"))
+
+
+def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str, Any]], chosen: str | None) -> None:
+    """Add a reward for each annotated span that is there: those of a root are of the whole trace.
+
+    Raises:
+        SettingsError: a span has annotations of several names, and ``chosen`` is none of them.
+    """
+    by_span: dict[str, dict[str, float]] = {}
+    for row in rows:
+        score = row["result"].get("score")
+        if isinstance(score, bool | int | float):
+            span_id = hex_id(row["span_id"], SPAN_DIGITS)
+            by_span.setdefault(span_id, {})[str(row.get("name") or "")] = float(score)
+    for trace in traces:
+        parents = {span.span_id: span.parent_id for span in trace.spans if span.span_id in by_span}
+        targets = {span_id if parent else None: by_span[span_id] for span_id, parent in parents.items()}
+        trace.spans += score_spans(trace.trace_id, targets, chosen)
 
 
 def phoenix_span(row: Mapping[str, Any]) -> Span:

@@ -10,9 +10,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import Span, TraceStatus
 
-__all__ = ["ImportedTrace", "hex_id", "is_list", "is_map", "json_text", "made_span", "reward_span", "seconds"]
+__all__ = [
+    "ImportedTrace",
+    "hex_id",
+    "is_list",
+    "is_map",
+    "json_text",
+    "made_span",
+    "reward_span",
+    "score_spans",
+    "seconds",
+]
 
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
@@ -94,6 +105,28 @@ def made_span(
         end_time=seconds(end),
         status=status,
     )
+
+
+def score_spans(trace_id: str, scores: Mapping[str | None, Mapping[str, float]], chosen: str | None) -> list[Span]:
+    """Scores that people or judges gave, as rewards: the one named ``chosen`` first; of a single name that one.
+
+    Args:
+        scores: span that they are of (``None``: the whole trace) -> name -> value.
+
+    Raises:
+        SettingsError: there are several for one thing and ``chosen`` names none of them.
+    """
+    spans: list[Span] = []
+    for target, values in scores.items():
+        if len(values) > 1 and chosen not in values:
+            raise SettingsError(
+                f"trace {trace_id} has the scores {sorted(values)}; which one is the reward?",
+                next_step="Name it with --score.",
+            )
+        first = {chosen: values[chosen]} if chosen is not None and chosen in values else {}
+        if first or len(values) == 1:
+            spans.append(reward_span(trace_id, first | dict(values), target))
+    return spans
 
 
 def reward_span(trace_id: str, rewards: Mapping[str, float], of_span: str | None = None) -> Span:
