@@ -196,3 +196,19 @@ def test_a_base_url_with_a_version_is_understood_too(proxy_url: str, settings: S
     claude = anthropic.Anthropic(base_url=f"{proxy_url}/rollout/r/attempt/a/v1", api_key="none", max_retries=0)
     assert claude.messages.create(model="m", max_tokens=9, messages=MESSAGES).stop_reason == "end_turn"
     only_record(settings)
+
+
+def test_a_chunk_of_token_ids_alone_does_not_end_a_tool_call(
+    claude: anthropic.Anthropic, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    """As servers send one where a character's bytes are in two tokens, in the middle of the arguments."""
+    chunks = tool_call_chunks()
+    silent = chunk(9)
+    silent["choices"][0]["delta"] = {}
+    upstream.answer = lambda _: streamed(*chunks[:2], silent, *chunks[2:])
+    with claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES, tools=TOOLS) as stream:
+        answer = stream.get_final_message()
+    made = [(block.name, block.input) for block in answer.content if block.type == "tool_use"]
+    assert made == [("add", {"a": 1}), ("look", {"at": "x"})]
+    _, call = only_record(settings)
+    assert len(unpack_int32(call.response_token_ids or b"")) == len(chunks) + 1

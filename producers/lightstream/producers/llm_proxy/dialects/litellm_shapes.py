@@ -34,6 +34,9 @@ ERROR_TEXT_MAX = 2000
 class ChunkStream:
     """The model server's chunks as LiteLLM's translators read them; ends at the first that has another shape.
 
+    Chunks that bring token ids alone (half a character, say, which servers send because ids were asked for) are left
+    out: the translator to Anthropic's messages takes one amid a tool's arguments for the end of that tool call.
+
     Attributes:
         logging_obj: LiteLLM's translators look for it; there is no log of LiteLLM's here.
         failure: what was wrong with that chunk. It is not raised, as the translators take every error for an end.
@@ -53,13 +56,26 @@ class ChunkStream:
 
         while True:
             event = await anext(self._events)
-            if event.body is None:
+            if event.body is None or _says_nothing(event.body):
                 continue
             try:
                 return ModelResponseStream(**event.body)
             except translation_errors() as error:
                 self.failure = untranslatable(error)
                 raise StopAsyncIteration from error
+
+
+def _says_nothing(body: dict[str, Any]) -> bool:
+    choices: Any = body.get("choices")
+    if not isinstance(choices, list) or not choices or body.get("usage"):
+        return False
+    return all(
+        isinstance(choice, dict)
+        and choice.get("finish_reason") is None
+        and isinstance(choice.get("delta"), dict)
+        and not any(choice["delta"].values())
+        for choice in choices
+    )
 
 
 def translation_errors() -> tuple[type[Exception], ...]:

@@ -1,0 +1,169 @@
+"""Whatever is asked and however it is answered: what was sampled is what is recorded, and what is trained on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from lightstream.schemas.http_server import HttpServer
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import SpanRecord, TripletRecord
+from lightstream.schemas.settings import Settings
+from lightstream.stream_processors.core.assembly import Assembler
+from lightstream.trainers.policy_server import app as policy_app
+from lightstream.trainers.policy_server.answers import AnswerHead
+from lightstream.trainers.policy_server.chat_request import ChatRequest
+from lightstream.trainers.policy_server.generation import Job
+from tests.producers.llm_proxy.conftest import StartProxy
+from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask, draw
+from tests.producers.llm_proxy.exact.sampling import Sampled
+from tests.producers.llm_proxy.exact.server import RecordingServer
+from tests.producers.support import read_spans
+from tests.stream_processors.assembly.build import closed, opened
+
+SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))
+CALLS_AT_ONCE = 8
+POLICY_CALLS = 60
+
+Tokens = tuple[bytes | None, bytes | None, bytes | None]
+
+
+@pytest.fixture
+def model_server(settings: Settings) -> Iterator[tuple[RecordingServer, str]]:
+    """A running server that keeps a record, and its base URL."""
+    recording = RecordingServer(SEED)
+    server = HttpServer(recording.app, settings, name="recording", port=0, setting="")
+    yield recording, f"{server.start()}/v1"
+    server.stop()
+
+
+def _tokens(sampled: Sampled) -> Tokens:
+    return (
+        pack_int32(sampled.prompt_token_ids),
+        pack_int32([token.token_id for token in sampled.tokens]),
+        pack_float32([token.logprob for token in sampled.tokens]),
+    )
+
+
+def _recorded(spans: list[SpanRecord]) -> dict[tuple[str, int], Tokens]:
+    """By the model server's id and the choice, each once."""
+    found: dict[tuple[str, int], Tokens] = {}
+    for span in spans:
+        call = span.llm_call
+        assert call is not None
+        assert call.error_message is None
+        server_id = span.attributes.get("lightstream.proxy.upstream_response_id", call.response_id)
+        assert (server_id, call.choice_index) not in found, "recorded twice"
+        found[server_id, call.choice_index] = call.prompt_token_ids, call.response_token_ids, call.response_logprobs
+    return found
+
+
+def _assembled(spans: list[SpanRecord]) -> dict[str, TripletRecord]:
+    """Span id -> triplet, of every rollout; nothing is dropped."""
+    by_rollout: dict[str, list[SpanRecord]] = {}
+    for span in spans:
+        by_rollout.setdefault(span.rollout_id or "", []).append(span)
+    triplets: dict[str, TripletRecord] = {}
+    for rollout_id, its_spans in by_rollout.items():
+        records = [opened(rollout_id), *its_spans, closed(rollout_id)]
+        (trajectory,) = Assembler().on_records((record, offset) for offset, record in enumerate(records))
+        assert trajectory.drops == []
+        assert trajectory.call_count == len(trajectory.triplets) == len(its_spans)
+        triplets |= {triplet.span_id: triplet for triplet in trajectory.triplets}
+    return triplets
+
+
+async def _ask_all(proxy_url: str, calls: list[Asked]) -> list[Answered]:
+    at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+    async with httpx.AsyncClient() as client:
+
+        async def one(asked: Asked) -> Answered:
+            async with at_once:
+                return await ask(client, proxy_url, asked)
+
+        return await asyncio.gather(*map(one, calls))
+
+
+def _assert_agents_read_what_was_said(asked: Asked, answered: Answered, sampled: list[Sampled]) -> None:
+    assert answered.texts == [choice.text for choice in sampled]
+    if asked.route == "messages":  # which gives the arguments as an object
+        said = [[(name, json.loads(text)) for name, text in choice.tool_calls] for choice in sampled]
+        heard = [
+            [(name, json.loads(text) if isinstance(text, str) else text) for name, text in calls]
+            for calls in answered.tool_calls
+        ]
+        assert heard == said
+    else:
+        assert answered.tool_calls == [choice.tool_calls for choice in sampled]
+
+
+def _assert_no_differences(sampled: dict[tuple[str, int], Tokens], spans: list[SpanRecord]) -> None:
+    """Neither between what the server sampled and what is recorded, nor between that and what is trained on."""
+    recorded = _recorded(spans)
+    assert [key for key in sampled.keys() | recorded.keys() if sampled.get(key) != recorded.get(key)] == []
+    triplets = _assembled(spans)
+    assert set(triplets) == {span.span_id for span in spans}
+    for span in spans:
+        call, triplet = span.llm_call, triplets[span.span_id]
+        assert call is not None
+        trained_on = triplet.prompt_token_ids, triplet.response_token_ids, triplet.response_logprobs
+        assert trained_on == (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_what_was_sampled_is_recorded_and_assembled_whatever_was_asked(
+    start_proxy: StartProxy, model_server: tuple[RecordingServer, str], settings: Settings, count: int
+) -> None:
+    """Streaming, tools, structured output and several choices in any combination, over every interface."""
+    print(f"seed {SEED} (set LIGHTSTREAM_TEST_SEED to repeat)")
+    recording, upstream_url = model_server
+    calls = [draw(number, SEED) for number in range(count)]
+    assert {call.route for call in calls} == set(ROUTES)
+    answers = asyncio.run(_ask_all(start_proxy(llm_upstream_url=upstream_url), calls))
+    for asked, answered in zip(calls, answers, strict=True):
+        sampled = recording.record[asked.server_id]
+        _assert_agents_read_what_was_said(asked, answered, sampled)
+    spans = read_spans(settings)
+    sampled_tokens = {
+        (response_id, choice.index): _tokens(choice)
+        for response_id, choices in recording.record.items()
+        for choice in choices
+    }
+    _assert_no_differences(sampled_tokens, spans)
+
+
+def test_what_the_policy_server_sampled_is_recorded_and_assembled(
+    policy: str, start_proxy: StartProxy, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own record: what its engine sampled for each answer."""
+    print(f"seed {SEED} (set LIGHTSTREAM_TEST_SEED to repeat)")
+    jobs: dict[str, Job] = {}
+
+    def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
+        def note(head: AnswerHead, request: ChatRequest, job: Job, *rest: Any) -> Any:
+            jobs[head.response_id] = job
+            return answer(head, request, job, *rest)
+
+        return note
+
+    for name in ("completion", "stream_answer"):
+        monkeypatch.setattr(policy_app, name, noted(getattr(policy_app, name)))
+    calls = [call for call in (draw(number, SEED) for number in range(POLICY_CALLS)) if call.route != "completions"]
+    proxy_url = start_proxy(llm_upstream_url=f"{policy}/v1")
+    # It refuses structured output, and may call no tools by itself; that is the tests' server's part.
+    asyncio.run(_ask_all(proxy_url, [replace(call, structured=False, model="policy") for call in calls]))
+    assert len(jobs) == len(calls)
+    sampled_tokens: dict[tuple[str, int], Tokens] = {
+        (response_id, index): (pack_int32(g.prompt_ids), pack_int32(g.token_ids), pack_float32(g.logprobs))
+        for response_id, job in jobs.items()
+        for index, g in enumerate(job.generations)
+    }
+    _assert_no_differences(sampled_tokens, read_spans(settings))
