@@ -1,9 +1,11 @@
-"""Stock exporters of other languages: what they send arrives, all of it, once. Needs Node, Go and their registries."""
+"""Stock exporters of five SDKs: all that they send arrives, once. Needs Node, Go, Java 17 and their registries."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +14,11 @@ import pytest
 from lightstream.schemas.records import SpanRecord
 from tests.producers.otlp.conftest import Addresses
 
-pytestmark = pytest.mark.soak
-
 SPANS = 10_000
 CLIENTS = Path(__file__).with_name("clients")
 JS_PACKAGES = ("api", "sdk-trace-node", *(f"exporter-trace-otlp-{name}" for name in ("http", "proto", "grpc")))
+JAVA_PACKAGES = ("opentelemetry-exporter-otlp", "opentelemetry-sdk")
+JAVA_PACKAGES_VERSION = "1.50.0"
 INSTALL_TIMEOUT_S, SEND_TIMEOUT_S = 280, 200
 
 
@@ -44,15 +46,34 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "sender")]
 
 
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    import jgo
+
+    packages = "+".join(f"io.opentelemetry:{name}:{JAVA_PACKAGES_VERSION}" for name in JAVA_PACKAGES)
+    environment = jgo.build(packages, cache_dir=tmp_path_factory.mktemp("java"))
+    class_path = os.pathsep.join(map(str, environment.all_jars))
+    return ["java", "-cp", class_path, str(CLIENTS / "Send.java")]
+
+
+@pytest.fixture(scope="module")
+def python() -> list[str]:
+    return [sys.executable, str(CLIENTS / "send.py")]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("language", "protocol"),
     [
-        ("javascript", "http/json"),
-        ("javascript", "http/protobuf"),
-        ("javascript", "grpc"),
-        ("go", "http/protobuf"),
-        ("go", "grpc"),
+        pytest.param("javascript", "http/json", marks=pytest.mark.soak),
+        pytest.param("javascript", "http/protobuf", marks=pytest.mark.soak),
+        pytest.param("javascript", "grpc", marks=pytest.mark.soak),
+        pytest.param("go", "http/protobuf", marks=pytest.mark.soak),
+        pytest.param("go", "grpc", marks=pytest.mark.soak),
+        pytest.param("java", "http/protobuf", marks=pytest.mark.soak),
+        pytest.param("java", "grpc", marks=pytest.mark.soak),
+        ("python", "http/protobuf"),
+        ("python", "grpc"),
     ],
 )
 def test_ten_thousand_spans_arrive_once(
