@@ -45,8 +45,8 @@ def test_the_call_of_an_agent_that_vanishes_is_in_its_trajectory(settings: Setti
             trajectories = eventually(lambda: _trajectories(settings), timeout_s=200, what="both are assembled")
     for trajectory in trajectories:
         answer_id = (settings.data_dir / ANSWERS / trajectory.attempt_id).read_text("utf-8")
-        calls = [*trajectory.triplets, *trajectory.drops]
-        assert [call.response_id for call in calls] == [answer_id]
+        ids = [triplet.response_id for triplet in trajectory.triplets] + [drop.response_id for drop in trajectory.drops]
+        assert ids == [answer_id]
     first, last = sorted(trajectories, key=lambda trajectory: trajectory.attempt_sequence)
     assert (first.final, [drop.reason.value for drop in first.drops]) == (False, ["attempt_not_final"])
     assert (last.final, len(last.triplets)) == (True, 1)

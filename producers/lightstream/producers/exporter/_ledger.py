@@ -10,6 +10,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from lightstream.schemas.kafka import Delivered
+
 from ..context import AttemptRef
 
 __all__ = ["Group", "Ledger"]
@@ -28,6 +30,7 @@ class Group:
         failed: of these, spans that are lost; ``first_error`` says why.
         rejected: spans refused at the door (agents' side).
         sealed: no span is added any more; ``done`` is set once all are settled.
+        delivered: settles one of its spans; kept here, so that it need not be made for each.
     """
 
     handed: int = 0
@@ -37,13 +40,20 @@ class Group:
     rejected: int = 0
     rejected_error: str = ""
     sealed: bool = False
+    delivered: Delivered | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
 
 class Ledger:
-    """The groups of one exporter."""
+    """The groups of one exporter.
+
+    Attributes:
+        durable, failed: spans so far, of all groups.
+    """
 
     def __init__(self) -> None:
+        self.durable = 0
+        self.failed = 0
         self.door = threading.Lock()
         """Held by agents for the few instructions of a hand-over."""
         self._settling = threading.Lock()
@@ -63,7 +73,10 @@ class Ledger:
         """One span of ``group`` is durable (``error`` is ``None``) or lost."""
         with self._settling:
             group.settled += 1
-            if error is not None:
+            if error is None:
+                self.durable += 1
+            else:
+                self.failed += 1
                 group.failed += 1
                 group.first_error = group.first_error or error
             if group.sealed and group.settled == group.handed:

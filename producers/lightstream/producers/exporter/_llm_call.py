@@ -15,6 +15,8 @@ from .. import semconv
 
 __all__ = ["take_llm_call"]
 
+_MOVED = (semconv.PROMPT_TOKEN_IDS, semconv.RESPONSE_TOKEN_IDS, semconv.RESPONSE_LOGPROBS)
+
 
 def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
     """Move token ids and log-probabilities out of ``attributes`` into an :class:`LlmCall`.
@@ -30,16 +32,17 @@ def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
         logprobs = _packed(attributes.get(semconv.RESPONSE_LOGPROBS), pack_float32)
     except RecordError:
         return None
-    for name in (semconv.PROMPT_TOKEN_IDS, semconv.RESPONSE_TOKEN_IDS, semconv.RESPONSE_LOGPROBS):
+    for name in _MOVED:
         attributes.pop(name, None)
-    version = attributes.get(semconv.POLICY_VERSION)
-    reasons = attributes.get("gen_ai.response.finish_reasons")
+    get = attributes.get
+    version = get(semconv.POLICY_VERSION)
+    reasons = get("gen_ai.response.finish_reasons")
     values: dict[str, Any] = {
-        "response_id": _text(attributes.get("gen_ai.response.id")),
-        "requested_model": _text(attributes.get("gen_ai.request.model")) or "",
-        "response_model": _text(attributes.get("gen_ai.response.model")),
+        "response_id": _text(get("gen_ai.response.id")),
+        "requested_model": _text(get("gen_ai.request.model")) or "",
+        "response_model": _text(get("gen_ai.response.model")),
         "policy_version": version if type(version) is int else None,
-        "resources_id": _text(attributes.get(semconv.RESOURCES_ID)),
+        "resources_id": _text(get(semconv.RESOURCES_ID)),
         "prompt_token_ids": prompt,
         "response_token_ids": response,
         "response_logprobs": logprobs,
@@ -51,7 +54,7 @@ def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
 def _packed(values: Any, pack: Callable[[Any], bytes]) -> bytes | None:
     if values is None or isinstance(values, bytes):
         return values
-    if not isinstance(values, (list, tuple, array)):
+    if type(values) is not tuple and not isinstance(values, (list, tuple, array)):
         raise RecordError(f"a list of numbers is needed, not {type(values).__name__}.")
     return pack(values)
 

@@ -40,16 +40,22 @@ _Entry: TypeAlias = "tuple[ReadableSpan, dict[str, Any], AttemptRef | None, Grou
 
 def weight_bytes(attributes: Mapping[str, Any]) -> int:
     """About how much memory a span with these attributes holds: lengths only, so it takes a microsecond or two."""
-    total = SPAN_WEIGHT_BYTES
+    total = SPAN_WEIGHT_BYTES + VALUE_WEIGHT_BYTES * len(attributes)
     for value in attributes.values():
-        total += VALUE_WEIGHT_BYTES
         kind = type(value)
+        if kind in _WEIGHTLESS:
+            continue
         if kind is str or kind is bytes:
             total += len(value)
-        elif kind not in _WEIGHTLESS and isinstance(value, Sequence) and value:
+        elif (kind is tuple or isinstance(value, Sequence)) and value:
             first = value[0]
-            total += len(value) * (ITEM_WEIGHT_BYTES + (len(first) if isinstance(first, (str, bytes)) else 0))
+            item = ITEM_WEIGHT_BYTES if type(first) in _WEIGHTLESS else _item_weight_bytes(first)
+            total += len(value) * item
     return total
+
+
+def _item_weight_bytes(item: Any) -> int:
+    return ITEM_WEIGHT_BYTES + (len(item) if isinstance(item, (str, bytes)) else 0)
 
 
 class Sender:
@@ -57,7 +63,7 @@ class Sender:
 
     Attributes:
         taken_bytes: weight of all entries that left the queue; only the thread writes it.
-        durable, failed, truncated: spans, for the statistics.
+        truncated: spans, for the statistics.
     """
 
     def __init__(self, publisher: RecordSink, ledger: Ledger, *, retry_timeout_s: float) -> None:
@@ -66,10 +72,7 @@ class Sender:
         self._retry_timeout_s = retry_timeout_s
         self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._counting = threading.Lock()
         self.taken_bytes = 0
-        self.durable = 0
-        self.failed = 0
         self.truncated = 0
 
     def put(
@@ -93,7 +96,10 @@ class Sender:
         while (entry := self._queue.get()) is not None:
             span, attributes, attempt, group, size_bytes = entry
             try:
-                self._send(record_of(span, attempt, attributes=attributes), partial(self._settle, group))
+                delivered = group.delivered
+                if delivered is None:
+                    delivered = group.delivered = partial(self._settle, group)
+                self._send(record_of(span, attempt, attributes=attributes), delivered)
             except (PublishError, RecordError) as error:
                 self._settle(group, error)
             except Exception as error:  # noqa: BLE001  # recorded: the span counts as lost, and flush raises
@@ -150,12 +156,10 @@ class Sender:
             time.sleep(RETRY_INTERVAL_S)
 
     def _settle(self, group: Group, error: PublishError | RecordError | None) -> None:
-        with self._counting:
-            if error is None:
-                self.durable += 1
-            else:
-                self.failed += 1
-            failed = self.failed
-        self._ledger.settle(group, None if error is None else str(error))
-        if error is not None and failed & (failed - 1) == 0:  # the 1st, 2nd, 4th, …: told, but not a flood
+        if error is None:
+            self._ledger.settle(group, None)
+            return
+        self._ledger.settle(group, str(error))
+        failed = self._ledger.failed
+        if failed & (failed - 1) == 0:  # the 1st, 2nd, 4th, …: told, but not a flood
             logger.error("%d spans lost so far: %s", failed, error)

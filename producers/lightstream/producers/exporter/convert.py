@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -11,6 +12,7 @@ from opentelemetry.trace import SpanContext, StatusCode
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
 from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.shared import SharedAttributes
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import (
     LlmCall,
@@ -26,7 +28,7 @@ from ..context import AttemptRef
 from ..ownership import NOBODY, Owner, owner_in_attributes, owner_in_trace_state, sequence_id_in, take_owner
 from ._llm_call import take_llm_call
 
-__all__ = ["record_of", "with_valid_text"]
+__all__ = ["copied_attributes", "record_of", "with_valid_text"]
 
 _KINDS = {
     OtelSpanKind.INTERNAL: SpanKind.INTERNAL,
@@ -40,6 +42,13 @@ _AS_THEY_ARE = frozenset({str, int, float, bool, bytes, type(None)})
 
 # OTLP trace.proto, SpanFlags: bits 0-7 are the W3C trace flags; bit 8: bit 9 is known; bit 9: the parent is remote.
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
+
+
+def copied_attributes(span: ReadableSpan) -> dict[str, Any]:
+    """The span's attributes, to be taken over by :func:`record_of`."""
+    attributes: Any = span.attributes  # a view of the SDK's mapping, whose own copy is four times as fast as dict()
+    copied: dict[str, Any] = attributes.copy() if type(attributes) is MappingProxyType else dict(attributes or {})
+    return copied
 
 
 def record_of(
@@ -61,32 +70,34 @@ def record_of(
     if context is None:
         raise RecordError(f"the span {span.name!r} has no span context.")
     if attributes is None:
-        attributes = dict(span.attributes or {})
+        attributes = copied_attributes(span)
     llm_call = take_llm_call(attributes)
     _make_plain(attributes)
     resource = span.resource
     resource_attributes = _resource_attributes(resource)
-    trace_state = context.trace_state.to_header()
+    trace_state = context.trace_state.to_header() if context.trace_state else ""
     sequence_id = sequence_id_in(attributes, resource_attributes)
     rollout_id, attempt_id = _owner(attributes, attempt, trace_state, resource_attributes)
     scope = span.instrumentation_scope
     parent = span.parent
+    status = span.status
+    events, links = span.events, span.links
     values: dict[str, Any] = {
         "rollout_id": rollout_id,
         "attempt_id": attempt_id,
         "sequence_id": sequence_id,
-        "trace_id": f"{context.trace_id:032x}",
-        "span_id": f"{context.span_id:016x}",
-        "parent_id": None if parent is None else f"{parent.span_id:016x}",
+        "trace_id": context.trace_id.to_bytes(16, "big").hex(),
+        "span_id": context.span_id.to_bytes(8, "big").hex(),
+        "parent_id": None if parent is None else parent.span_id.to_bytes(8, "big").hex(),
         "name": str(span.name),
         "kind": _KINDS.get(span.kind, SpanKind.UNKNOWN),
-        "status": _STATUSES.get(span.status.status_code, SpanStatus.UNKNOWN),
-        "status_message": span.status.description or "",
+        "status": _STATUSES.get(status.status_code, SpanStatus.UNKNOWN),
+        "status_message": status.description or "",
         "start_unix_nano": span.start_time or 0,
         "end_unix_nano": span.end_time or 0,
         "attributes": attributes,
-        "events": [_event(event) for event in span.events],
-        "links": [_link(link) for link in span.links],
+        "events": [_event(event) for event in events] if events else [],
+        "links": [_link(link) for link in links] if links else [],
         "resource_attributes": resource_attributes,
         "resource_schema_url": _schema_url(resource),
         "scope_name": "" if scope is None else scope.name,
@@ -155,7 +166,7 @@ def _resource_attributes(resource: Resource) -> dict[str, Any]:
     global _last_resource
     known, attributes = _last_resource
     if known is not resource:
-        attributes = _attributes(resource.attributes)
+        attributes = SharedAttributes(_attributes(resource.attributes))
         _last_resource = resource, attributes
     return attributes
 

@@ -20,6 +20,7 @@ from ..context import AttemptRef
 from ._exit import at_process_exit
 from ._ledger import Group, Ledger
 from ._sender import Sender, weight_bytes
+from .convert import copied_attributes
 
 __all__ = ["ExporterStats", "KafkaSpanExporter"]
 
@@ -86,7 +87,7 @@ class KafkaSpanExporter(SpanExporter):
 
     def submit(self, span: ReadableSpan, attempt: AttemptRef | None = None) -> bool:
         """Hand one ended span over; returns at once. ``False``: it was rejected (the buffer is full, or closed)."""
-        attributes: dict[str, Any] = dict(span.attributes or {})
+        attributes = copied_attributes(span)
         size_bytes = weight_bytes(attributes)
         ledger = self._ledger
         with ledger.door:
@@ -158,8 +159,8 @@ class KafkaSpanExporter(SpanExporter):
     @property
     def stats(self) -> ExporterStats:
         """What became of the spans so far."""
-        sender = self._sender
-        return ExporterStats(self._handed_over, sender.durable, sender.failed, self._rejected, sender.truncated)
+        ledger, truncated = self._ledger, self._sender.truncated
+        return ExporterStats(self._handed_over, ledger.durable, ledger.failed, self._rejected, truncated)
 
     def _reject(self, group: Group, waiting_bytes: int) -> None:
         self._rejected += 1

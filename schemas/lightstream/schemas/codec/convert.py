@@ -39,15 +39,19 @@ def from_avro(record: type[R], values: dict[str, Any]) -> R:
 def assembled(record: type[R], values: dict[str, Any]) -> R:
     """A record of values that are known to have the right types; what is missing takes its default.
 
-    Nothing is checked (2 microseconds instead of 6 for a span): encoding refuses what Avro cannot hold. Mutable
-    defaults are shared by all records made so, as records are not changed.
+    Nothing is checked (1 microsecond instead of 6 for a span): encoding refuses what Avro cannot hold. Mutable
+    defaults are shared by all records made so, as records are not changed. ``values`` may be taken over.
     """
-    return cast("R", assembler(record)(_defaults(record) | values))
+    assemble, defaults, count = _assembly(record)
+    return cast("R", assemble(values if len(values) == count else defaults | values))
 
 
 @cache
-def _defaults(record: type[Record]) -> dict[str, Any]:
-    return {name: field.default for name, field in record.model_fields.items() if not field.is_required()}
+def _assembly(record: type[Record]) -> tuple[Callable[[dict[str, Any]], Record], dict[str, Any], int]:
+    """Makes one of all its fields; the defaults; how many fields there are."""
+    fields = record.model_fields
+    defaults = {name: field.default for name, field in fields.items() if not field.is_required()}
+    return assembler(record), defaults, len(fields)
 
 
 @cache

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 from ..packing import pack_int32
 from ..records import Record, RecordEnum
 from .convert import PACK_INTS_FROM_LENGTH, packs_as_int32
+from .shared import SharedAttributes
 
 __all__ = ["WRITE_ERRORS", "Writer", "writer_of"]
 
@@ -251,5 +252,16 @@ def _doubles(values: array[float]) -> bytes:
     return b"".join((_long(count), items, b"\x00"))
 
 
-_attributes = _map(_value)
+_any_attributes = _map(_value)
+
+
+def _attributes(values: Mapping[str, Any]) -> bytes:
+    if type(values) is SharedAttributes:
+        encoded = values.encoded
+        if encoded is None:
+            encoded = values.encoded = _any_attributes(values)
+        return encoded
+    return _any_attributes(values)
+
+
 _attribute_list = _array(_value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -212,5 +213,15 @@ def _call(function: Json) -> tuple[str, str]:
     return function["name"], function["arguments"]
 
 
-_READ_WHOLE = dict(zip(ROUTES, (_whole_chat, _whole_text, _whole_response, _whole_message), strict=True))
-_READ_STREAM = dict(zip(ROUTES, (_streamed_chat, _streamed_text, _streamed_response, _streamed_message), strict=True))
+_READ_WHOLE: dict[str, Callable[[Json], Answered]] = {
+    "chat/completions": _whole_chat,
+    "completions": _whole_text,
+    "responses": _whole_response,
+    "messages": _whole_message,
+}
+_READ_STREAM: dict[str, Callable[[list[Json]], Answered]] = {
+    "chat/completions": _streamed_chat,
+    "completions": _streamed_text,
+    "responses": _streamed_response,
+    "messages": _streamed_message,
+}

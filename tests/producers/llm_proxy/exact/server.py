@@ -62,7 +62,7 @@ class RecordingServer:
         response_id = f"{kind}-{int(found[1])}"
         assert response_id not in self.record, "asked twice"
         choices = self.record[response_id] = _sampled(rng, asked)
-        head = {"id": response_id, "object": kind, "created": 1, "model": "m@4"}
+        head: Json = {"id": response_id, "object": kind, "created": 1, "model": "m@4"}
         usage = {
             "prompt_tokens": len(choices[0].prompt_token_ids),
             "completion_tokens": sum(len(choice.tokens) for choice in choices),
@@ -109,9 +109,9 @@ def _stream(rng: random.Random, asked: Json, choices: list[Sampled], write: Writ
         group = left.pop(0)
         said = write(asked, choice, group)
         if group.last and rng.random() < 0.3:  # some servers end with a chunk of its own
-            ending = {name: value for name, value in said.items() if name in ("index", "finish_reason")}
+            silent: Json = {"delta": {}} if "delta" in said else {"text": "", "logprobs": None}
             yield {"choices": [said | {"finish_reason": None}]}
-            yield {"choices": [ending | ({"delta": {}} if "delta" in said else {"text": "", "logprobs": None})]}
+            yield {"choices": [silent | {name: said[name] for name in ("index", "finish_reason")}]}
         else:
             yield {"choices": [said]}
         if not left:

@@ -15,7 +15,7 @@ import pytest
 
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.records import SpanRecord, TripletRecord
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, TripletRecord
 from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.assembly import Assembler
 from lightstream.trainers.policy_server import app as policy_app
@@ -60,7 +60,7 @@ def _recorded(spans: list[SpanRecord]) -> dict[tuple[str, int], Tokens]:
         call = span.llm_call
         assert call is not None
         assert call.error_message is None
-        server_id = span.attributes.get("lightstream.proxy.upstream_response_id", call.response_id)
+        server_id: str = span.attributes.get("lightstream.proxy.upstream_response_id") or call.response_id or ""
         assert (server_id, call.choice_index) not in found, "recorded twice"
         found[server_id, call.choice_index] = call.prompt_token_ids, call.response_token_ids, call.response_logprobs
     return found
@@ -73,7 +73,7 @@ def _assembled(spans: list[SpanRecord]) -> dict[str, TripletRecord]:
         by_rollout.setdefault(span.rollout_id or "", []).append(span)
     triplets: dict[str, TripletRecord] = {}
     for rollout_id, its_spans in by_rollout.items():
-        records = [opened(rollout_id), *its_spans, closed(rollout_id)]
+        records: list[SpanRecord | AttemptOpened | AttemptClosed] = [opened(rollout_id), *its_spans, closed(rollout_id)]
         (trajectory,) = Assembler().on_records((record, offset) for offset, record in enumerate(records))
         assert trajectory.drops == []
         assert trajectory.call_count == len(trajectory.triplets) == len(its_spans)
