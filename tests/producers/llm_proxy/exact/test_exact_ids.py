@@ -10,30 +10,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, TripletRecord
 from lightstream.schemas.settings import Settings
-from lightstream.stream_processors.core.assembly import Assembler
 from lightstream.trainers.policy_server import app as policy_app
 from lightstream.trainers.policy_server.answers import AnswerHead
 from lightstream.trainers.policy_server.chat_request import ChatRequest
 from lightstream.trainers.policy_server.generation import Job
 from tests.producers.llm_proxy.conftest import StartProxy
-from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask, draw
+from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask_all, draw
+from tests.producers.llm_proxy.exact.compare import Tokens, assert_no_differences
 from tests.producers.llm_proxy.exact.sampling import Sampled
 from tests.producers.llm_proxy.exact.server import RecordingServer
 from tests.producers.support import read_spans
-from tests.stream_processors.assembly.build import closed, opened
 
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))
-CALLS_AT_ONCE = 8
 POLICY_CALLS = 60
-
-Tokens = tuple[bytes | None, bytes | None, bytes | None]
 
 
 @pytest.fixture
@@ -53,45 +47,6 @@ def _tokens(sampled: Sampled) -> Tokens:
     )
 
 
-def _recorded(spans: list[SpanRecord]) -> dict[tuple[str, int], Tokens]:
-    """By the model server's id and the choice, each once."""
-    found: dict[tuple[str, int], Tokens] = {}
-    for span in spans:
-        call = span.llm_call
-        assert call is not None
-        assert call.error_message is None
-        server_id: str = span.attributes.get("lightstream.proxy.upstream_response_id") or call.response_id or ""
-        assert (server_id, call.choice_index) not in found, "recorded twice"
-        found[server_id, call.choice_index] = call.prompt_token_ids, call.response_token_ids, call.response_logprobs
-    return found
-
-
-def _assembled(spans: list[SpanRecord]) -> dict[str, TripletRecord]:
-    """Span id -> triplet, of every rollout; nothing is dropped."""
-    by_rollout: dict[str, list[SpanRecord]] = {}
-    for span in spans:
-        by_rollout.setdefault(span.rollout_id or "", []).append(span)
-    triplets: dict[str, TripletRecord] = {}
-    for rollout_id, its_spans in by_rollout.items():
-        records: list[SpanRecord | AttemptOpened | AttemptClosed] = [opened(rollout_id), *its_spans, closed(rollout_id)]
-        (trajectory,) = Assembler().on_records((record, offset) for offset, record in enumerate(records))
-        assert trajectory.drops == []
-        assert trajectory.call_count == len(trajectory.triplets) == len(its_spans)
-        triplets |= {triplet.span_id: triplet for triplet in trajectory.triplets}
-    return triplets
-
-
-async def _ask_all(proxy_url: str, calls: list[Asked]) -> list[Answered]:
-    at_once = asyncio.Semaphore(CALLS_AT_ONCE)
-    async with httpx.AsyncClient() as client:
-
-        async def one(asked: Asked) -> Answered:
-            async with at_once:
-                return await ask(client, proxy_url, asked)
-
-        return await asyncio.gather(*map(one, calls))
-
-
 def _assert_agents_read_what_was_said(asked: Asked, answered: Answered, sampled: list[Sampled]) -> None:
     assert answered.texts == [choice.text for choice in sampled]
     if asked.route == "messages":  # which gives the arguments as an object
@@ -105,19 +60,6 @@ def _assert_agents_read_what_was_said(asked: Asked, answered: Answered, sampled:
         assert answered.tool_calls == [choice.tool_calls for choice in sampled]
 
 
-def _assert_no_differences(sampled: dict[tuple[str, int], Tokens], spans: list[SpanRecord]) -> None:
-    """Neither between what the server sampled and what is recorded, nor between that and what is trained on."""
-    recorded = _recorded(spans)
-    assert [key for key in sampled.keys() | recorded.keys() if sampled.get(key) != recorded.get(key)] == []
-    triplets = _assembled(spans)
-    assert set(triplets) == {span.span_id for span in spans}
-    for span in spans:
-        call, triplet = span.llm_call, triplets[span.span_id]
-        assert call is not None
-        trained_on = triplet.prompt_token_ids, triplet.response_token_ids, triplet.response_logprobs
-        assert trained_on == (call.prompt_token_ids, call.response_token_ids, call.response_logprobs)
-
-
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_what_was_sampled_is_recorded_and_assembled_whatever_was_asked(
     start_proxy: StartProxy, model_server: tuple[RecordingServer, str], settings: Settings, count: int
@@ -127,7 +69,7 @@ def test_what_was_sampled_is_recorded_and_assembled_whatever_was_asked(
     recording, upstream_url = model_server
     calls = [draw(number, SEED) for number in range(count)]
     assert {call.route for call in calls} == set(ROUTES)
-    answers = asyncio.run(_ask_all(start_proxy(llm_upstream_url=upstream_url), calls))
+    answers = asyncio.run(ask_all(start_proxy(llm_upstream_url=upstream_url), calls))
     for asked, answered in zip(calls, answers, strict=True):
         sampled = recording.record[asked.server_id]
         _assert_agents_read_what_was_said(asked, answered, sampled)
@@ -137,7 +79,7 @@ def test_what_was_sampled_is_recorded_and_assembled_whatever_was_asked(
         for response_id, choices in recording.record.items()
         for choice in choices
     }
-    _assert_no_differences(sampled_tokens, spans)
+    assert_no_differences(sampled_tokens, spans)
 
 
 def test_what_the_policy_server_sampled_is_recorded_and_assembled(
@@ -159,11 +101,11 @@ def test_what_the_policy_server_sampled_is_recorded_and_assembled(
     calls = [call for call in (draw(number, SEED) for number in range(POLICY_CALLS)) if call.route != "completions"]
     proxy_url = start_proxy(llm_upstream_url=f"{policy}/v1")
     # It refuses structured output, and may call no tools by itself; that is the tests' server's part.
-    asyncio.run(_ask_all(proxy_url, [replace(call, structured=False, model="policy") for call in calls]))
+    asyncio.run(ask_all(proxy_url, [replace(call, structured=False, model="policy") for call in calls]))
     assert len(jobs) == len(calls)
     sampled_tokens: dict[tuple[str, int], Tokens] = {
         (response_id, index): (pack_int32(g.prompt_ids), pack_int32(g.token_ids), pack_float32(g.logprobs))
         for response_id, job in jobs.items()
         for index, g in enumerate(job.generations)
     }
-    _assert_no_differences(sampled_tokens, read_spans(settings))
+    assert_no_differences(sampled_tokens, read_spans(settings))
