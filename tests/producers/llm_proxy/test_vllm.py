@@ -37,7 +37,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_VLLM_PYTHON", Path(__file__).parents[3] / ".venv-vllm/bin/python"))
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))
-CALLS = 80
+CALLS = 60
+TOKENS_MAX = 60
 MODEL = "policy"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
@@ -149,7 +150,8 @@ def test_what_vllm_said_is_recorded_and_assembled(vllm: str, start_proxy: StartP
     calls: list[Asked] = []
     for number in range(CALLS):
         call = draw(number, SEED)  # a random model calls no tool of its own accord
-        calls.append(replace(call, model=MODEL, must_call=call.tools, structured=call.structured and not call.tools))
+        structured = call.structured and not call.tools
+        calls.append(replace(call, model=MODEL, must_call=call.tools, structured=structured, tokens_max=TOKENS_MAX))
     assert {(call.route, call.streams) for call in calls} == {(r, streams) for r in ROUTES for streams in (False, True)}
     asyncio.run(ask_all(start_proxy(llm_upstream_url=f"{server.start()}/v1"), calls))
     server.stop()

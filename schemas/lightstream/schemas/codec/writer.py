@@ -31,6 +31,7 @@ WRITE_ERRORS = (ValueError, TypeError, OverflowError, AttributeError, KeyError, 
 """What a writer raises when a value is not of its field's type."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_BITS_56, _BITS_63 = 1 << 56, 1 << 63
 _pack_double = struct.Struct("<d").pack
 
 
@@ -43,6 +44,11 @@ def _varint(value: int) -> bytes:
     if not _INT64_MIN <= value <= _INT64_MAX:
         raise OverflowError(f"{value} is beyond int64")
     zigzag = (value << 1) ^ (value >> 63)
+    if _BITS_56 <= zigzag < _BITS_63:  # as every time is: nine bytes, the low 56 bits spread by sevens into eight
+        spread = (zigzag & 0x0FFFFFFF) | ((zigzag & 0xFFFFFFF0000000) << 4)
+        spread = (spread & 0x00003FFF00003FFF) | ((spread & 0x0FFFC0000FFFC000) << 2)
+        spread = (spread & 0x007F007F007F007F) | ((spread & 0x3F803F803F803F80) << 1)
+        return (spread | 0x8080808080808080 | (zigzag >> 56) << 64).to_bytes(9, "little")
     encoded = bytearray()
     while zigzag > 0x7F:
         encoded.append(zigzag & 0x7F | 0x80)
@@ -103,7 +109,11 @@ def _source(annotation: Any, value: str, longs: str, constants: dict[str, Any]) 
     branch = "b'\\x02' + " if is_optional else ""
     size = [f"size = len({value})", f"{head} = {longs}[size] if size < {_COMMON_LONGS} else {branch}long(size)"]
     if annotation is str:
-        return [f"{value} = {value}.encode()", *size], [head, value]
+        statements = [f"{value} = {value}.encode()", *size]
+        if not is_optional:  # most of these are empty
+            full = [f"    {statement}" for statement in statements]
+            statements = [f"if {value}:", *full, "else:", f"    {head}, {value} = b'\\x00', b''"]
+        return statements, [head, value]
     if annotation is bytes:
         return size, [head, value]
     if annotation is int:

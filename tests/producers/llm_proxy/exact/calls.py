@@ -18,7 +18,6 @@ ROUTES = ("chat/completions", "completions", "responses", "messages")
 CALLS_PER_ROLLOUT = 5
 CALLS_AT_ONCE = 8
 CHOICES_MAX = 4
-TOKENS_MAX = 20
 TIMEOUT_S = 120.0
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
@@ -42,6 +41,7 @@ class Asked:
     extras: tuple[str, ...]
     model: str = "m"
     must_call: bool = False
+    tokens_max: int = 20
 
     @property
     def server_id(self) -> str:
@@ -64,7 +64,7 @@ class Asked:
             return body | self._messages(said)
         if self.route == "responses":
             return body | self._responses(said)
-        body |= {"n": self.choices, "max_tokens": TOKENS_MAX}
+        body |= {"n": self.choices, "max_tokens": self.tokens_max}
         if self.route == "completions":
             return body | {"prompt": [said] * self.prompts if self.prompts > 1 else said} | self._wanted(2)
         body |= {"messages": [{"role": "user", "content": said}]} | self._wanted(True)
@@ -83,7 +83,7 @@ class Asked:
         return {name: values[name] for name in self.extras}
 
     def _messages(self, said: str) -> Json:
-        body: Json = {"max_tokens": TOKENS_MAX, "messages": [{"role": "user", "content": said}]}
+        body: Json = {"max_tokens": self.tokens_max, "messages": [{"role": "user", "content": said}]}
         if self.tools:
             body["tools"] = [{"name": name, "input_schema": PARAMETERS} for name in TOOL_NAMES]
         if self.must_call:
@@ -93,7 +93,7 @@ class Asked:
         return body
 
     def _responses(self, said: str) -> Json:
-        body: Json = {"input": said, "max_output_tokens": TOKENS_MAX}
+        body: Json = {"input": said, "max_output_tokens": self.tokens_max}
         if self.tools:
             body["tools"] = [{"type": "function", "name": name, "parameters": PARAMETERS} for name in TOOL_NAMES]
         if self.must_call:
