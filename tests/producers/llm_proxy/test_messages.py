@@ -212,3 +212,21 @@ def test_a_chunk_of_token_ids_alone_does_not_end_a_tool_call(
     assert made == [("add", {"a": 1}), ("look", {"at": "x"})]
     _, call = only_record(settings)
     assert len(unpack_int32(call.response_token_ids or b"")) == len(chunks) + 1
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ', "2.5", "[1]", "null"])
+def test_arguments_that_are_no_object_reach_the_agent_as_text_and_are_recorded_as_they_were(
+    claude: anthropic.Anthropic, upstream: ScriptedUpstream, settings: Settings, arguments: str
+) -> None:
+    """A model that is still learning makes them; such a call is no failure of the model server's."""
+    calls = [{"id": "call_a", "type": "function", "function": {"name": "add", "arguments": arguments}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    (good,) = completion()["choices"]
+    upstream.answer = lambda _: completion(choices=[good | {"finish_reason": "tool_calls", "message": message}])
+    answer = claude.messages.create(model="m", max_tokens=9, messages=MESSAGES, tools=TOOLS)
+    (made,) = (block for block in answer.content if block.type == "tool_use")
+    assert made.input == {"unreadable_arguments": arguments}
+    _, call = only_record(settings)
+    assert call.error_message is None
+    assert list(unpack_int32(call.response_token_ids or b"")) == [7, 8]
+    assert json.loads(call.response_json or "")["tool_calls"][0]["function"]["arguments"] == arguments

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ..events import event_of
 from ..litellm_import import imported_litellm
@@ -61,6 +61,10 @@ class MessagesDialect:
 
 ANTHROPIC_MESSAGES = MessagesDialect()
 
+UNREADABLE_ARGUMENTS = "unreadable_arguments"
+"""What a tool is called with where the model's arguments are no JSON object: their text, under this name. A message has
+no words for them, and a call that failed for it would not be trained on."""
+
 
 async def counted_tokens(request: dict[str, Any]) -> int:
     """About how many tokens the prompt has, by LiteLLM's counter: the model server's tokenizer is not asked.
@@ -99,7 +103,7 @@ class _MessagesCall:
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
         try:
             answer = self._adapter.translate_completion_output_params(
-                chat_answer(body), tool_name_mapping=self._tool_names
+                chat_answer(_with_objects_as_arguments(body)), tool_name_mapping=self._tool_names
             )
         except translation_errors() as error:
             raise untranslatable(error) from error
@@ -123,6 +127,38 @@ class _MessagesCall:
                 raise chunks.failure
         except translation_errors() as error:
             raise untranslatable(error) from error
+
+
+def _with_objects_as_arguments(body: dict[str, Any]) -> dict[str, Any]:
+    """The answer, or a copy where arguments had to be replaced: what is recorded is what the model said."""
+    choices: Any = body.get("choices")
+    return body | {"choices": [_choice_with_objects(choice) for choice in choices]}
+
+
+def _choice_with_objects(choice: Any) -> Any:
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        return choice
+    message: dict[str, Any] = choice["message"]
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return choice
+    return choice | {"message": message | {"tool_calls": [_call_with_object(call) for call in calls]}}
+
+
+def _call_with_object(call: Any) -> Any:
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        return call
+    function: dict[str, Any] = call["function"]
+    text = function.get("arguments")
+    if not isinstance(text, str) or not text:
+        return call
+    try:
+        arguments = from_json(text)
+    except ValueError:
+        arguments = None
+    if isinstance(arguments, dict):
+        return call
+    return call | {"function": function | {"arguments": to_json({UNREADABLE_ARGUMENTS: text}).decode()}}
 
 
 def _refuse_malformed(request: dict[str, Any]) -> None:
