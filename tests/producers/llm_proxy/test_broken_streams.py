@@ -117,6 +117,24 @@ def test_a_chunk_that_is_no_json_ends_the_stream_with_an_error(
     assert list(unpack_int32(call.response_token_ids or b"")) == [1]
 
 
+def test_text_that_is_no_utf8_is_refused_and_ends_a_stream(
+    client: openai.OpenAI, proxy_url: str, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}'
+    assert httpx.post(proxy_url + PATH, content=body, timeout=60).status_code == 400
+    assert upstream.asked == []
+    broken = event(chunk(2)).replace(b"<2>", b"\xff\xfe")
+    upstream.answer = lambda _: [chunk(1, first=True), broken, chunk(3, finish_reason="stop")]
+    with pytest.raises(openai.APIError, match="no JSON object"):
+        list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
+    refused, broken_off = (record.llm_call for record in read_spans(settings))
+    assert refused is not None
+    assert (refused.http_status, refused.response_token_ids) == (400, None)
+    assert "\ufffd" in (refused.request_json or ""), "kept as far as it is text"
+    assert broken_off is not None
+    assert list(unpack_int32(broken_off.response_token_ids or b"")) == [1]
+
+
 @pytest.mark.parametrize("piece", [chunk(1), b": still here\n\n", b"data"], ids=["tokens", "comments", "no event"])
 @pytest.mark.parametrize(
     ("limit", "said"), [({"llm_stream_timeout_s": 0.3}, "0.3 s"), ({"llm_response_bytes_max": 5000}, "5,000 bytes")]
