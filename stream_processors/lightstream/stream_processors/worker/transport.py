@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,10 @@ from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
 
+from .fetch_pace import FetchPace
 from .inbox import Budget
 
 __all__ = ["LightstreamConsumer", "LightstreamTransport"]
-
-FETCH_MAX_WAIT_MS = 100
-"""How long the broker holds a fetch that finds nothing. Faust fixes 1,500 ms; but aiokafka keeps one fetch per broker
-in flight, so a partition that was left out of it (its records were still in hand) waits for it to return."""
 
 RECORDS_IN_HAND_MAX = 4000
 BYTES_IN_HAND_MAX = 64 * 1024 * 1024
@@ -27,10 +25,21 @@ BYTES_IN_HAND_MAX = 64 * 1024 * 1024
 class _ConsumerThread(AIOKafkaConsumerThread):
     logger = logging.getLogger("faust.transport")
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._pace = FetchPace()
+
     def _create_worker_consumer(self, transport: Transport) -> Any:
         consumer: Any = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
+        consumer._fetch_max_wait_ms = self._pace.wait_ms
         return consumer
+
+    async def _fetch_records(self, consumer: Any, *arguments: Any, **keywords: Any) -> RecordMap:
+        fetched: RecordMap = await super()._fetch_records(consumer, *arguments, **keywords)
+        self._pace.came(sum(map(len, fetched.values())), time.monotonic())
+        fetcher = consumer._fetcher  # takes both into its next request
+        fetcher._fetch_max_wait_ms, fetcher._fetch_min_bytes = self._pace.wait_ms, self._pace.bytes_min
+        return fetched
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Go back to what is committed, everywhere.

@@ -125,8 +125,7 @@ class InMemoryLightningStore(ReadingStore):
         asked = list(dict.fromkeys(rollout_ids))
         needed = enough(len(asked), count, share)
         ended, futures = self._log.expect_ends(asked)
-        waiting = {rollout_id: asyncio.wrap_future(future) for rollout_id, future in futures.items()}
-        await ended_in_time(waiting, ended, needed, timeout)
+        await ended_in_time(futures, ended, needed, timeout)
         return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
