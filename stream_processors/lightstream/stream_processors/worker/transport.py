@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,10 +63,12 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class LightstreamConsumer(Consumer):
-    """Delivers what a fetch brought for one partition as a single Faust event, and commits what it is told to.
+    """Delivers what a fetch brought for one topic as a single Faust event, and commits what it is told to.
 
     Faust spends about 100 microseconds per event, most of it on four tasks; a bundle of records costs that once. The
-    event's value is a list of aiokafka's ``ConsumerRecord``, its offset that of the last.
+    event's value is a list of aiokafka's ``ConsumerRecord``, of any of the topic's partitions, each in its order; the
+    event's own place is that of one of them. (Faust drops such events only during a rebalance, and all partitions
+    begin afresh after it: it need not know whose records they hold.)
 
     Attributes:
         budget: while it has no room, nothing is fetched. (Faust's own brake, a full stream buffer, makes it sleep for
@@ -91,10 +93,18 @@ class LightstreamConsumer(Consumer):
         if not await self.budget.wait_for_room(timeout):
             return {}
         fetched = await super()._getmany(active_partitions, timeout)
-        return {place: [replace(records[-1], value=records)] for place, records in fetched.items() if records}
+        bundles: dict[str, tuple[TP, list[Any]]] = {}
+        for place, records in fetched.items():
+            if records:
+                bundles.setdefault(place.topic, (place, []))[1].extend(records)
+        return {place: [replace(_last_of(place, records), value=records)] for place, records in bundles.values()}
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+def _last_of(place: TP, records: Sequence[Any]) -> Any:
+    return next(record for record in reversed(records) if record.partition == place.partition)
 
 
 class LightstreamTransport(Transport):

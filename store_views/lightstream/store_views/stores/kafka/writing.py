@@ -56,8 +56,8 @@ __all__ = ["KafkaWriting"]
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 1.0
-"""Facts are small and waited for; a millisecond lets a burst share a batch. Such batches gain little by compression, and
-zstd costs 40 microseconds each in the writer alone: they go by lz4, spans and resources by zstd."""
+"""Facts are small and waited for; a millisecond lets a burst share a batch. Such batches gain little by compression,
+and zstd costs 40 microseconds each in the writer alone: they go by lz4, spans and resources by zstd."""
 
 SPAN_IDS_KEPT_MAX = 100_000
 """Of the spans written last, to tell repeats (about 20 MB); the view collapses those that come later still."""
