@@ -59,8 +59,8 @@ class Settings(BaseSettings):
         2,
         ge=1,
         le=1000,
-        description="Partitions of the topics keyed by rollout or group: as many workers can share the work. Each costs "
-        "requests of its own (a rollout about 0.3 ms of the broker); any number of Runners can ask for work.",
+        description="Partitions of the topics keyed by rollout or group: as many workers can share the work. Each "
+        "costs requests of its own (a rollout about 0.3 ms of the broker); any number of Runners can ask for work.",
     )
     topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
 

@@ -9,7 +9,7 @@ IDLE_WAIT_MS = 100
 keeps one fetch per broker in flight, so a partition that was left out of it (its records were still in hand) waits for
 it to return."""
 
-BUSY_WAIT_MS = 5
+BUSY_WAIT_MS = 8
 """How long it gathers while much comes. Each fetch costs worker and broker half a millisecond, and what it brings is
 processed and written together."""
 
