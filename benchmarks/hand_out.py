@@ -179,10 +179,7 @@ class _Tasks:
         assert self._producer.flush(TIMEOUT_S) == 0
 
     def taker(self) -> ShareConsumer:
-        config = common_config(self.settings) | {"group.id": self.group, "share.acknowledgement.mode": "explicit"}
-        consumer = ShareConsumer(config)
-        consumer.subscribe([self.topic])
-        return consumer
+        return _taker(self.settings, self.topic, self.group)
 
 
 def _share(place: Processes, tasks: int, latencies: int) -> dict[str, float]:
@@ -287,12 +284,18 @@ class _Judge:
 
 
 def _poll_and_hold(settings: Settings, topic: str, group: str, taken: Connection) -> None:
-    config = common_config(settings) | {"group.id": group, "share.acknowledgement.mode": "explicit"}
-    consumer = ShareConsumer(config)
-    consumer.subscribe([topic])
+    consumer = _taker(settings, topic, group)
     assert _first_poll(consumer)
     taken.send("taken")
     time.sleep(TIMEOUT_S)
+
+
+def _taker(settings: Settings, topic: str, group: str) -> ShareConsumer:
+    """One that asks for as few tasks at a time as it can: the broker still gives it whole batches."""
+    config = {"group.id": group, "share.acknowledgement.mode": "explicit", "max.poll.records": 1}
+    consumer = ShareConsumer(common_config(settings) | config)
+    consumer.subscribe([topic])
+    return consumer
 
 
 def _first_poll(consumer: ShareConsumer) -> list[Message]:

@@ -25,7 +25,7 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_ids, check_timeout
+from .._checks import check_id, check_ids, check_size, check_timeout
 from .._query import Query
 from .._reading import ReadingStore, ended_in_time, enough
 from .._rollouts_query import value_of_state
@@ -166,7 +166,12 @@ class InMemoryLightningStore(ReadingStore):
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return self._log.state_of(rollout_id)
 
-    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+    def _as_kept(self, spans: Sequence[Span]) -> list[bytes]:
+        for span in spans:
+            check_size(span, self._limits_given.record_bytes_max)
+        return []
+
+    async def _keep_spans(self, spans: Sequence[Span], kept: Sequence[bytes]) -> list[Span]:
         new: list[Span] = []
         with self._lock:
             for span in spans:
