@@ -30,7 +30,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Message, Producer, ShareConsumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+# Public names that the package's __all__ lacks.
+from confluent_kafka.admin import AdminClient  # isort: skip
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.schemas.interfaces import LightningStore

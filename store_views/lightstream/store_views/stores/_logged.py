@@ -69,7 +69,7 @@ class LoggedStore(LightningStore, ABC):
         return await asyncio.gather(*map(self._judge, facts))
 
     @abstractmethod
-    def _as_kept(self, spans: Sequence[Span]) -> Sequence[bytes]:
+    def _encoded_spans(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The spans as :meth:`_keep_spans` writes them; empty where they are kept as they are.
 
         Raises:
@@ -77,7 +77,7 @@ class LoggedStore(LightningStore, ABC):
         """
 
     @abstractmethod
-    async def _keep_spans(self, spans: Sequence[Span], kept: Sequence[bytes]) -> list[Span]:
+    async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
         """Make spans durable whose attempts exist; returns those that were new."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ class LoggedStore(LightningStore, ABC):
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
         for span in spans:
             check_span(span)
-        kept = self._as_kept(spans)  # all can be kept, or nothing is said of any
+        encoded = self._encoded_spans(spans)  # all can be kept, or nothing is said of any
         now = self._clock.now_unix_nano()
         highest: dict[tuple[str, str], int] = {}
         for span in spans:
@@ -216,7 +216,7 @@ class LoggedStore(LightningStore, ABC):
             highest[key] = max(span.sequence_id, highest.get(key, 0))
         facts = [_facts.span_added(*key, number, now) for key, number in highest.items()]
         await self._all_applied(facts)
-        return await self._keep_spans(spans, kept)
+        return await self._keep_spans(spans, encoded)
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         now = self._clock.now_unix_nano()

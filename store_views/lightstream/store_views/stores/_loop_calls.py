@@ -30,7 +30,8 @@ def gathered() -> Generator[None]:
 
     Who is woken together acts together: what they write next shares records and requests.
     """
-    _gathering.calls = calls = {}
+    calls: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    _gathering.calls = calls
     try:
         yield
     finally:

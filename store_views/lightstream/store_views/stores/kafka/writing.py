@@ -272,12 +272,12 @@ class KafkaWriting(ReadingStore):
         """
         return await asyncio.wrap_future(await self._handed_over(topic, key, self._encoded(topic, record)))
 
-    def _as_kept(self, spans: Sequence[Span]) -> list[bytes]:
+    def _encoded_spans(self, spans: Sequence[Span]) -> list[bytes]:
         return [self._encoded(SPANS, span_record(span)) for span in spans]
 
-    async def _keep_spans(self, spans: Sequence[Span], kept: Sequence[bytes]) -> list[Span]:
+    async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
         new = self._not_yet_written(spans)
-        values = {id(span): value for span, value in zip(spans, kept, strict=True)}
+        values = {id(span): value for span, value in zip(spans, encoded, strict=True)}
         try:
             sent = [await self._handed_over(SPANS, span.rollout_id, values[id(span)]) for span in new]
             places = await asyncio.gather(*map(asyncio.wrap_future, sent))

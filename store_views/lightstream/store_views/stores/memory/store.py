@@ -166,12 +166,12 @@ class InMemoryLightningStore(ReadingStore):
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return self._log.state_of(rollout_id)
 
-    def _as_kept(self, spans: Sequence[Span]) -> list[bytes]:
+    def _encoded_spans(self, spans: Sequence[Span]) -> list[bytes]:
         for span in spans:
             check_size(span, self._limits_given.record_bytes_max)
         return []
 
-    async def _keep_spans(self, spans: Sequence[Span], kept: Sequence[bytes]) -> list[Span]:
+    async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
         new: list[Span] = []
         with self._lock:
             for span in spans:
