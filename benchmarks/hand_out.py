@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -336,7 +336,7 @@ def _kill_a_taker(hold: Callable[..., None], *arguments: object) -> None:
 
 
 @contextmanager
-def _account(place: Processes, tasks: int, name: str, figures: dict[str, float]) -> Iterator[None]:
+def _account(place: Processes, tasks: int, name: str, figures: dict[str, float]) -> Generator[None]:
     """Tasks per second of the block, and processor time of all processes for one."""
     used_s, began_s = sum(place.cpu_s().values()) + time.process_time(), time.perf_counter()
     yield

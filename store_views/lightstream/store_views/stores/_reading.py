@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Literal
 
 from lightstream.schemas.errors import StoreError
@@ -253,7 +254,7 @@ def enough(asked: int, count: int | None, share: float | None) -> int:
 
 async def ended_in_time(
     ends: Mapping[str, Future[RolloutState]],
-    ended: dict[str, RolloutState],
+    ended: dict[str, Rollout],
     needed: int,
     timeout: float | None,  # noqa: ASYNC109  # part of the answer, not an error
 ) -> None:
@@ -266,19 +267,24 @@ async def ended_in_time(
     enough_over = loop.create_future()
     left = min(needed - len(ended), len(ends))
 
-    def count() -> None:
+    def take(rollout_id: str, end: Future[RolloutState]) -> None:
+        if rollout_id not in ended and not end.cancelled():
+            ended[rollout_id] = _shapes.rollout_as_it_stands(end.result())
+
+    def count(rollout_id: str, end: Future[RolloutState]) -> None:
         nonlocal left
+        take(rollout_id, end)  # at once: after the last end, no work for the others is left
         left -= 1
         if left <= 0 and not enough_over.done():
             enough_over.set_result(None)
 
     try:
         if left > 0:
-            for future in ends.values():
-                future.add_done_callback(lambda _: call_in(loop, count))
+            for name, end in ends.items():
+                end.add_done_callback(lambda done, name=name: call_in(loop, partial(count, name, done)))  # type: ignore[misc]  # bound per rollout
             await asyncio.wait([enough_over], timeout=timeout)
     finally:
         with gathered():
-            for rollout_id, future in ends.items():
-                if not future.cancel() and not future.cancelled():
-                    ended[rollout_id] = future.result()
+            for name, end in ends.items():
+                if not end.cancel():
+                    take(name, end)

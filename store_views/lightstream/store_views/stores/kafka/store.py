@@ -148,7 +148,11 @@ class KafkaLightningStore(KafkaWriting):
             # What the follower has passed already it will not tell again: the view must know of it.
             async with asyncio.timeout(None if timeout is None else max(timeout, self._settings.publish_timeout_s)):
                 states = await self._states_of(asked, self._follower.read_up_to())
-            ended = {rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal}
+            ended = {
+                rollout_id: _shapes.rollout_as_it_stands(state)
+                for rollout_id, state in states.items()
+                if state.status.is_terminal
+            }
             open_ids = states.keys() - ended.keys()
             left = {rollout_id: future for rollout_id, future in terminal.items() if rollout_id in open_ids}
             await ended_in_time(left, ended, needed, timeout)
@@ -160,7 +164,7 @@ class KafkaLightningStore(KafkaWriting):
         finally:
             for future in terminal.values():
                 future.cancel()
-        return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
+        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
 
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return (await self._states_of([rollout_id])).get(rollout_id)

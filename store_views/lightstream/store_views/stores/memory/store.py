@@ -124,9 +124,10 @@ class InMemoryLightningStore(ReadingStore):
         check_timeout(timeout)
         asked = list(dict.fromkeys(rollout_ids))
         needed = enough(len(asked), count, share)
-        ended, futures = self._log.expect_ends(asked)
+        over, futures = self._log.expect_ends(asked)
+        ended = {rollout_id: _shapes.rollout_as_it_stands(state) for rollout_id, state in over.items()}
         await ended_in_time(futures, ended, needed, timeout)
-        return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
+        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         check_id("worker_id", worker.worker_id)
