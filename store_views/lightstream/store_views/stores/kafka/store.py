@@ -95,7 +95,7 @@ class KafkaLightningStore(KafkaWriting):
             self._hand_out.close(GIVE_BACK_S)
         self._tell_worker_news()
         self._publisher.close()
-        self._bulk_publisher.close()
+        self._span_publisher.close()
         self._follower.stop()
         if self._view is not None:
             self._view.close()
