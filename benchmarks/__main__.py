@@ -25,6 +25,7 @@ NAMES = (
     "trajectory_latency",
     "view",
     "store",
+    "hand_out",
     "worker_start",
     "proxy",
     "proxy_overhead",

@@ -72,6 +72,7 @@ class User:
         self.name = name
         self.rounds = 0
         self.asked: list[str] = []
+        self.former = {f"{name}-prompt"}
         self.wrong: list[str] = []
         self.stopping = threading.Event()
 
@@ -84,7 +85,9 @@ class User:
         store = self.store
         resources = await store.add_resources({"llm": LLM(endpoint="http://x/v1", model=f"m@{self.rounds}")})
         latest = await store.get_latest_resources()
-        self._check(latest is not None and latest.create_time >= resources.create_time, "resources went back")
+        # Whoever else writes may come between; what this user wrote before may not.
+        self._check(latest is not None and latest.resources_id not in self.former, "resources went back")
+        self.former.add(resources.resources_id)
         # Named, as the latest may by now be the other user's prompt, with which no agent can do anything.
         model = resources.resources_id
         made = await store.enqueue_rollout({"number": self.rounds}, "train", resources_id=model, config=CONFIG)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from lightstream.schemas.errors import NotFoundError
+from lightstream.schemas.errors import NotFoundError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, AttemptedRollout, EnqueueRolloutRequest
 
@@ -175,6 +175,17 @@ async def test_ten_megabytes_in_a_span(store: LightningStore) -> None:
     assert await store.add_span(span) == span
     (kept,) = await store.query_spans(rollout.rollout_id)
     assert kept.attributes == span.attributes
+
+
+async def test_a_span_that_no_record_holds_among_others(store: LightningStore) -> None:
+    """No span is kept, and no attempt counts as alive: not even that of the span beside it."""
+    rollout, other = await begun(store), await begun(store)
+    before = [await everything(store, made.rollout_id) for made in (rollout, other)]
+    too_large = span_of(rollout, attributes={"text": "x" * (33 * 1024 * 1024)})
+    with pytest.raises(StoreError, match="bytes"):
+        await store.add_many_spans([span_of(other), too_large, span_of(rollout)])
+    assert [await everything(store, made.rollout_id) for made in (rollout, other)] == before
+    assert [span.name for span in await store.add_many_spans([span_of(other)])] == ["work"], "it can be sent again"
 
 
 async def everything(store: LightningStore, rollout_id: str) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
@@ -72,6 +72,30 @@ def test_an_enqueue_that_is_repeated_is_the_same_rollout(running: Settings) -> N
             assert taken is not None
             await store.update_attempt(rollout_id, taken.attempt.attempt_id, status="succeeded")
             assert await store.dequeue_rollout("w1", timeout_s=1) is None
+
+    asyncio.run(scenario())
+
+
+def test_what_only_the_life_cycle_refuses_concerns_one_of_many(running: Settings) -> None:
+    """A worker whose records are smaller than this store believes: the others are enqueued, once however often."""
+    believes = running.model_copy(update={"record_bytes_max": 2 * running.record_bytes_max})
+    good = EnqueueRolloutRequest(input=1, rollout_id=f"ro-{uuid.uuid4().hex}")
+    refused = EnqueueRolloutRequest(
+        input="x" * (20 * 1024 * 1024), rollout_id=f"ro-{uuid.uuid4().hex}", config=RolloutConfig(max_attempts=1000)
+    )
+
+    async def scenario() -> None:
+        async with opened(believes) as store:
+            for _ in range(2):
+                with pytest.raises(StoreError, match="fit in a record"):
+                    await store.enqueue_many_rollouts([good, refused])
+            taken = await store.dequeue_rollout("w1", timeout_s=30)
+            assert taken is not None
+            assert taken.rollout_id == good.rollout_id
+            await store.update_attempt(taken.rollout_id, "latest", status="succeeded")
+            assert await store.dequeue_rollout("w1", timeout_s=1) is None
+            assert (await store.enqueue_rollout(2, rollout_id=refused.rollout_id)).status == "queuing", "it never was"
+            await store.cancel_rollout(refused.rollout_id or "")
 
     asyncio.run(scenario())
 

@@ -64,6 +64,10 @@ class WorkerProcess:
     def output(self) -> str:
         return self._log.read_text("utf-8") if self._log.exists() else ""
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def launch(self) -> None:
         """Start without waiting."""
         with self._log.open("ab") as log:

@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from lightstream.broker import EmbeddedBroker
+from lightstream.broker.config import BrokerFiles
+from lightstream.broker.files import read_number
 from lightstream.schemas.kafka import KafkaPublisher, consumer_config
 from lightstream.schemas.records import AttemptClosed, RolloutState, Trajectory
 from lightstream.schemas.services import find
@@ -222,6 +224,31 @@ def test_a_worker_rides_out_a_killed_broker(private_broker: EmbeddedBroker, priv
         feeder.call(rollout_ids, range(2, 3))
         feeder.end(rollout_ids)
         check(feeder.wait_for_trajectories(rollout_ids), rollout_ids, 3)
+        assert worker.terminate() == 0
+
+
+def test_a_worker_killed_while_its_broker_starts_again(
+    private_broker: EmbeddedBroker, private_settings: Settings
+) -> None:
+    """The worst of moments: the first attempts are closed, the others' ends lie in the log, not all states are out."""
+    rollout_ids = [f"r{i}" for i in range(40)]
+    pid_file = BrokerFiles.of(private_settings).pid
+    with WorkerProcess(private_settings) as worker, closing(Feeder(private_settings)) as feeder:
+        feeder.open(rollout_ids)
+        marks = TopicReader(private_settings, SPANS)
+        feeder.end(rollout_ids)
+        eventually(lambda: any(isinstance(mark, AttemptClosed) for mark in marks.poll()), what="a closed attempt")
+        private_broker.kill()
+        before = read_number(pid_file)
+        restart = threading.Thread(target=private_broker.start)
+        restart.start()
+        eventually(lambda: read_number(pid_file) not in (None, before), timeout_s=WAIT_S, what="the broker's process")
+        assert not private_broker.is_running, "it was ready before the worker could be killed"
+        assert worker.alive
+        worker.kill()
+        restart.join()
+        worker.start()
+        check(feeder.wait_for_trajectories(rollout_ids), rollout_ids, 2)
         assert worker.terminate() == 0
 
 

@@ -143,7 +143,9 @@ class LightningStore:
         A request whose ``rollout_id`` exists already returns that rollout, unchanged: a retry makes no second one.
 
         All or none: a request that no rollout can have, or that no record can hold, is found before any is enqueued.
-        Only a service that fails in the middle may leave some enqueued.
+        Only a service that fails in the middle may leave some enqueued, and a life cycle whose settings allow less than
+        this store's, which refuses what it must and enqueues the others: they lie in different partitions, and are the
+        same rollouts when they are asked for again by their ids.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Kafka clients that all parts share."""
 
 from .admin import create_topics
-from .config import bootstrap_servers, common_config, consumer_config, producer_config
+from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
 from .publisher import (
     BY_KEY,
     RECORD_OVERHEAD_BYTES_MAX,
@@ -32,6 +32,7 @@ __all__ = [
     "QUEUE",
     "RECORD_OVERHEAD_BYTES_MAX",
     "STATE",
+    "Compression",
     "Delivered",
     "Headers",
     "KafkaPublisher",

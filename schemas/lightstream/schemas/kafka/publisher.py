@@ -18,7 +18,7 @@ from ..errors import BackpressureError, PublishError, RecordTooLargeError
 from ..records import Record
 from ..settings import Settings
 from ..topics import Topic
-from .config import producer_config
+from .config import Compression, producer_config
 
 __all__ = ["RECORD_OVERHEAD_BYTES_MAX", "Delivered", "KafkaPublisher", "Position", "Publisher", "RecordSink"]
 
@@ -85,12 +85,21 @@ class KafkaPublisher:
     Args:
         settings: names the cluster; resolved at the first record, not here.
         linger_ms: how long a record may wait for others to share its batch.
+        compression: of each batch.
     """
 
-    def __init__(self, settings: Settings, *, codec: Codec | None = None, linger_ms: float = 5.0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        codec: Codec | None = None,
+        linger_ms: float = 5.0,
+        compression: Compression = "zstd",
+    ) -> None:
         self._settings = settings
         self._codec = codec or codec_for(settings)
         self._linger_ms = linger_ms
+        self._compression: Compression = compression
         self._reset()
         _PUBLISHERS.add(self)
 
@@ -207,7 +216,8 @@ class KafkaPublisher:
             with self._lock:
                 producer = self._producer
                 if producer is None:
-                    producer = Producer(producer_config(self._settings, linger_ms=self._linger_ms))
+                    config = producer_config(self._settings, linger_ms=self._linger_ms, compression=self._compression)
+                    producer = Producer(config)
                     self._closing.clear()
                     self._poller = threading.Thread(
                         target=_poll, args=(producer, self._closing), name="lightstream-publisher", daemon=True

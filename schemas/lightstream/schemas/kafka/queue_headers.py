@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 QUEUE = "queue"
-"""Header: the queue of the record's partition after the fact that the record reflects. Absent where it is as before."""
+"""Header: the queue of the record's partition after the facts that were judged together with the record's. Absent where
+it is as before, or where the records behind tell it."""
 
 ANSWERS = "answers"
 """Header: the request that the record answers, and how many records of the answer are still to come."""

@@ -13,7 +13,16 @@ from lightstream.schemas.types import EnqueueRolloutRequest, Span
 
 from ._times import nanos
 
-__all__ = ["check_id", "check_ids", "check_limit", "check_requests", "check_span", "check_text", "check_timeout"]
+__all__ = [
+    "check_id",
+    "check_ids",
+    "check_limit",
+    "check_requests",
+    "check_size",
+    "check_span",
+    "check_text",
+    "check_timeout",
+]
 
 ID_CHARACTERS_MAX = 1024
 """Of the names of workers and resources: they are keys, and travel in many records."""
@@ -100,3 +109,14 @@ def check_span(span: Any) -> None:
         span.model_dump_json(fallback=str)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise StoreError(f"span {span.span_id!r} cannot be written down: {error}") from error
+
+
+def check_size(span: Span, bytes_max: int) -> None:
+    """The span, as JSON, is no larger than a record, where there are no records to tell.
+
+    Raises:
+        StoreError: it is.
+    """
+    size_bytes = len(span.model_dump_json(fallback=str).encode())
+    if size_bytes > bytes_max:
+        raise StoreError(f"span {span.span_id!r} has {size_bytes:,} bytes; a record holds {bytes_max:,}")

@@ -69,7 +69,15 @@ class LoggedStore(LightningStore, ABC):
         return await asyncio.gather(*map(self._judge, facts))
 
     @abstractmethod
-    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+    def _encoded_spans(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """The spans as :meth:`_keep_spans` writes them; empty where they are kept as they are.
+
+        Raises:
+            StoreError: one is too large, or cannot be written down.
+        """
+
+    @abstractmethod
+    async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
         """Make spans durable whose attempts exist; returns those that were new."""
 
     @abstractmethod
@@ -200,6 +208,7 @@ class LoggedStore(LightningStore, ABC):
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
         for span in spans:
             check_span(span)
+        encoded = self._encoded_spans(spans)  # all can be kept, or nothing is said of any
         now = self._clock.now_unix_nano()
         highest: dict[tuple[str, str], int] = {}
         for span in spans:
@@ -207,7 +216,7 @@ class LoggedStore(LightningStore, ABC):
             highest[key] = max(span.sequence_id, highest.get(key, 0))
         facts = [_facts.span_added(*key, number, now) for key, number in highest.items()]
         await self._all_applied(facts)
-        return await self._keep_spans(spans)
+        return await self._keep_spans(spans, encoded)
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         now = self._clock.now_unix_nano()

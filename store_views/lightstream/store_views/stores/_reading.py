@@ -6,6 +6,8 @@ import asyncio
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Literal
 
 from lightstream.schemas.errors import StoreError
@@ -28,6 +30,7 @@ from . import _facts, _shapes
 from ._checks import check_id, check_limit
 from ._json import to_json
 from ._logged import LoggedStore
+from ._loop_calls import call_in, gathered
 from ._query import Query, query_of
 from ._rollouts_query import rollouts_query
 from ._workers import WorkerChange, worker
@@ -250,25 +253,38 @@ def enough(asked: int, count: int | None, share: float | None) -> int:
 
 
 async def ended_in_time(
-    waiting: Mapping[str, asyncio.Future[RolloutState]],
-    ended: dict[str, RolloutState],
+    ends: Mapping[str, Future[RolloutState]],
+    ended: dict[str, Rollout],
     needed: int,
     timeout: float | None,  # noqa: ASYNC109  # part of the answer, not an error
 ) -> None:
-    """Add rollouts to ``ended`` as they end, until there are ``needed`` or ``timeout`` seconds are over."""
+    """Add rollouts to ``ended`` as they end, until there are ``needed`` or ``timeout`` seconds are over.
+
+    Args:
+        ends: futures of the ends of the others; all are resolved or cancelled when this returns.
+    """
     loop = asyncio.get_running_loop()
-    deadline = None if timeout is None else loop.time() + timeout
-    names = {future: rollout_id for rollout_id, future in waiting.items()}
-    pending = set(names)
+    enough_over = loop.create_future()
+    left = min(needed - len(ended), len(ends))
+
+    def take(rollout_id: str, end: Future[RolloutState]) -> None:
+        if rollout_id not in ended and not end.cancelled():
+            ended[rollout_id] = _shapes.rollout_as_it_stands(end.result())
+
+    def count(rollout_id: str, end: Future[RolloutState]) -> None:
+        nonlocal left
+        take(rollout_id, end)  # at once: after the last end, no work for the others is left
+        left -= 1
+        if left <= 0 and not enough_over.done():
+            enough_over.set_result(None)
+
     try:
-        while pending and len(ended) < needed:
-            left = None if deadline is None else max(0.0, deadline - loop.time())
-            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                return
-            for future in done:
-                if not future.cancelled():
-                    ended[names[future]] = future.result()
+        if left > 0:
+            for name, end in ends.items():
+                end.add_done_callback(lambda done, name=name: call_in(loop, partial(count, name, done)))  # type: ignore[misc]  # bound per rollout
+            await asyncio.wait([enough_over], timeout=timeout)
     finally:
-        for future in waiting.values():
-            future.cancel()
+        with gathered():
+            for name, end in ends.items():
+                if not end.cancel():
+                    take(name, end)

@@ -115,6 +115,8 @@ class LifecycleHandler:
                 continue
             for effect in (effect for transition in transitions for effect in transition.effects):
                 await effects.send(effect.topic, effect.key, effect.record)
+        if answers:
+            answers[-1].headers.extend(self._queue_header())
         before, self._last = self._last, _Stage(asyncio.get_running_loop())
         return self._finish(effects, answers, before, self._last, batch[-1].offset + 1)
 
@@ -194,16 +196,22 @@ class LifecycleHandler:
 
     def _to_write(self, state: RolloutState | None, request_id: str = "", still_to_come: int = 0) -> _Answer:
         headers: Headers = []
-        head = [turn[:3] for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
-        queue = QueueSummary(self._lifecycle.queue_length(), head)
-        if queue != self._told or state is None:
-            self._told = queue
-            headers.append((QUEUE, queue.encode()))
+        if request_id and not still_to_come:  # whoever asked asks again by what is left
+            headers += self._queue_header(always=state is None)
         if state is not None:
             headers.append((STATE, state_header(state.source_offset, state.status)))
         if request_id:
             headers.append((ANSWERS, answers_header(request_id, still_to_come)))
         return _Answer(request_id if state is None else state.rollout.rollout_id, state, headers)
+
+    def _queue_header(self, *, always: bool = False) -> Headers:
+        """What waits now, unless that was told already: with the last record of a batch, and of each answer."""
+        head = [turn[:3] for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
+        queue = QueueSummary(self._lifecycle.queue_length(), head)
+        if queue == self._told and not always:
+            return []
+        self._told = queue
+        return [(QUEUE, queue.encode())]
 
 
 def _state_header(message: Message) -> tuple[int, RolloutStatus] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import faust
@@ -89,14 +91,17 @@ class Processors:
 
         async def take(stream: Any) -> None:
             async for event in stream.events():
-                task = self._tasks.get(event.message.tp)
-                if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
-                    task.inbox.put(
-                        [
-                            LogRecord(r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * MILLISECOND_NANOS)
-                            for r in event.message.value
-                        ]
-                    )
+                for partition, records in groupby(event.message.value, attrgetter("partition")):
+                    task = self._tasks.get(TP(topic_name, partition))
+                    if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
+                        task.inbox.put(
+                            [
+                                LogRecord(
+                                    r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * MILLISECOND_NANOS
+                                )
+                                for r in records
+                            ]
+                        )
 
         self._app.agent(topic, name=f"lightstream.{topic_name}", concurrency=1)(take)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,10 @@ from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
 
+from .fetch_pace import FetchPace
 from .inbox import Budget
 
 __all__ = ["LightstreamConsumer", "LightstreamTransport"]
-
-FETCH_MAX_WAIT_MS = 100
-"""How long the broker holds a fetch that finds nothing. Faust fixes 1,500 ms; but aiokafka keeps one fetch per broker
-in flight, so a partition that was left out of it (its records were still in hand) waits for it to return."""
 
 RECORDS_IN_HAND_MAX = 4000
 BYTES_IN_HAND_MAX = 64 * 1024 * 1024
@@ -27,10 +25,21 @@ BYTES_IN_HAND_MAX = 64 * 1024 * 1024
 class _ConsumerThread(AIOKafkaConsumerThread):
     logger = logging.getLogger("faust.transport")
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._pace = FetchPace()
+
     def _create_worker_consumer(self, transport: Transport) -> Any:
         consumer: Any = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
+        consumer._fetch_max_wait_ms = self._pace.wait_ms
         return consumer
+
+    async def _fetch_records(self, consumer: Any, *arguments: Any, **keywords: Any) -> RecordMap:
+        fetched: RecordMap = await super()._fetch_records(consumer, *arguments, **keywords)
+        self._pace.came(sum(map(len, fetched.values())), time.monotonic())
+        fetcher = consumer._fetcher  # takes both into its next request
+        fetcher._fetch_max_wait_ms, fetcher._fetch_min_bytes = self._pace.wait_ms, self._pace.bytes_min
+        return fetched
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Go back to what is committed, everywhere.
@@ -54,10 +63,12 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class LightstreamConsumer(Consumer):
-    """Delivers what a fetch brought for one partition as a single Faust event, and commits what it is told to.
+    """Delivers what a fetch brought for one topic as a single Faust event, and commits what it is told to.
 
     Faust spends about 100 microseconds per event, most of it on four tasks; a bundle of records costs that once. The
-    event's value is a list of aiokafka's ``ConsumerRecord``, its offset that of the last.
+    event's value is a list of aiokafka's ``ConsumerRecord``, of any of the topic's partitions, each in its order; the
+    event's own place is that of one of them. (Faust drops such events only during a rebalance, and all partitions
+    begin afresh after it: it need not know whose records they hold.)
 
     Attributes:
         budget: while it has no room, nothing is fetched. (Faust's own brake, a full stream buffer, makes it sleep for
@@ -82,10 +93,18 @@ class LightstreamConsumer(Consumer):
         if not await self.budget.wait_for_room(timeout):
             return {}
         fetched = await super()._getmany(active_partitions, timeout)
-        return {place: [replace(records[-1], value=records)] for place, records in fetched.items() if records}
+        bundles: dict[str, tuple[TP, list[Any]]] = {}
+        for place, records in fetched.items():
+            if records:
+                bundles.setdefault(place.topic, (place, []))[1].extend(records)
+        return {place: [replace(_last_of(place, records), value=records)] for place, records in bundles.values()}
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+def _last_of(place: TP, records: Sequence[Any]) -> Any:
+    return next(record for record in reversed(records) if record.partition == place.partition)
 
 
 class LightstreamTransport(Transport):

@@ -18,6 +18,7 @@ from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHea
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
+from .._loop_calls import gathered
 from .hand_out import HandOut
 from .resource_versions import ResourceVersions
 from .worker_records import WorkerRecords
@@ -175,12 +176,13 @@ class Follower:
             self._tick()
             if first is None:
                 continue
-            for message in (first, *consumer.consume(RECORDS_PER_POLL_MAX, 0)):
-                error = message.error()
-                if error is None:
-                    self._receive(message)
-                elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
-                    self._reached_end(message)
+            with gathered():
+                for message in (first, *consumer.consume(RECORDS_PER_POLL_MAX, 0)):
+                    error = message.error()
+                    if error is None:
+                        self._receive(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
+                        self._reached_end(message)
         consumer.close()
 
     def _receive(self, message: Message) -> None:

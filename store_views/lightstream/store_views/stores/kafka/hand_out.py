@@ -109,8 +109,16 @@ class HandOut:
 
     def want(self, wants: Sequence[Want]) -> None:
         """Get work for these; those that come first get what is first in turn."""
+        self.note(wants)
+        self.ask()
+
+    def note(self, wants: Sequence[Want]) -> None:
+        """As :meth:`want`, where :meth:`ask` follows: once for all that come together."""
         with self._lock:
             self._free.extend(wants)
+
+    def ask(self) -> None:
+        """Ask for what is wanted, as far as it makes sense now."""
         self._pump()
 
     def withdraw(self, want: Want) -> bool:

@@ -95,6 +95,7 @@ class KafkaLightningStore(KafkaWriting):
             self._hand_out.close(GIVE_BACK_S)
         self._tell_worker_news()
         self._publisher.close()
+        self._span_publisher.close()
         self._follower.stop()
         if self._view is not None:
             self._view.close()
@@ -142,17 +143,18 @@ class KafkaLightningStore(KafkaWriting):
         needed = enough(len(asked), count, share)
         if not asked:
             return []
-        waiting = {rollout_id: asyncio.wrap_future(self._follower.expect_terminal(rollout_id)) for rollout_id in asked}
+        terminal = {rollout_id: self._follower.expect_terminal(rollout_id) for rollout_id in asked}
         try:
             # What the follower has passed already it will not tell again: the view must know of it.
             async with asyncio.timeout(None if timeout is None else max(timeout, self._settings.publish_timeout_s)):
                 states = await self._states_of(asked, self._follower.read_up_to())
-            ended = {rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal}
-            left = {
-                rollout_id: future
-                for rollout_id, future in waiting.items()
-                if rollout_id in states.keys() - ended.keys()
+            ended = {
+                rollout_id: _shapes.rollout_as_it_stands(state)
+                for rollout_id, state in states.items()
+                if state.status.is_terminal
             }
+            open_ids = states.keys() - ended.keys()
+            left = {rollout_id: future for rollout_id, future in terminal.items() if rollout_id in open_ids}
             await ended_in_time(left, ended, needed, timeout)
         except TimeoutError as error:
             raise ServiceUnavailableError(
@@ -160,9 +162,9 @@ class KafkaLightningStore(KafkaWriting):
                 next_step="Does it run? `lightstream status` tells; `lightstream view` starts it.",
             ) from error
         finally:
-            for future in waiting.values():
+            for future in terminal.values():
                 future.cancel()
-        return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
+        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
 
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return (await self._states_of([rollout_id])).get(rollout_id)

@@ -11,6 +11,8 @@ from concurrent.futures import Future, InvalidStateError
 from lightstream.schemas.kafka import Position
 from lightstream.schemas.records import RolloutState
 
+from .._loop_calls import call_in
+
 __all__ = ["Verdicts"]
 
 
@@ -73,8 +75,8 @@ class Verdicts:
         with self._lock:
             self._left -= 1
             last = self._left == 0
-        if last and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        if last:
+            call_in(self._loop, self._wake)
 
     def _wake(self) -> None:
         if not self._all_there.done():

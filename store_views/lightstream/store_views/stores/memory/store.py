@@ -25,7 +25,7 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_ids, check_timeout
+from .._checks import check_id, check_ids, check_size, check_timeout
 from .._query import Query
 from .._reading import ReadingStore, ended_in_time, enough
 from .._rollouts_query import value_of_state
@@ -124,10 +124,10 @@ class InMemoryLightningStore(ReadingStore):
         check_timeout(timeout)
         asked = list(dict.fromkeys(rollout_ids))
         needed = enough(len(asked), count, share)
-        ended, futures = self._log.expect_ends(asked)
-        waiting = {rollout_id: asyncio.wrap_future(future) for rollout_id, future in futures.items()}
-        await ended_in_time(waiting, ended, needed, timeout)
-        return [_shapes.rollout_as_it_stands(ended[rollout_id]) for rollout_id in rollout_ids if rollout_id in ended]
+        over, futures = self._log.expect_ends(asked)
+        ended = {rollout_id: _shapes.rollout_as_it_stands(state) for rollout_id, state in over.items()}
+        await ended_in_time(futures, ended, needed, timeout)
+        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         check_id("worker_id", worker.worker_id)
@@ -167,7 +167,12 @@ class InMemoryLightningStore(ReadingStore):
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return self._log.state_of(rollout_id)
 
-    async def _keep_spans(self, spans: Sequence[Span]) -> list[Span]:
+    def _encoded_spans(self, spans: Sequence[Span]) -> list[bytes]:
+        for span in spans:
+            check_size(span, self._limits_given.record_bytes_max)
+        return []
+
+    async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
         new: list[Span] = []
         with self._lock:
             for span in spans:
