@@ -2,7 +2,8 @@
 
 Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
 Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
-or that has nothing of its own. Two calls that merely look alike stay two.
+or that has nothing of its own. Two calls that merely look alike stay two. A span with neither, that lies around no
+other, decorates the proxy's record before it that says the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ._groups import Groups
+from ._said import AnswersByWord
 from ._sighting import Sighting
 from ._tree import SpanKey, Tree
 
@@ -30,7 +32,8 @@ class Joined:
 
     Attributes:
         wrappers: LLM spans around others' calls, with nothing of their own.
-        unattributed: LLM spans that name no response and hold no tokens, where the proxy recorded the calls.
+        unattributed: LLM spans that name no response, hold no tokens and say what no call said, where the proxy
+            recorded the calls.
     """
 
     calls: list[Sighting] = field(default_factory=list[Sighting])
@@ -63,7 +66,7 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
             groups.union(by_response.setdefault(response, index), index)
     _join_nested(others, sightings, at_span, tree, groups, joined)
     if proxy.any:
-        _set_apart_unattributed(others, sightings, groups, joined)
+        _set_apart_unattributed(others, sightings, groups, joined, proxy)
     joined.calls = groups.calls()
     return joined
 
@@ -78,6 +81,7 @@ class _ProxyCalls:
         self._same: dict[tuple[_ResponseKey, _Content | None], int] = {}
         self._by_content: dict[_Content, list[int]] | None = None
         self._claimed: dict[_Content, int] = {}
+        self._by_word: AnswersByWord | None = None
 
     @property
     def any(self) -> bool:
@@ -121,6 +125,23 @@ class _ProxyCalls:
         turn = self._claimed.get(content, 0)
         self._claimed[content] = turn + 1
         groups.union(found[min(turn, len(found) - 1)], index)
+        return True
+
+    def claim_by_word(self, index: int, groups: Groups) -> bool:
+        """Join a span that quotes no response to the record before it that says the same."""
+        sighting = self._sightings[index]
+        if sighting.said is None:
+            return False
+        if self._by_word is None:
+            self._by_word = AnswersByWord()
+            for taken in self._taken:
+                said = self._sightings[taken].said
+                if said is not None:
+                    self._by_word.add(said, taken)
+        record = self._by_word.take(sighting.said, sighting.scope, index)
+        if record is None:
+            return False
+        groups.union(record, index)
         return True
 
     def _with_content(self) -> dict[_Content, list[int]]:
@@ -174,9 +195,11 @@ def _complement(around: Sighting, inside: Sighting) -> bool:
 
 
 def _set_apart_unattributed(
-    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined
+    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined, proxy: _ProxyCalls
 ) -> None:
     for index in others:
         if sightings[index].is_anonymous and groups.is_present(index) and groups.is_alone(index):
+            if proxy.claim_by_word(index, groups):
+                continue
             groups.remove(index)
             joined.unattributed.append(sightings[index])
