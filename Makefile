@@ -1,17 +1,20 @@
 # `make demo` and `make test` do everything, on a bare machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
+# Agents whose frameworks do not fit beside the rest.
+APART := .venv-frameworks
 # Tests mostly wait: for brokers to start, for processes to die. Two at a time fill two cores.
 TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test check docker-check soak bench lock schemas docs install clean help
+.PHONY: demo test test-frameworks check docker-check soak bench lock schemas docs install clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
 	@echo "make test     all tests"
+	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own"
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
@@ -22,6 +25,15 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+test-frameworks: $(APART)/.installed
+	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(APART)/bin/python -m pytest -q tests/frameworks/apart
+
+$(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(APART)
+	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --requirement requirements/frameworks.txt
+	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@touch $@
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
@@ -45,6 +57,9 @@ schemas: $(INSTALLED)
 lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
 		--output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra broker pyproject.toml \
+		requirements/frameworks.in --output-file requirements/frameworks.txt --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock"
 
 install: $(INSTALLED)
 
@@ -59,4 +74,4 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(APART) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -17,7 +17,12 @@ from lightstream.schemas.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
 from tests.support.topics import delete_topics
 
-MEANT_FOR_TESTS = ("LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS", "LIGHTSTREAM_TEST_SEED", "LIGHTSTREAM_TEST_EXAMPLES")
+MEANT_FOR_TESTS = (
+    "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS",
+    "LIGHTSTREAM_TEST_EXAMPLES",
+    "LIGHTSTREAM_TEST_PYTHON",
+    "LIGHTSTREAM_TEST_SEED",
+)
 
 for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and name not in MEANT_FOR_TESTS]:
     del os.environ[_name]  # a developer's own settings must not leak into the tests

@@ -100,9 +100,7 @@ class Arena:
             await store.enqueue_many_rollouts(
                 [EnqueueRolloutRequest(input=task_of(name), rollout_id=name) for name in ROLLOUTS]
             )
-            runner = Runner(
-                store, agent, settings=self._settings, n_concurrent=len(ROLLOUTS), instrument=instrument
-            )
+            runner = Runner(store, agent, settings=self._settings, n_concurrent=len(ROLLOUTS), instrument=instrument)
             await runner.run(max_rollouts=len(ROLLOUTS))
 
         asyncio.run(main())
@@ -121,17 +119,19 @@ class Arena:
         *,
         calls: int | Mapping[str, int],
         agents: Sequence[str | None] | None = None,
-        joined: bool = True,
         choices: int = 1,
+        bystanders: int = 0,
     ) -> None:
         """Every call of the model server is there once, in its rollout, with the server's own tokens.
+
+        And a span of the framework is joined to each.
 
         Args:
             seen: what became of the rollouts.
             calls: how many calls each rollout makes.
             agents: whose the calls of each rollout are, in order.
-            joined: a framework's span of each call is joined to the proxy's.
             choices: of each call.
+            bystanders: spans of each rollout that call themselves LLM calls and are none.
 
         Raises:
             AssertionError: anything differs, was dropped, or could not be attributed.
@@ -152,9 +152,9 @@ class Arena:
             assert trajectory.call_count == wanted * choices
             assert {triplet.dialect for triplet in triplets} == {"proxy"}
             alone = [triplet.response_id for triplet in triplets if not triplet.joined_span_ids]
-            assert not (joined and alone), f"no framework's span was joined to {alone}: {_shown(seen, rollout_id)}"
-            unattributed = [note for note in trajectory.notes if note.reason is NoteReason.UNATTRIBUTED_CALL]
-            assert not (joined and unattributed), f"{unattributed}: {_shown(seen, rollout_id)}"
+            assert not alone, f"no framework's span was joined to {alone}: {_shown(seen, rollout_id)}"
+            strays = sum(note.count for note in trajectory.notes if note.reason is NoteReason.UNATTRIBUTED_CALL)
+            assert strays == bystanders, _shown(seen, rollout_id)
             if agents is not None:
                 assert [triplet.agent_name for triplet in triplets] == list(agents), _shown(seen, rollout_id)
         assert {given.rollout_id for given in self.model.given} == set(seen.trajectories)
@@ -199,13 +199,3 @@ def _shown(seen: Seen, rollout_id: str) -> str:
     for root in children.get(None, []):
         show(root, 0)
     return "\n" + "\n".join(lines)
-
-
-
-
-def dump(seen: Seen) -> None:
-    for s in seen.spans:
-        if s.rollout_id == "r0":
-            print(s.scope_name, s.name, s.span_id, s.parent_id, s.start_unix_nano, s.end_unix_nano)
-            for k, v in s.attributes.items():
-                print("     ", k, repr(v)[:300])

@@ -23,10 +23,7 @@ CHOICES_MAX = 1024
 def looks_like_response(body: object) -> bool:
     """Whether ``body`` is an LLM server's answer: it has choices, output items, a message's content or an error."""
     return is_map(body) and (
-        is_list(body.get("choices"))
-        or is_list(body.get("output"))
-        or _is_message(body)
-        or is_map(body.get("error"))
+        is_list(body.get("choices")) or is_list(body.get("output")) or _is_message(body) or is_map(body.get("error"))
     )
 
 
