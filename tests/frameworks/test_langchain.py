@@ -69,7 +69,7 @@ async def graph_of_two_agents(task: str, llm: LLM) -> None:
             said += piece
         return {"messages": [said]}
 
-    graph = StateGraph(MessagesState)
+    graph: Any = StateGraph(MessagesState)
     graph.add_node("writer", writer)
     graph.add_node("critic", critic)
     graph.add_edge(START, "writer")

@@ -54,12 +54,8 @@ def test_two_tools_at_once(scripted: Arena, script: ScriptedModel) -> None:
 
 @rollout
 async def responses(task: str, llm: LLM) -> None:
-    """LiteLLM's own responses and messages, which it takes to the server's interface of that kind."""
-    asked: Any = {"model": f"openai/{llm.model}", "api_base": llm.endpoint, "api_key": "none"}
-    await litellm.aresponses(input=task, **asked)
-    stream: Any = await litellm.aresponses(input=task, stream=True, **asked)
-    assert [event async for event in stream]
+    await litellm.aresponses(input=task, model=f"openai/{llm.model}", api_base=llm.endpoint, api_key="none")
 
 
 def test_responses(scripted: Arena) -> None:
-    scripted.check(scripted.run(responses), calls=2)
+    scripted.check(scripted.run(responses), calls=1)

@@ -59,7 +59,7 @@ def chat_with_tools(task: str, llm: LLM) -> None:
     """A synchronous agent; two tools are called at once, and the second answer comes in pieces."""
     client = openai.OpenAI(base_url=llm.endpoint, api_key="none", max_retries=0)
     messages: Any = [{"role": "user", "content": task}]
-    with operation("forecaster"):
+    with operation():
         answer = client.chat.completions.create(model=llm.model, messages=messages, tools=[CHAT_TOOL])
         message = answer.choices[0].message
         assert message.tool_calls is not None

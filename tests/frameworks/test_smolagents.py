@@ -15,7 +15,6 @@ from tests.frameworks.model_server import CallTools, Say, Script, ScriptedModel,
 CODE = "Thought: it is known.\n<code>\nfinal_answer(weather(city='Bergen'))\n</code>"
 
 
-@tool
 def weather(city: str) -> str:
     """The weather of a city.
 
@@ -25,11 +24,14 @@ def weather(city: str) -> str:
     return f"rain in {city}"
 
 
+TOOLS: Any = [tool(weather)]
+
+
 def agent_of(kind: type[Any]) -> LitAgent[Any]:
     @rollout
     def agent(task: str, llm: LLM) -> None:
         model = OpenAIServerModel(model_id=llm.model, api_base=llm.endpoint, api_key="none")
-        said = kind(tools=[weather], model=model, name="forecaster", verbosity_level=0).run(task)
+        said = kind(tools=TOOLS, model=model, name="forecaster", verbosity_level=0).run(task)
         assert said == "rain in Bergen"
 
     return agent
@@ -49,5 +51,4 @@ def agent_of(kind: type[Any]) -> LitAgent[Any]:
 def test_an_agent(scripted: Arena, script: ScriptedModel, kind: type[Any], script_of: Script, calls: int) -> None:
     script.script = script_of
     seen = scripted.run(agent_of(kind))
-    scripted.check(seen, calls=calls)
-    print({t.agent_name for t in seen.trajectories["r0"].triplets})
+    scripted.check(seen, calls=calls, agents=["forecaster"] * calls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crewai import LLM as CrewLLM
+import crewai
 from crewai import Agent, Crew, Task
 from crewai.tools import tool
 
@@ -28,7 +28,7 @@ def answer(request: dict[str, object]) -> Say | CallTools:
 
 @rollout
 def crew(task: str, llm: LLM) -> None:
-    model = CrewLLM(model=f"openai/{llm.model}", base_url=llm.endpoint, api_key="none")
+    model = crewai.LLM(model=f"openai/{llm.model}", base_url=llm.endpoint, api_key="none")
     forecaster = Agent(role="forecaster", goal="forecast", backstory="of the west", llm=model, tools=[weather])
     writer = Agent(role="writer", goal="write", backstory="of letters", llm=model)
     tasks = [

@@ -3,12 +3,12 @@
 Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
 Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
 or that has nothing of its own. Two calls that merely look alike stay two. A span with neither, that lies around no
-other, decorates the proxy's record before it that says the same.
+other, decorates the proxy's record before it that says the same; one without words, the only record made during it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +21,9 @@ __all__ = ["Joined", "join"]
 
 OUTER_CHOICES_MAX = 8
 """Choices of a surrounding span that are compared with a span inside it: bounds the work for spans of many choices."""
+
+LOOKED_BACK_MAX = 256
+"""Records before a span that are looked at for the one it tells of: bounds the work for many spans that say nothing."""
 
 _ResponseKey = tuple[str, int]
 _Content = tuple[bytes | None, bytes | None]
@@ -144,6 +147,27 @@ class _ProxyCalls:
         groups.union(record, index)
         return True
 
+    def claim_by_time(self, index: int, groups: Groups) -> bool:
+        """Join a span that says nothing of its call to the one record made during it that nobody has told of.
+
+        Clocks decide nothing but this: whom to name beside a call that is recorded anyhow.
+        """
+        span, sightings = self._sightings[index], self._sightings
+        if span.said is not None or not 0 < span.start_unix_nano <= span.end_unix_nano:
+            return False
+        before = bisect_left(self._taken, index)
+        during = [
+            taken
+            for taken in self._taken[max(0, before - LOOKED_BACK_MAX) : before]
+            if groups.is_alone(taken)
+            and span.start_unix_nano <= sightings[taken].start_unix_nano
+            and sightings[taken].end_unix_nano <= span.end_unix_nano
+        ]
+        if len(during) != 1:
+            return False
+        groups.union(during[0], index)
+        return True
+
     def _with_content(self) -> dict[_Content, list[int]]:
         if self._by_content is None:
             self._by_content = {}
@@ -197,9 +221,9 @@ def _complement(around: Sighting, inside: Sighting) -> bool:
 def _set_apart_unattributed(
     others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined, proxy: _ProxyCalls
 ) -> None:
-    for index in others:
-        if sightings[index].is_anonymous and groups.is_present(index) and groups.is_alone(index):
-            if proxy.claim_by_word(index, groups):
-                continue
+    alone = [i for i in others if sightings[i].is_anonymous and groups.is_present(i) and groups.is_alone(i)]
+    wordless = [index for index in alone if not proxy.claim_by_word(index, groups)]
+    for index in wordless:
+        if not proxy.claim_by_time(index, groups):
             groups.remove(index)
             joined.unattributed.append(sightings[index])

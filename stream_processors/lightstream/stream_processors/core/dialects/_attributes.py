@@ -102,6 +102,10 @@ def _agent_in_metadata(metadata: object) -> str | None:
 
 
 def _agent_by_kind(span: SpanRecord) -> str | None:
-    """OpenInference marks an agent's span as one; where nothing else names the agent, the span's name does."""
+    """OpenInference marks an agent's span as one; where nothing else names the agent, the span's name does.
+
+    smolagents' spans are named ``<agent>.run``.
+    """
     kind = span.attributes.get("openinference.span.kind")
-    return text_or_none(span.name) if isinstance(kind, str) and kind.upper() == "AGENT" else None
+    is_agent = isinstance(kind, str) and kind.upper() == "AGENT"
+    return text_or_none(span.name.removesuffix(".run")) if is_agent else None
