@@ -121,10 +121,11 @@ class Arena:
         agents: Sequence[str | None] | None = None,
         choices: int = 1,
         bystanders: int = 0,
+        joined: bool = True,
     ) -> None:
         """Every call of the model server is there once, in its rollout, with the server's own tokens.
 
-        And a span of the framework is joined to each.
+        And a span of the framework is joined to each, unless it makes none (``joined``).
 
         Args:
             seen: what became of the rollouts.
@@ -152,7 +153,9 @@ class Arena:
             assert trajectory.call_count == wanted * choices
             assert {triplet.dialect for triplet in triplets} == {"proxy"}
             alone = [triplet.response_id for triplet in triplets if not triplet.joined_span_ids]
-            assert not alone, f"no framework's span was joined to {alone}: {_shown(seen, rollout_id)}"
+            assert len(alone) == (0 if joined else wanted), (
+                f"no framework's span was joined to {alone}: {_shown(seen, rollout_id)}"
+            )
             strays = sum(note.count for note in trajectory.notes if note.reason is NoteReason.UNATTRIBUTED_CALL)
             assert strays == bystanders, _shown(seen, rollout_id)
             if agents is not None:

@@ -55,3 +55,28 @@ def test_two_tools_at_once(scripted: Arena, script: ScriptedModel) -> None:
     both = CallTools((("weather", {"city": "Bergen"}), ("weather", {"city": "Voss"})))
     script.script = in_turn(both, Say("Rain in both."))
     scripted.check(scripted.run(with_tools), calls=2)
+
+
+@rollout
+async def as_claude_code_asks(task: str, llm: LLM) -> None:
+    """Beta headers, caching, thinking in the history, many tools; always a stream, after its tokens were counted."""
+    tools: Any = [TOOL | {"name": f"tool_{number}", "input_schema": TOOL["input_schema"]} for number in range(24)]
+    system: Any = [{"type": "text", "text": "You forecast.", "cache_control": {"type": "ephemeral"}}]
+    thought = {"type": "thinking", "thinking": "Which city?", "signature": "c2lnbmVk"}
+    said: Any = [
+        {"role": "user", "content": [{"type": "text", "text": task, "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "Bergen, I take it."}]},
+        {"role": "user", "content": [{"type": "text", "text": "Yes."}]},
+    ]
+    asked: Any = {"model": llm.model, "messages": said, "tools": tools, "system": system}
+    betas: Any = ["claude-code-20250219", "interleaved-thinking-2025-05-14"]
+    async with client_of(llm) as client:
+        await client.beta.messages.count_tokens(betas=betas, **asked)
+        options: Any = {"betas": betas, "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4096}
+        async with client.beta.messages.stream(**asked, **options) as stream:
+            final = await stream.get_final_message()
+        assert [block.text for block in final.content if block.type == "text"] == ["It rains in Bergen."]
+
+
+def test_what_claude_code_asks(scripted: Arena) -> None:
+    scripted.check(scripted.run(as_claude_code_asks), calls=1)
