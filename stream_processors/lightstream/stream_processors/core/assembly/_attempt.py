@@ -93,9 +93,10 @@ class OpenAttempt:
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
                 sighting = Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
-                if sighting.by_proxy or sighting.is_anonymous:
+                if sighting.by_proxy:
                     sighting.said = said_in(span)
-                    sighting.scope = f"{span.scope_name}/{span.name}"
+                elif sighting.is_anonymous:
+                    sighting.said, sighting.scope = said_in(span), f"{span.scope_name}/{span.name}"
                 held.sightings.append(sighting)
         return True
 
