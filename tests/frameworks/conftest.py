@@ -10,14 +10,14 @@ from lightstream.producers import uninstrument
 from lightstream.schemas.settings import Settings
 from tests.frameworks.harness import ROLLOUTS, Arena
 from tests.frameworks.model_server import Meeting, ScriptedModel
-from tests.frameworks.tapped_policy import PolicyProcess, TappedModel
+from tests.frameworks.tapped_policy import TappedModel, policy_process
 
 
 @pytest.fixture(scope="session")
 def policy_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The base URL of a policy server that all tests share."""
-    with PolicyProcess(tmp_path_factory.mktemp("policy")) as policy:
-        yield policy.url
+    with policy_process(tmp_path_factory.mktemp("policy")) as policy:
+        yield f"{policy.url}/v1"
 
 
 @pytest.fixture

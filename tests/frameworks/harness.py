@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -29,9 +30,16 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM
 from lightstream.stream_processors.core.assembly import Assembler
 from tests.frameworks.model_server import ModelServer, task_of
+from tests.frameworks.processes import PYTHON, ServerProcess
 from tests.producers.support import ListStore, read_spans
 
 __all__ = ["ROLLOUTS", "Arena", "Seen"]
+
+PROXY = """
+from lightstream.producers.llm_proxy import run
+from lightstream.schemas.settings import Settings
+run(Settings.load())
+"""
 
 ROLLOUTS = ("r0", "r1")
 """Two at once: the model servers hold their first answers back until both have asked."""
@@ -71,7 +79,11 @@ class Arena:
     def __enter__(self) -> Self:
         upstream = HttpServer(self.model.app, self._settings, name="upstream")
         self._stack.callback(upstream.stop)
-        proxy = llm_proxy(self._settings.model_copy(update={"llm_upstream_url": f"{upstream.start()}/v1"}))
+        settings = self._settings.model_copy(update={"llm_upstream_url": f"{upstream.start()}/v1"})
+        if sys.executable != PYTHON:
+            self.url = self._stack.enter_context(ServerProcess(settings, "proxy", PROXY)).url
+            return self
+        proxy = llm_proxy(settings)
         self._stack.callback(proxy.stop)
         self.url = proxy.start()
         return self

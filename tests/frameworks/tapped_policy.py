@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 from starlette.applications import Starlette
@@ -16,18 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from tests.frameworks.model_server import Given, Meeting
-from tests.support.waiting import eventually
+from tests.frameworks.processes import ServerProcess
 
-__all__ = ["PolicyProcess", "TappedModel"]
+__all__ = ["TappedModel", "policy_process"]
 
-PYTHON = os.environ.get("LIGHTSTREAM_TEST_PYTHON", sys.executable)
-"""One that has torch: environments of agents have not."""
-
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
 SERVE = """
 import sys
 from pathlib import Path
@@ -38,36 +29,9 @@ policy_server(Settings.load(), checkpoint=make_tiny_model(Path(sys.argv[1])), fo
 """
 
 
-class PolicyProcess:
-    """A policy server with a tiny model, as a process; its ``url`` ends in ``/v1``."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._settings = Settings.load(data_dir=folder)
-        self._process: subprocess.Popen[bytes] | None = None
-        self.url = ""
-
-    def __enter__(self) -> Self:
-        with (self._folder / "policy.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [PYTHON, "-c", SERVE, str(self._folder / "model")],
-                env=os.environ | self._settings.to_environment(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.url = eventually(self._address, timeout_s=START_TIMEOUT_S, what="the policy server's start") + "/v1"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(STOP_TIMEOUT_S)
-
-    def _address(self) -> str:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "policy.log").read_text("utf-8")
-        service = find(self._settings, "policy")
-        return "" if service is None else service.address
+def policy_process(folder: Path) -> ServerProcess:
+    """A policy server with a tiny model."""
+    return ServerProcess(Settings.load(data_dir=folder), "policy", SERVE, str(folder / "model"))
 
 
 class TappedModel:
