@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from lightstream.producers import LitAgent, Runner
-from lightstream.producers.llm_proxy import llm_proxy
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
@@ -83,6 +82,8 @@ class Arena:
         if sys.executable != PYTHON:
             self.url = self._stack.enter_context(ServerProcess(settings, "proxy", PROXY)).url
             return self
+        from lightstream.producers.llm_proxy import llm_proxy  # agents' environments lack what it needs
+
         proxy = llm_proxy(settings)
         self._stack.callback(proxy.stop)
         self.url = proxy.start()
