@@ -20,7 +20,7 @@ def weather(city: str) -> str:
     return f"rain in {city}"
 
 
-def agent_of(interface: str, *, streams: bool) -> LitAgent[Any]:
+def agent_of(interface: str, *, streams: bool, kept: bool = False) -> LitAgent[Any]:
     @rollout
     async def agent(task: str, llm: LLM) -> None:
         client = AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0)
@@ -32,24 +32,34 @@ def agent_of(interface: str, *, streams: bool) -> LitAgent[Any]:
         forecaster = Agent(name="forecaster", model=model, tools=[weather])
         triage = Agent(name="triage", model=model, handoffs=[forecaster])
         if streams:
-            streamed = Runner.run_streamed(triage, task)
+            streamed = Runner.run_streamed(triage, task, auto_previous_response_id=kept)
             assert [event async for event in streamed.stream_events()]
             said = streamed.final_output
         else:
-            said = (await Runner.run(triage, task)).final_output
+            said = (await Runner.run(triage, task, auto_previous_response_id=kept)).final_output
         assert said == "Rain in Bergen."
         await client.close()
 
     return agent
 
 
+HANDOFF = in_turn(
+    CallTools.of("transfer_to_forecaster"), CallTools.of("weather", city="Bergen"), Say("Rain in Bergen.")
+)
+
+
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("interface", ["chat", "responses"])
 def test_a_handoff_and_a_tool(scripted: Arena, script: ScriptedModel, interface: str, streams: bool) -> None:
-    script.script = in_turn(
-        CallTools.of("transfer_to_forecaster"), CallTools.of("weather", city="Bergen"), Say("Rain in Bergen.")
-    )
+    script.script = HANDOFF
     seen = scripted.run(agent_of(interface, streams=streams))
+    scripted.check(seen, calls=3, agents=["triage", "forecaster", "forecaster"])
+
+
+def test_a_conversation_that_the_server_keeps(scripted: Arena, script: ScriptedModel) -> None:
+    """Each request sends what is new, and the id of the response before it."""
+    script.script = HANDOFF
+    seen = scripted.run(agent_of("responses", streams=True, kept=True))
     scripted.check(seen, calls=3, agents=["triage", "forecaster", "forecaster"])
 
 

@@ -39,6 +39,7 @@ INSTRUMENTORS: dict[str, Instrumentor] = {
         _openinference("autogen", "autogen_agentchat", "AutogenAgentChatInstrumentor", "autogen-agentchat"),
         _openinference("crewai", "crewai", "CrewAIInstrumentor"),
         _openinference("dspy", "dspy", "DSPyInstrumentor"),
+        _openinference("google-adk", "google.adk", "GoogleADKInstrumentor"),
         _openinference("haystack", "haystack", "HaystackInstrumentor"),
         _openinference("instructor", "instructor", "InstructorInstrumentor"),
         _openinference("langchain", "langchain_core", "LangChainInstrumentor"),  # and with it LangGraph
