@@ -12,7 +12,7 @@ from pydantic_core import to_json
 __all__ = ["CONVERSATIONS_BYTES_MAX", "Conversations"]
 
 CONVERSATIONS_BYTES_MAX = 256 * 1024 * 1024
-"""25,000 turns of 10 KB; the oldest are forgotten beyond. OpenAI keeps them for 30 days, an agent needs them for minutes."""
+"""25,000 turns of 10 KB; the oldest are forgotten beyond. OpenAI keeps them for 30 days; an agent needs minutes."""
 
 
 @dataclass(frozen=True, slots=True)
