@@ -131,11 +131,13 @@ def test_a_request_goes_on_from_an_earlier_response(
 ) -> None:
     """With the new items alone: the model sees the whole conversation, without the earlier instructions."""
     upstream.answer = lambda asked: streamed(*tool_call_chunks()) if asked.get("stream") else completion(usage=USAGE)
+    asked: Any = {"model": "m", "input": "add", "instructions": "be brief", "tools": [TOOL]}
+    first: Any
     if streams:
-        with client.responses.stream(model="m", input="add", instructions="be brief", tools=[TOOL]) as stream:
+        with client.responses.stream(**asked) as stream:
             first = stream.get_final_response()
     else:
-        first = client.responses.create(model="m", input="add", instructions="be brief", tools=[TOOL])
+        first = client.responses.create(**asked)
     calls = [item for item in first.output if item.type == "function_call"]
     items: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "2"} for call in calls]
     upstream.answer = lambda _: completion(usage=USAGE, id="chatcmpl-second")

@@ -280,7 +280,7 @@ def test_tool_calls_are_words_too() -> None:
 
 
 def test_a_span_without_words_decorates_the_only_record_made_during_it() -> None:
-    during = {"start_unix_nano": 10, "end_unix_nano": 20}
+    during: dict[str, Any] = {"start_unix_nano": 10, "end_unix_nano": 20}
     silent = framework_span(11, {"openinference.span.kind": "LLM", "agent.name": "solver"}, **during)
     assert agents(assemble(said(1, "yes"), silent)) == ["solver"]
     for other in (

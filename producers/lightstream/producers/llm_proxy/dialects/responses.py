@@ -78,7 +78,7 @@ class _ResponsesCall:
         self._added: list[Any] = [{"role": "user", "content": said}] if isinstance(said, str) else said
         before = [] if self._previous is None else conversations.until(self._previous)
         whole_input = {"input": [*before, *self._added]} if before else {}
-        self._asked: dict[str, Any] = request | {"previous_response_id": None} | whole_input
+        self._asked: Any = request | {"previous_response_id": None} | whole_input
         try:
             translated: dict[str, Any] = self._config.transform_responses_api_request_to_chat_completion_request(
                 model=self._model,
