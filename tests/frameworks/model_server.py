@@ -88,8 +88,8 @@ class Given:
 
     @property
     def rollout_id(self) -> str:
-        """Whose it was, by what its messages say."""
-        found = ROLLOUT.search(json.dumps(self.request["messages"]))
+        """Whose it was, by what it says."""
+        found = ROLLOUT.search(json.dumps(self.request))
         assert found is not None, f"a request of no task: {self.request}"
         return found[1]
 

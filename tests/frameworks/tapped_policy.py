@@ -75,8 +75,10 @@ def _read(request: dict[str, Any], answer: bytes) -> Given:
         given.response_id = body["id"]
         given.prompt_ids = body.get("prompt_token_ids") or given.prompt_ids
         for choice in body["choices"]:
+            given.prompt_ids = choice.get("prompt_token_ids") or given.prompt_ids  # of completions
             given.response_ids.setdefault(choice["index"], []).extend(choice["token_ids"])
-            values = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+            told = choice["logprobs"]
+            values = told["token_logprobs"] if "text" in choice else [entry["logprob"] for entry in told["content"]]
             given.logprobs.setdefault(choice["index"], []).extend(values)
     return given
 

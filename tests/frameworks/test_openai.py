@@ -49,7 +49,17 @@ async def responses(task: str, llm: LLM) -> None:
         await asyncio.gather(*(create(model=llm.model, input=task, max_output_tokens=8) for _ in range(2)))
 
 
-@pytest.mark.parametrize("agent", [chats, responses])
+@rollout
+async def completions(task: str, llm: LLM) -> None:
+    async with client_of(llm) as client:
+        create = client.completions.create
+        await create(model=llm.model, prompt=task, max_tokens=8)
+        stream = await create(model=llm.model, prompt=task, max_tokens=8, stream=True)
+        assert [piece async for piece in stream]
+        await asyncio.gather(*(create(model=llm.model, prompt=task, max_tokens=8) for _ in range(2)))
+
+
+@pytest.mark.parametrize("agent", [chats, responses, completions])
 def test_calls_of_the_policy(real: Arena, agent: Any) -> None:
     real.check(real.run(agent), calls=4)
 

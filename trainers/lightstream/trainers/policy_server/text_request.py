@@ -45,15 +45,15 @@ def parse_text_request(body: object) -> TextRequest:
     if chat.choices * len(prompts) > CHOICES_MAX:
         message = f"{len(prompts)} prompts with n={chat.choices} are over {CHOICES_MAX} choices"
         raise RequestError(message, parameter="prompt")
-    known = {field.name: getattr(chat, field.name) for field in fields(chat)}
-    return TextRequest(**(known | {"messages": [], "prompts": prompts}))
+    known: dict[str, Any] = {field.name: getattr(chat, field.name) for field in fields(chat)}
+    known |= {"messages": [], "prompts": prompts}
+    return TextRequest(**known)
 
 
-def _prompts(value: object) -> tuple[Prompt, ...]:
-    if isinstance(value, str) or _is_ids(value):
-        value = [value]
-    if isinstance(value, list) and value and all((isinstance(p, str) and p) or _is_ids(p) for p in value):
-        return tuple(value)
+def _prompts(value: Any) -> tuple[Prompt, ...]:
+    prompts: Any = [value] if isinstance(value, str) or _is_ids(value) else value
+    if isinstance(prompts, list) and prompts and all((isinstance(p, str) and p) or _is_ids(p) for p in prompts):
+        return tuple(prompts)
     raise RequestError("prompt must be a text, a list of token ids, or a list of these", parameter="prompt")
 
 
