@@ -29,10 +29,10 @@ def weather(city: str) -> str:
 
 @rollout
 async def chats(task: str, llm: LLM) -> None:
-    """Whole, in pieces, and by the responses interface."""
-    await model_of(llm, max_tokens=8).ainvoke(task)
-    assert [piece async for piece in model_of(llm, max_tokens=8).astream(task)]
-    await model_of(llm, max_tokens=8, use_responses_api=True).ainvoke(task)
+    """Whole, in pieces, and by the responses interface; greedy, as an answer without words joins with nothing."""
+    await model_of(llm, max_tokens=8, temperature=0).ainvoke(task)
+    assert [piece async for piece in model_of(llm, max_tokens=8, temperature=0).astream(task)]
+    await model_of(llm, max_tokens=8, temperature=0, use_responses_api=True).ainvoke(task)
 
 
 def test_calls_of_the_policy(real: Arena) -> None:

@@ -20,6 +20,7 @@ def agent_of(provider: str) -> LitAgent[Any]:
     @rollout
     async def agent(task: str, llm: LLM) -> None:
         asked: Any = {"model": f"{provider}/{llm.model}", "api_base": llm.endpoint, "api_key": "none", "max_tokens": 8}
+        asked["temperature"] = 0  # its spans join by their words, which a random answer may lack
         messages: Any = [{"role": "user", "content": task}]
         await litellm.acompletion(messages=messages, **asked)
         stream: Any = await litellm.acompletion(messages=messages, stream=True, **asked)
