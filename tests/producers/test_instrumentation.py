@@ -13,7 +13,7 @@ import litellm
 import openai
 import pytest
 
-from lightstream.producers import OtelTracer, emit_reward, instrument, operation, uninstrument
+from lightstream.producers import LitAgent, OtelTracer, Runner, emit_reward, instrument, operation, uninstrument
 from lightstream.producers.instrumentation import INSTRUMENTORS, instrumented
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.http_server import HttpServer
@@ -22,6 +22,7 @@ from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.dialects import ReadCall, read_calls
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion
+from tests.producers.support import ListStore
 
 SpansInLog = Callable[[], list[SpanRecord]]
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
@@ -167,6 +168,28 @@ def test_what_is_unknown_or_not_installed_says_so() -> None:
     with pytest.raises(SettingsError, match="openinference-instrumentation-autogen-agentchat, which is not installed"):
         instrument(["autogen"])
     assert instrumented() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "on"),
+    [("none", []), (False, []), ("openai, litellm", ["litellm", "openai"]), (["litellm"], ["litellm"])],
+)
+def test_a_runner_instruments_what_it_is_asked_to(
+    settings: Settings, asked: bool | str | list[str], on: list[str]
+) -> None:
+    if isinstance(asked, str):
+        runner = Runner(ListStore(), LitAgent[Any](), settings=settings.model_copy(update={"instrument": asked}))
+    else:
+        runner = Runner(ListStore(), LitAgent[Any](), settings=settings, instrument=asked)
+    asyncio.run(runner.run(max_rollouts=0))
+    assert instrumented() == on
+
+
+def test_a_runner_instruments_everything_unless_told_otherwise(settings: Settings) -> None:
+    asyncio.run(Runner(ListStore(), LitAgent[Any](), settings=settings).run(max_rollouts=0))
+    assert {"openai", "langchain", "pydantic-ai"} <= set(instrumented())
+    with pytest.raises(SettingsError, match="no instrumentor 'opanai'"):
+        asyncio.run(Runner(ListStore(), LitAgent[Any](), settings=settings, instrument=["opanai"]).run())
 
 
 def test_every_instrumentor_is_where_the_registry_says() -> None:

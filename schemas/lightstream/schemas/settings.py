@@ -167,6 +167,13 @@ class Settings(BaseSettings):
         description="Seconds after an attempt began within which a late span or reward revises its trajectory.",
     )
 
+    # --- Runners
+    instrument: str = Field(
+        "all",
+        description="Libraries whose calls become spans in Runners: all that are installed with their instrumentors, "
+        "none, or names by comma (docs/tracing.md).",
+    )
+
     # --- limits
     record_bytes_max: int = Field(
         32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."

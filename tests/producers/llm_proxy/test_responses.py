@@ -9,6 +9,7 @@ import openai
 import pytest
 from starlette.responses import Response
 
+from lightstream.producers.llm_proxy.dialects.conversations import Conversations
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.recorded import only_record
@@ -124,11 +125,59 @@ def test_images_and_structured_output_reach_the_model_server(client: openai.Open
     assert asked["response_format"]["json_schema"]["strict"] is True
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_request_goes_on_from_an_earlier_response(
+    client: openai.OpenAI, upstream: ScriptedUpstream, streams: bool
+) -> None:
+    """With the new items alone: the model sees the whole conversation, without the earlier instructions."""
+    upstream.answer = lambda asked: streamed(*tool_call_chunks()) if asked.get("stream") else completion(usage=USAGE)
+    asked: Any = {"model": "m", "input": "add", "instructions": "be brief", "tools": [TOOL]}
+    first: Any
+    if streams:
+        with client.responses.stream(**asked) as stream:
+            first = stream.get_final_response()
+    else:
+        first = client.responses.create(**asked)
+    calls = [item for item in first.output if item.type == "function_call"]
+    items: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "2"} for call in calls]
+    upstream.answer = lambda _: completion(usage=USAGE, id="chatcmpl-second")
+    second = client.responses.create(model="m", input=items or "go on", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    client.responses.create(model="m", input="and?", previous_response_id=second.id, store=False)
+    roles = [[message["role"] for message in asked["messages"]] for asked in upstream.asked]
+    answer = ["assistant", "tool", "tool"] if streams else ["assistant", "user"]
+    assert roles == [["system", "user"], ["user", *answer], ["user", *answer, "assistant", "user"]]
+
+
+def test_conversations_are_forgotten_oldest_first_and_never_walked_in_circles() -> None:
+    kept = Conversations(bytes_max=30)
+    kept.keep("a", None, ["1" * 8])
+    kept.keep("b", "a", ["2" * 8])
+    assert kept.until("b") == ["1" * 8, "2" * 8]
+    kept.keep("c", "b", ["3" * 8])
+    assert kept.until("a") == ["1" * 8]
+    for unknown in ("c", "b"):
+        with pytest.raises(ValueError, match="'b' is not known here"):
+            kept.until(unknown)
+    kept.keep("a", "a", ["1"])
+    with pytest.raises(ValueError, match="'a' is not known here"):
+        kept.until("a")
+
+
+def test_a_response_that_was_not_to_be_stored_is_not(client: openai.OpenAI, upstream: ScriptedUpstream) -> None:
+    upstream.answer = lambda _: completion(usage=USAGE, id="chatcmpl-unstored")
+    first = client.responses.create(model="m", input="hi", store=False)
+    with pytest.raises(openai.BadRequestError, match="not known here"):
+        client.responses.create(model="m", input="hi", previous_response_id=first.id)
+
+
 def test_what_the_proxy_does_not_keep_is_refused_by_name(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings
 ) -> None:
     with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         client.responses.create(model="m", input="hi", previous_response_id="resp_1")
+    with pytest.raises(openai.BadRequestError, match="conversation"):
+        client.responses.create(model="m", input="hi", conversation="conv_1")
     with pytest.raises(openai.BadRequestError, match="background"):
         client.responses.create(model="m", input="hi", background=True)
     with pytest.raises(openai.BadRequestError, match="input"):
@@ -136,7 +185,7 @@ def test_what_the_proxy_does_not_keep_is_refused_by_name(
     upstream.answer = lambda _: Response('{"error": {"message": "slow down"}}', 429, media_type="application/json")
     with pytest.raises(openai.RateLimitError, match="slow down"):
         client.responses.create(model="m", input="hi")
-    assert [r.llm_call.http_status for r in read_spans(settings) if r.llm_call] == [400, 400, 400, 429]
+    assert [r.llm_call.http_status for r in read_spans(settings) if r.llm_call] == [400, 400, 400, 400, 429]
 
 
 @pytest.mark.parametrize("last", [b"data: {half\n\n", event({"error": {"message": "gone"}}), ConnectionError("gone")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import Any
@@ -49,6 +50,8 @@ def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
             "response_model": None,
             "response_logprobs": draw.choice([None, pack_float32([-1.0]), *[logprobs] * 4]),
         }
+        if draw.random() < 0.7:
+            call["response_json"] = json.dumps({"role": "assistant", "content": draw.choice("vwxyz")})
         if draw.random() < 0.1:
             call |= {"prompt_token_ids": None, "response_token_ids": None, "response_logprobs": None}
         return proxy_span(number, prompt, response, attributes=agent, **where, **call)
@@ -62,7 +65,11 @@ def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
                 attributes |= {"prompt_token_ids": prompt}
         if draw.random() < 0.3:
             attributes["lightstream.policy_version"] = 9
-        return framework_span(number, attributes, name="openai.chat", **where)
+        if draw.random() < 0.5:
+            attributes["llm.output_messages.0.message.content"] = draw.choice("vwxyz")
+        where["end_unix_nano"] = number * 10 + 5
+        where["start_unix_nano"] = max(1, number * 10 - draw.choice([0, 20, 60]))
+        return framework_span(number, attributes, name=draw.choice(["openai.chat", "litellm"]), **where)
     if kind < 0.8:
         scope = {"agentlightning.operation.name": "agentlightning.reward"} if draw.random() < 0.2 else {}
         return framework_span(number, agent | scope, **where)

@@ -291,3 +291,34 @@ def test_reading_never_changes_the_span() -> None:
         calls: list[ReadCall] = read_calls(span)
         assert calls
         assert span == before
+
+
+def test_a_message_of_anthropics_quotes_its_response() -> None:
+    message = {"id": "msg_1", "type": "message", "content": [], "model": "policy@3", "stop_reason": "end_turn"}
+    (call,) = read_calls(framework_span(1, LLM_KIND | {"output.value": json.dumps(message)}))
+    assert (call.response_id, call.model, call.policy_version, call.finish_reason) == (
+        "msg_1",
+        "policy@3",
+        3,
+        "end_turn",
+    )
+
+
+def test_counting_tokens_is_no_call() -> None:
+    assert read_calls(framework_span(1, LLM_KIND, name="messages.count_tokens")) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [
+        ({"metadata": '{"lc_agent_name": "solver", "langgraph_node": "model"}'}, "solver"),
+        ({"metadata": '{"langgraph_node": "writer"}'}, "writer"),
+        ({"metadata": '{"langgraph_node": 7}'}, None),
+        ({"metadata": "langgraph_node"}, None),
+        ({"openinference.span.kind": "AGENT"}, "solver"),
+        ({"openinference.span.kind": "AGENT", "graph.node.id": "planner"}, "planner"),
+        ({"openinference.span.kind": "CHAIN"}, None),
+    ],
+)
+def test_agents_are_named_by_what_langchain_and_openinference_say(attributes: dict[str, str], name: str | None) -> None:
+    assert agent_name(framework_span(1, attributes, name="solver.run")) == name

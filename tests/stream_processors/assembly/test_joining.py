@@ -231,3 +231,63 @@ def test_streamed_answers_kept_by_openinference_join_the_proxys_record() -> None
     attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(answer), "agent.name": "a"}
     (triplet,) = assemble(proxy_span(1), framework_span(11, attributes)).triplets
     assert triplet.agent_name == "a"
+
+
+def worded(number: int, text: str, *, name: str = "ChatOpenAI", **fields: Any) -> SpanRecord:
+    """A span of LLM kind that tells of a call by its answer alone."""
+    attributes = {"openinference.span.kind": "LLM", "llm.output_messages.0.message.role": "assistant"}
+    attributes |= {"llm.output_messages.0.message.content": text, "agent.name": f"agent-{number}"}
+    return framework_span(number, attributes, name=name, trace_id="b" * 32, **fields)
+
+
+def said(number: int, text: str) -> SpanRecord:
+    """The proxy's record of an answer."""
+    message = json.dumps({"role": "assistant", "content": text})
+    return proxy_span(number, [number], response_json=message)
+
+
+def agents(trajectory: Trajectory) -> list[str | None]:
+    """Whose the calls are."""
+    return [triplet.agent_name for triplet in trajectory.triplets]
+
+
+def test_a_span_that_quotes_no_response_decorates_the_last_record_before_it_that_says_the_same() -> None:
+    one_by_one = assemble(said(1, "yes"), worded(11, "yes"), said(2, " yes\n"), worded(12, "yes"))
+    assert agents(one_by_one) == ["agent-11", "agent-12"]
+    with_one_untold = assemble(said(1, "yes"), said(2, "no"), said(3, "yes"), worded(12, "no"), worded(13, "yes"))
+    assert agents(with_one_untold) == [None, "agent-12", "agent-13"]
+    at_once = assemble(said(1, "yes"), said(2, "yes"), worded(11, "yes"), worded(12, "yes"))
+    assert sorted(filter(None, agents(at_once))) == ["agent-11", "agent-12"]
+    by_two_tracers = assemble(said(1, "yes"), worded(11, "yes"), worded(12, "yes", name="acompletion"), said(2, "yes"))
+    assert agents(by_two_tracers) == ["agent-11", None]
+    assert [len(triplet.joined_span_ids) for triplet in by_two_tracers.triplets] == [2, 0]
+
+
+def test_words_of_no_record_before_it_leave_a_span_unattributed() -> None:
+    trajectory = assemble(worded(11, "yes"), said(1, "yes"), worded(12, "maybe"))
+    assert agents(trajectory) == [None]
+    assert noted(trajectory) == {NoteReason.UNATTRIBUTED_CALL: 2}
+
+
+def test_tool_calls_are_words_too() -> None:
+    call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
+    record = proxy_span(1, response_json=json.dumps({"role": "assistant", "content": None, "tool_calls": [call]}))
+    told = "llm.output_messages.0.message.tool_calls.0.tool_call.function"
+    attributes = {"openinference.span.kind": "LLM", f"{told}.name": "add", f"{told}.arguments": '{"b": 2, "a": 1}'}
+    attributes["llm.output_messages.0.message.role"] = "assistant"
+    (triplet,) = assemble(record, framework_span(11, attributes)).triplets
+    assert triplet.joined_span_ids == [span_id(11)]
+
+
+def test_a_span_without_words_decorates_the_only_record_made_during_it() -> None:
+    during: dict[str, Any] = {"start_unix_nano": 10, "end_unix_nano": 20}
+    silent = framework_span(11, {"openinference.span.kind": "LLM", "agent.name": "solver"}, **during)
+    assert agents(assemble(said(1, "yes"), silent)) == ["solver"]
+    for other in (
+        said(1, "no").model_copy(update={"span_id": span_id(2)}),
+        silent.model_copy(update={"span_id": span_id(2)}),
+    ):
+        two = assemble(said(1, "yes"), other, silent)
+        assert noted(two)[NoteReason.UNATTRIBUTED_CALL] == 1
+    elsewhere = silent.model_copy(update={"start_unix_nano": 12})
+    assert noted(assemble(said(1, "yes"), elsewhere)) == {NoteReason.UNATTRIBUTED_CALL: 1}

@@ -221,3 +221,57 @@ def test_it_is_announced_while_it_runs(checkpoints: list[Path], tmp_path: Path) 
         policy_server(settings.model_copy(update={"policy_port": port}), follows_resources=False)
     server.stop()
     assert find(settings, "policy") is None
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_completions_take_prompts_as_they_are(client: openai.OpenAI, checkpoints: list[Path], streams: bool) -> None:
+    """Texts and token ids, several at once; each choice has its own prompt's ids."""
+    tokenizer = load_tokenizer(checkpoints[0])
+    ids = tokenizer.encode("2 + 3 =", add_special_tokens=False)
+    arguments: dict[str, Any] = {"model": "policy", "max_tokens": 6, "logprobs": 2, "n": 2, "seed": 5}
+    prompts: tuple[Any, ...] = ("2 + 3 =", ids, ["2 + 3 =", "Ü"], [ids, ids[:3]])
+    for prompt in prompts:
+        asked: Any = arguments | {"prompt": prompt, "extra_body": EXTRAS, "stream": streams}
+        answer: Any = client.completions.create(**asked)
+        pieces: list[Any] = list(answer) if streams else [answer]
+        said: dict[int, dict[str, Any]] = {}
+        for piece in pieces:
+            assert piece.object == "text_completion"
+            for choice in piece.choices:
+                known = said.setdefault(choice.index, {"prompt": None, "ids": [], "logprobs": [], "text": ""})
+                known["prompt"] = _extra(choice, "prompt_token_ids") or known["prompt"]
+                known["ids"] += _extra(choice, "token_ids")
+                known["logprobs"] += choice.logprobs.token_logprobs
+                known["text"] += choice.text
+                assert len(choice.logprobs.top_logprobs) == len(choice.logprobs.tokens)
+                assert all(1 <= len(best) <= 2 for best in choice.logprobs.top_logprobs)  # by text: two may be alike
+        several = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+        wanted = [tokenizer.encode(p, add_special_tokens=False) if isinstance(p, str) else p for p in several]
+        assert [said[index]["prompt"] for index in sorted(said)] == [p for p in wanted for _ in range(2)]
+        for one in said.values():
+            expected = reference_logprobs(checkpoints[0], one["prompt"], one["ids"])
+            assert one["logprobs"] == pytest.approx(expected.tolist(), abs=TOLERANCE)
+            assert one["text"] == tokenizer.decode(one["ids"], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "culprit"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a", 7]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [10**6]}, "prompt"),
+        ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
+        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "best_of": 4}, "best_of"),
+        ({"prompt": "a", "logprobs": True}, "logprobs"),
+        ({"prompt": "a", "temperature": -1}, "temperature"),
+    ],
+)
+def test_completions_that_cannot_be_served_name_the_culprit(
+    server: HttpServer, parameters: dict[str, Any], culprit: str
+) -> None:
+    answer = httpx.post(f"{server.url}/v1/completions", json={"model": "policy"} | parameters, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == culprit

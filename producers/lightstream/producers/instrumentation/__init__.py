@@ -1,6 +1,6 @@
 """Automatic instrumentation: the calls of an agent's libraries become spans, by the field's own instrumentors."""
 
 from .registry import INSTRUMENTORS, Instrumentor
-from .switch import instrument, instrumented, uninstrument
+from .switch import instrument, instrument_as_asked, instrumented, uninstrument
 
-__all__ = ["INSTRUMENTORS", "Instrumentor", "instrument", "instrumented", "uninstrument"]
+__all__ = ["INSTRUMENTORS", "Instrumentor", "instrument", "instrument_as_asked", "instrumented", "uninstrument"]

@@ -1,4 +1,4 @@
-"""Which instrumentor sees which library. None is ours: all are OpenInference's."""
+"""Which instrumentor sees which library. None is ours: they are OpenInference's, or the library's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Instrumentor:
 
     Attributes:
         name: how :func:`instrument` calls it.
-        library: the top-level module that it patches; only where this is installed there is something to see.
+        library: the module that it patches; only where this is installed there is something to see.
         module, class_name: where it is.
         package: what brings it.
     """
@@ -34,14 +34,24 @@ def _openinference(name: str, library: str, class_name: str, part: str | None = 
 INSTRUMENTORS: dict[str, Instrumentor] = {
     each.name: each
     for each in (
+        _openinference("agno", "agno", "AgnoInstrumentor"),
         _openinference("anthropic", "anthropic", "AnthropicInstrumentor"),
         _openinference("autogen", "autogen_agentchat", "AutogenAgentChatInstrumentor", "autogen-agentchat"),
         _openinference("crewai", "crewai", "CrewAIInstrumentor"),
+        _openinference("dspy", "dspy", "DSPyInstrumentor"),
+        _openinference("google-adk", "google.adk", "GoogleADKInstrumentor"),
+        _openinference("haystack", "haystack", "HaystackInstrumentor"),
+        _openinference("instructor", "instructor", "InstructorInstrumentor"),
         _openinference("langchain", "langchain_core", "LangChainInstrumentor"),  # and with it LangGraph
         _openinference("litellm", "litellm", "LiteLLMInstrumentor"),
+        _openinference("llama-index", "llama_index.core", "LlamaIndexInstrumentor"),
         _openinference("mcp", "mcp", "MCPInstrumentor"),
         _openinference("openai", "openai", "OpenAIInstrumentor"),
         _openinference("openai-agents", "agents", "OpenAIAgentsInstrumentor"),
+        Instrumentor(
+            "pydantic-ai", "pydantic_ai", "lightstream.producers.instrumentation.own", "PydanticAI", "pydantic-ai-slim"
+        ),
+        _openinference("smolagents", "smolagents", "SmolagentsInstrumentor"),
     )
 }
 """By name."""

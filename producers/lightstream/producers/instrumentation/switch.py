@@ -20,9 +20,12 @@ from lightstream.schemas.errors import SettingsError
 from ..tracer.provider import install
 from .registry import INSTRUMENTORS, Instrumentor
 
-__all__ = ["instrument", "instrumented", "uninstrument"]
+__all__ = ["instrument", "instrument_as_asked", "instrumented", "uninstrument"]
 
 logger = logging.getLogger(__name__)
+
+ALL, NONE = "all", "none"
+"""What ``LIGHTSTREAM_INSTRUMENT`` may say besides names."""
 
 _lock = threading.Lock()
 """Of the three below. Never held during an import: imports have locks of their own, and call back here."""
@@ -57,6 +60,19 @@ def instrument(names: Iterable[str] | None = None, *, provider: TracerProvider |
         for name in names:
             _start(_named(name), provider)
     return instrumented()
+
+
+def instrument_as_asked(asked: bool | str | Iterable[str]) -> list[str]:
+    """:func:`instrument`, for settings and arguments: ``True`` or ``all``, ``False`` or ``none``, or names by comma.
+
+    Raises:
+        SettingsError: as :func:`instrument`.
+    """
+    if isinstance(asked, str):
+        asked = {ALL: True, NONE: False}.get(asked, [name.strip() for name in asked.split(",")])
+    if isinstance(asked, bool):
+        return instrument() if asked else instrumented()
+    return instrument(asked)
 
 
 def uninstrument(names: Iterable[str] | None = None) -> None:

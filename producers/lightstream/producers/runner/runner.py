@@ -20,6 +20,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 
 from ..agent import LitAgent
+from ..instrumentation import instrument_as_asked
 from ..tracer import OtelTracer
 from .attempt import AttemptRunner
 from .hooks import Hook
@@ -54,6 +55,8 @@ class Runner:
         n_concurrent: attempts at once. Synchronous agents run in threads, asynchronous ones in the loop.
         worker_id: name in the store; by default from host and process.
         hooks: called around each attempt.
+        instrument: whose calls become spans (see :func:`instrument`): all libraries, none, or these; by default what
+            ``settings.instrument`` says. It stays so when the Runner ends, for others in the process.
         drain_timeout_s: how long running attempts may finish after :meth:`stop`.
         timeout_report_delay_s: how long the report of an attempt that ran into its deadline is held back, so that the
             life cycle, which measures the same deadline, decides first.
@@ -70,6 +73,7 @@ class Runner:
         n_concurrent: int = 1,
         worker_id: str | None = None,
         hooks: Sequence[Hook] = (),
+        instrument: bool | Sequence[str] | None = None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
         timeout_report_delay_s: float = TIMEOUT_REPORT_DELAY_S,
         clock: Clock | None = None,
@@ -83,6 +87,7 @@ class Runner:
         self._n_concurrent = n_concurrent
         self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._hooks = hooks
+        self._instrument = self._settings.instrument if instrument is None else instrument
         self._drain_timeout_s = drain_timeout_s
         self._timeout_report_delay_s = timeout_report_delay_s
         self._clock = clock or SystemClock()
@@ -98,7 +103,11 @@ class Runner:
 
         Attempts that run when it stops may finish within ``drain_timeout_s``; then they are cancelled and reported as
         failed, and the life cycle retries them by their policy.
+
+        Raises:
+            SettingsError: there is no such instrumentor, or OpenTelemetry is switched off; nothing was taken.
         """
+        instrument_as_asked(self._instrument)
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         if self._stop_asked:
             self._stopping.set()

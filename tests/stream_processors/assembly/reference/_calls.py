@@ -74,12 +74,26 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
         if len(inside) == 1 and complement(outer, inside[0]):
             unite(outer, inside[0])
     for outer in others:
-        alone = outer.anonymous and len(home(outer)) == 1
-        if alone and any(o is outer for o, _ in nested):
+        if outer.anonymous and len(home(outer)) == 1 and any(o is outer for o, _ in nested):
             sets.remove(home(outer))
             note(result, "joined_call")
-        elif alone and recorded:
-            sets.remove(home(outer))
+    left = [s for s in others if s.anonymous and any(group[0] is s and len(group) == 1 for group in sets)]
+    told: list[tuple[str, Sighting]] = []
+    for s in left:
+        alike = [p for p in recorded if s.words is not None and p.words == s.words and p.offset < s.offset]
+        free = [p for p in alike if not any(name == s.span.name and other is p for name, other in told)]
+        if alike:
+            chosen = (free or alike)[-1]
+            told.append((s.span.name, chosen))
+            unite(chosen, s)
+    for s in left if recorded else []:
+        if len(home(s)) > 1:
+            continue
+        during = [p for p in recorded if len(home(p)) == 1 and p.offset < s.offset and s.lasts_longer_than(p)]
+        if s.words is None and len(during) == 1:
+            unite(during[0], s)
+        else:
+            sets.remove(home(s))
             note(result, "unattributed_call")
     for group in sets:
         for _ in group[1:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,19 @@ class Sighting:
     @property
     def anonymous(self) -> bool:
         return not self.recorded and self.rid is None and self.response is None
+
+    @property
+    def words(self) -> str | None:
+        """What the answer says."""
+        call = self.span.llm_call
+        if call is not None:
+            return None if call.response_json is None else json.loads(call.response_json)["content"]
+        return self.span.attributes.get("llm.output_messages.0.message.content")
+
+    def lasts_longer_than(self, other: Sighting) -> bool:
+        """Whether the other one lies within it in time."""
+        one, two = self.span, other.span
+        return one.start_unix_nano <= two.start_unix_nano and two.end_unix_nano <= one.end_unix_nano
 
     @property
     def content(self) -> Any:

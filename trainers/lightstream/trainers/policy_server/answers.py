@@ -10,7 +10,7 @@ from .chat_request import ChatRequest
 from .generation import Generation, Job
 from .text import Decode
 
-__all__ = ["AnswerHead", "chunk", "completion", "error_body", "usage_of"]
+__all__ = ["AnswerHead", "TokenText", "chunk", "completion", "error_body", "head_of", "usage_of"]
 
 TokenText = Callable[[int], str]
 
@@ -40,7 +40,7 @@ def completion(head: AnswerHead, request: ChatRequest, job: Job, decode: Decode,
         if request.returns_token_ids:
             choice["token_ids"] = generation.token_ids
         choices.append(choice)
-    answer = _head(head, "chat.completion") | {"choices": choices, "usage": usage_of(job)}
+    answer = head_of(head, "chat.completion") | {"choices": choices, "usage": usage_of(job)}
     if request.returns_token_ids:
         answer["prompt_token_ids"] = job.generations[0].prompt_ids
     return answer
@@ -68,7 +68,7 @@ def chunk(
         "finish_reason": generation.finish_reason if last else None,
         "logprobs": _logprobs(generation, tokens_from, token_text, tokens_to) if request.logprobs else None,
     }
-    answer = _head(head, "chat.completion.chunk") | {"choices": [choice]}
+    answer = head_of(head, "chat.completion.chunk") | {"choices": [choice]}
     if request.returns_token_ids:
         choice["token_ids"] = generation.token_ids[tokens_from:tokens_to]
         if tokens_from == 0:
@@ -85,7 +85,7 @@ def usage_of(job: Job) -> dict[str, int]:
 
 def usage_chunk(head: AnswerHead, job: Job) -> dict[str, Any]:
     """The piece after the last one, for those who asked for ``stream_options.include_usage``."""
-    return _head(head, "chat.completion.chunk") | {"choices": [], "usage": usage_of(job)}
+    return head_of(head, "chat.completion.chunk") | {"choices": [], "usage": usage_of(job)}
 
 
 def error_body(message: str, *, status: int, parameter: str | None = None, code: str | None = None) -> Any:
@@ -94,7 +94,8 @@ def error_body(message: str, *, status: int, parameter: str | None = None, code:
     return {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
 
 
-def _head(head: AnswerHead, kind: str) -> dict[str, Any]:
+def head_of(head: AnswerHead, kind: str) -> dict[str, Any]:
+    """What every part of an answer begins with."""
     return {"id": head.response_id, "object": kind, "created": head.created_s, "model": head.model}
 
 

@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -18,17 +19,34 @@ from starlette.routing import Route
 from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.settings import Settings
 
-from .answers import AnswerHead, completion, error_body
+from .answers import AnswerHead, TokenText, chunk, completion, error_body
 from .chat_request import ChatRequest, RequestError, parse_chat_request
 from .generation import Job
 from .policy_version import Versions
 from .service import PolicyService
 from .streaming import stream_answer
+from .text import Decode
+from .text_answers import text_chunk, text_completion
+from .text_request import parse_text_request
 
 __all__ = ["create_app"]
 
 POLICY_VERSION_HEADER = "x-lightstream-policy-version"
 RESOURCES_ID_HEADER = "x-lightstream-resources-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How one of OpenAI's interfaces is read and answered."""
+
+    id_prefix: str
+    parse: Callable[[object], ChatRequest]
+    whole: Callable[[AnswerHead, ChatRequest, Job, Decode, TokenText], Any]
+    chunk: Callable[..., dict[str, Any]]
+
+
+CHAT = Interface("chatcmpl", parse_chat_request, completion, chunk)
+TEXT = Interface("cmpl", parse_text_request, text_completion, text_chunk)
 
 DISCONNECT_CHECK_S = 0.25
 """How often a request that takes longer is checked for a client that has gone."""
@@ -60,23 +78,29 @@ def create_app(
             await asyncio.to_thread(stop)
             await service.stop()
 
-    async def chat(request: Request) -> Response:
+    async def answer(request: Request, interface: Interface) -> Response:
         try:
             body = await read_body(request, settings.llm_request_bytes_max)
-            chat_request = parse_chat_request(_json(body))
-            job = await service.submit(chat_request)
+            asked = interface.parse(_json(body))
+            job = await service.submit(asked)
         except BodyTooLargeError as error:
             return _error(RequestError(str(error), status=413, code="request_too_large"))
         except RequestError as error:
             return _error(error)
-        head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), job.version.name)
+        head = AnswerHead(f"{interface.id_prefix}-{uuid.uuid4().hex}", int(time.time()), job.version.name)
         headers = {POLICY_VERSION_HEADER: str(job.version.number)}
         if job.version.resources_id:
             headers[RESOURCES_ID_HEADER] = job.version.resources_id
-        if chat_request.streams:
-            events = stream_answer(head, chat_request, job, service.decode, service.token_text)
+        if asked.streams:
+            events = stream_answer(head, asked, job, service.decode, service.token_text, interface.chunk)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-        return await _whole_answer(service, request, head, chat_request, job, headers)
+        return await _whole_answer(service, request, head, asked, job, headers, interface)
+
+    async def chat(request: Request) -> Response:
+        return await answer(request, CHAT)
+
+    async def completions(request: Request) -> Response:
+        return await answer(request, TEXT)
 
     async def models(_request: Request) -> Response:
         entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in versions.names()]
@@ -95,6 +119,7 @@ def create_app(
 
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
@@ -108,6 +133,7 @@ async def _whole_answer(
     request: ChatRequest,
     job: Job,
     headers: dict[str, str],
+    interface: Interface,
 ) -> Response:
     try:
         while not job.reported:
@@ -121,7 +147,7 @@ async def _whole_answer(
     failure = next((generation.error for generation in job.generations if generation.error), None)
     if failure is not None:
         return _error(RequestError(failure, status=500, code="generation_failed"))
-    answer = completion(head, request, job, service.decode, service.token_text)
+    answer = interface.whole(head, request, job, service.decode, service.token_text)
     return _json_response(answer, headers=headers)
 
 

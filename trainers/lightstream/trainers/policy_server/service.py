@@ -15,6 +15,7 @@ from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
 from .text import StopWatcher
+from .text_request import Prompt, TextRequest
 
 __all__ = ["PolicyService"]
 
@@ -69,13 +70,14 @@ class PolicyService:
         Raises:
             RequestError: unknown version (404 after a wait), prompt too long (400), too much waits already (429).
         """
-        if self.engine.waiting + request.choices > JOBS_WAITING_MAX:
+        prompts = len(request.prompts) if isinstance(request, TextRequest) else 1
+        if self.engine.waiting + request.choices * prompts > JOBS_WAITING_MAX:
             raise RequestError(f"{self.engine.waiting} sequences wait already", status=429, code="overloaded")
         version = await self._version(request.model)
         try:
-            prompt_ids = await self._prompt_ids(request, version)
             job = Job(version, request.streams, asyncio.Event())
-            job.generations.extend(self._generations(request, job, prompt_ids))
+            for prompt_ids in await self._prompts(request, version):
+                job.generations.extend(self._generations(request, job, prompt_ids))
         except BaseException:
             self.versions.release(version)
             raise
@@ -93,6 +95,7 @@ class PolicyService:
         room = job.version.positions_max - len(prompt_ids)
         if room < 1:
             raise _too_long(f"{len(prompt_ids)} tokens", job.version)
+        first = len(job.generations)
         return [
             Generation(
                 job=job,
@@ -101,16 +104,40 @@ class PolicyService:
                 temperature=request.temperature,
                 top_p=request.top_p,
                 top_logprobs=request.top_logprobs if request.logprobs else 0,
-                chance=random.Random(None if request.seed is None else f"{request.seed}:{index}"),  # noqa: S311  # sampling
+                chance=random.Random(None if request.seed is None else f"{request.seed}:{first + index}"),  # noqa: S311  # sampling
                 stop_watcher=StopWatcher(request.stops, self.decode) if request.stops else None,
             )
             for index in range(request.choices)
         ]
 
+    async def _prompts(self, request: ChatRequest, version: PolicyVersion) -> list[list[int]]:
+        """Token ids of each prompt."""
+        if not isinstance(request, TextRequest):
+            return [await self._prompt_ids(request, version)]
+        self._check_size(sum(len(prompt) for prompt in request.prompts if isinstance(prompt, str)), version)
+        return await asyncio.to_thread(lambda: [self._ids_of(prompt) for prompt in request.prompts])
+
+    def _ids_of(self, prompt: Prompt) -> list[int]:
+        """A prompt's tokens, as it is: no template, nothing added.
+
+        Raises:
+            RequestError: a token id is none of the model's.
+        """
+        tokenizer = self.versions.tokenizer
+        if isinstance(prompt, str):
+            encoded: list[int] = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
+            return encoded
+        if max(prompt) >= len(tokenizer):
+            raise RequestError(f"token {max(prompt)} is over the vocabulary of {len(tokenizer)}", parameter="prompt")
+        return prompt
+
+    def _check_size(self, characters: int, version: PolicyVersion) -> None:
+        if characters > COMPOSED_CHARACTERS_MAX * version.positions_max * self.versions.token_characters_max:
+            raise _too_long(f"{characters:,} characters", version)
+
     async def _prompt_ids(self, request: ChatRequest, version: PolicyVersion) -> list[int]:
         size = sum(len(m["content"]) for m in request.messages if isinstance(m["content"], str))
-        if size > COMPOSED_CHARACTERS_MAX * version.positions_max * self.versions.token_characters_max:
-            raise _too_long(f"{size:,} characters", version)
+        self._check_size(size, version)
         if size <= INLINE_CHARACTERS_MAX:
             return self.tokenize(request)
         return await asyncio.to_thread(self.tokenize, request)

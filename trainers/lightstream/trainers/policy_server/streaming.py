@@ -32,7 +32,12 @@ class _Choice:
 
 
 async def stream_answer(
-    head: AnswerHead, request: ChatRequest, job: Job, decode: Decode, token_text: Callable[[int], str]
+    head: AnswerHead,
+    request: ChatRequest,
+    job: Job,
+    decode: Decode,
+    token_text: Callable[[int], str],
+    make_chunk: Callable[..., dict[str, Any]] = chunk,
 ) -> AsyncIterator[bytes]:
     """Events of one answer; abandoning the iterator (the client has gone) cancels the job."""
     choices = [_Choice(i, generation, TextStream(decode)) for i, generation in enumerate(job.generations)]
@@ -45,7 +50,7 @@ async def stream_answer(
                     body = error_body(choice.generation.error, status=500, code="generation_failed")
                     yield _event(body)
                     return
-                piece = _piece(head, request, choice, token_text)
+                piece = _piece(head, request, choice, token_text, make_chunk)
                 if piece is not None:
                     yield _event(piece)
         if request.includes_usage:
@@ -55,7 +60,13 @@ async def stream_answer(
         job.cancelled = True  # nothing to cancel where it is over
 
 
-def _piece(head: AnswerHead, request: ChatRequest, choice: _Choice, token_text: Callable[[int], str]) -> Any:
+def _piece(
+    head: AnswerHead,
+    request: ChatRequest,
+    choice: _Choice,
+    token_text: Callable[[int], str],
+    make_chunk: Callable[..., dict[str, Any]],
+) -> Any:
     """What is new of one choice, or ``None``."""
     generation = choice.generation
     tokens_to = generation.ready
@@ -68,7 +79,7 @@ def _piece(head: AnswerHead, request: ChatRequest, choice: _Choice, token_text: 
         text_to = generation.text_end
     elif generation.stop_watcher is not None and not last:
         text_to = max(choice.sent_text, text_to - generation.stop_watcher.held_back)
-    piece = chunk(
+    piece = make_chunk(
         head,
         request,
         generation,

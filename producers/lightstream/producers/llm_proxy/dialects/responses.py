@@ -1,7 +1,7 @@
 """OpenAI's responses over a chat server, translated by LiteLLM.
 
-https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. The proxy keeps no conversations:
-a request that builds on an earlier response by its id is refused, one that sends its whole input is answered.
+https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. A request may go on from an earlier
+response by its id, as long as the proxy remembers that; other things that OpenAI's servers keep are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from ..events import event_of
 from ..litellm_import import imported_litellm
+from .conversations import Conversations
 from .dialect import Endpoint, StreamEvent, Translation
 from .litellm_shapes import (
     PROVIDER,
@@ -28,8 +29,11 @@ from .plain import openai_error
 
 __all__ = ["OPENAI_RESPONSES", "ResponsesDialect"]
 
-KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+KEPT_ELSEWHERE = ("conversation", "prompt")
 """Parameters that name what only OpenAI's own servers keep."""
+
+ENDS = ("response.completed", "response.incomplete")
+"""The last event of a stream, which carries the whole response."""
 
 
 class ResponsesDialect:
@@ -38,9 +42,12 @@ class ResponsesDialect:
     api = "responses"
     endpoint: Endpoint = "chat/completions"
 
+    def __init__(self) -> None:
+        self._conversations = Conversations()
+
     async def translate(self, request: dict[str, Any]) -> Translation:
         await asyncio.to_thread(imported_litellm)
-        return _ResponsesCall(request)
+        return _ResponsesCall(request, self._conversations)
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return openai_error(status, message)
@@ -58,18 +65,24 @@ OPENAI_RESPONSES = ResponsesDialect()
 
 
 class _ResponsesCall:
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, conversations: Conversations) -> None:
         from litellm.responses.litellm_completion_transformation.transformation import LiteLLMCompletionResponsesConfig
 
         self._config: Any = LiteLLMCompletionResponsesConfig
         self._model = str(request.get("model") or "")
-        self._asked = request
         self.response_id: str | None = None
         _refuse_unanswerable(request)
+        self._conversations = conversations
+        self._previous: str | None = request.get("previous_response_id")
+        said = request["input"]
+        self._added: list[Any] = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        before = [] if self._previous is None else conversations.until(self._previous)
+        whole_input = {"input": [*before, *self._added]} if before else {}
+        self._asked: Any = request | {"previous_response_id": None} | whole_input
         try:
             translated: dict[str, Any] = self._config.transform_responses_api_request_to_chat_completion_request(
                 model=self._model,
-                input=request["input"],
+                input=self._asked["input"],
                 responses_api_request=self._asked,
                 custom_llm_provider=PROVIDER,
                 stream=request.get("stream"),
@@ -88,7 +101,16 @@ class _ResponsesCall:
             dumped: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
         except translation_errors() as error:
             raise untranslatable(error) from error
+        self._keep(dumped)
         return dumped
+
+    def _keep(self, response: dict[str, Any]) -> None:
+        """Remember the turn, for requests that go on from it, unless the agent does not want that."""
+        response_id, output = response.get("id"), response.get("output")
+        if self._previous is not None:
+            response["previous_response_id"] = self._previous
+        if self._asked.get("store") is not False and isinstance(response_id, str) and isinstance(output, list):
+            self._conversations.keep(response_id, self._previous, [*self._added, *output])
 
     async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
         from litellm.responses.litellm_completion_transformation.streaming_iterator import (
@@ -111,6 +133,8 @@ class _ResponsesCall:
                 body: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
                 if self.response_id is None and isinstance(body.get("response"), dict):
                     self.response_id = body["response"].get("id")
+                if body.get("type") in ENDS and isinstance(body.get("response"), dict):
+                    self._keep(body["response"])
                 body["sequence_number"] = number  # LiteLLM numbers only some of its events
                 number += 1
                 yield event_of(to_json(body), name=str(body["type"]))
@@ -123,8 +147,10 @@ class _ResponsesCall:
 def _refuse_unanswerable(request: dict[str, Any]) -> None:
     for name in KEPT_ELSEWHERE:
         if request.get(name) is not None:
-            raise ValueError(f"{name} is not known here: the proxy keeps no conversations; send the whole input")
+            raise ValueError(f"{name} is not known here: only OpenAI's own servers keep it; send the whole input")
     if request.get("background"):
         raise ValueError("background=true is not supported: the proxy answers while the client waits")
+    if not isinstance(request.get("previous_response_id"), (str, type(None))):
+        raise ValueError("previous_response_id must be a text")
     if not isinstance(request.get("input"), (str, list)) or not request["input"]:
         raise ValueError("input must be a text or a list of items")

@@ -14,6 +14,7 @@ from ._fingerprint import fingerprint
 from ._finish import finish
 from ._held import Held
 from ._rules import AssemblyRules
+from ._said import said_in
 from ._sighting import Sighting
 from ._tree import Node, SpanKey, TokenData
 
@@ -91,9 +92,12 @@ class OpenAttempt:
             for read in calls:
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
-                held.sightings.append(
-                    Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
-                )
+                sighting = Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
+                if sighting.by_proxy:
+                    sighting.said = said_in(span)
+                elif sighting.is_anonymous:
+                    sighting.said, sighting.scope = said_in(span), f"{span.scope_name}/{span.name}"
+                held.sightings.append(sighting)
         return True
 
     def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:

@@ -2,16 +2,18 @@
 
 Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
 Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
-or that has nothing of its own. Two calls that merely look alike stay two.
+or that has nothing of its own. Two calls that merely look alike stay two. A span with neither, that lies around no
+other, decorates the proxy's record before it that says the same; one without words, the only record made during it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ._groups import Groups
+from ._said import AnswersByWord
 from ._sighting import Sighting
 from ._tree import SpanKey, Tree
 
@@ -19,6 +21,9 @@ __all__ = ["Joined", "join"]
 
 OUTER_CHOICES_MAX = 8
 """Choices of a surrounding span that are compared with a span inside it: bounds the work for spans of many choices."""
+
+LOOKED_BACK_MAX = 256
+"""Records before a span that are looked at for the one it tells of: bounds the work for many spans that say nothing."""
 
 _ResponseKey = tuple[str, int]
 _Content = tuple[bytes | None, bytes | None]
@@ -30,7 +35,8 @@ class Joined:
 
     Attributes:
         wrappers: LLM spans around others' calls, with nothing of their own.
-        unattributed: LLM spans that name no response and hold no tokens, where the proxy recorded the calls.
+        unattributed: LLM spans that name no response, hold no tokens and say what no call said, where the proxy
+            recorded the calls.
     """
 
     calls: list[Sighting] = field(default_factory=list[Sighting])
@@ -63,7 +69,7 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
             groups.union(by_response.setdefault(response, index), index)
     _join_nested(others, sightings, at_span, tree, groups, joined)
     if proxy.any:
-        _set_apart_unattributed(others, sightings, groups, joined)
+        _set_apart_unattributed(others, sightings, groups, joined, proxy)
     joined.calls = groups.calls()
     return joined
 
@@ -78,6 +84,7 @@ class _ProxyCalls:
         self._same: dict[tuple[_ResponseKey, _Content | None], int] = {}
         self._by_content: dict[_Content, list[int]] | None = None
         self._claimed: dict[_Content, int] = {}
+        self._by_word: AnswersByWord | None = None
 
     @property
     def any(self) -> bool:
@@ -121,6 +128,44 @@ class _ProxyCalls:
         turn = self._claimed.get(content, 0)
         self._claimed[content] = turn + 1
         groups.union(found[min(turn, len(found) - 1)], index)
+        return True
+
+    def claim_by_word(self, index: int, groups: Groups) -> bool:
+        """Join a span that quotes no response to the record before it that says the same."""
+        sighting = self._sightings[index]
+        if sighting.said is None:
+            return False
+        if self._by_word is None:
+            self._by_word = AnswersByWord()
+            for taken in self._taken:
+                said = self._sightings[taken].said
+                if said is not None:
+                    self._by_word.add(said, taken)
+        record = self._by_word.take(sighting.said, sighting.scope, index)
+        if record is None:
+            return False
+        groups.union(record, index)
+        return True
+
+    def claim_by_time(self, index: int, groups: Groups) -> bool:
+        """Join a span that says nothing of its call to the one record made during it that nobody has told of.
+
+        Clocks decide nothing but this: whom to name beside a call that is recorded anyhow.
+        """
+        span, sightings = self._sightings[index], self._sightings
+        if span.said is not None or not 0 < span.start_unix_nano <= span.end_unix_nano:
+            return False
+        before = bisect_left(self._taken, index)
+        during = [
+            taken
+            for taken in self._taken[max(0, before - LOOKED_BACK_MAX) : before]
+            if groups.is_alone(taken)
+            and span.start_unix_nano <= sightings[taken].start_unix_nano
+            and sightings[taken].end_unix_nano <= span.end_unix_nano
+        ]
+        if len(during) != 1:
+            return False
+        groups.union(during[0], index)
         return True
 
     def _with_content(self) -> dict[_Content, list[int]]:
@@ -174,9 +219,11 @@ def _complement(around: Sighting, inside: Sighting) -> bool:
 
 
 def _set_apart_unattributed(
-    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined
+    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined, proxy: _ProxyCalls
 ) -> None:
-    for index in others:
-        if sightings[index].is_anonymous and groups.is_present(index) and groups.is_alone(index):
+    alone = [i for i in others if sightings[i].is_anonymous and groups.is_present(i) and groups.is_alone(i)]
+    wordless = [index for index in alone if not proxy.claim_by_word(index, groups)]
+    for index in wordless:
+        if not proxy.claim_by_time(index, groups):
             groups.remove(index)
             joined.unattributed.append(sightings[index])

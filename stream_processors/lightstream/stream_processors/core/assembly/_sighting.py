@@ -22,6 +22,8 @@ class Sighting:
     Attributes:
         offset: orders sightings; those of one span are told apart by their choice.
         fault: why it cannot be trained on as it is.
+        said: fingerprint of the answer, of spans that may have to be joined by it.
+        scope: whose span it is: instrumentation scope and span name.
         joined: the other sightings of the same call.
         agent_name, in_reward: whose call it is, and whether it was made while computing a reward.
         field_sources: which fields were filled from another sighting: field -> ``span id:place``.
@@ -35,6 +37,8 @@ class Sighting:
     fault: Fault | None = None
     start_unix_nano: int = 0
     end_unix_nano: int = 0
+    said: int | None = None
+    scope: str = ""
     joined: Sequence[Sighting] = ()
     agent_name: str | None = None
     in_reward: bool = False

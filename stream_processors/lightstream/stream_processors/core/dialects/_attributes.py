@@ -8,7 +8,7 @@ from typing import Any
 from lightstream.schemas.records import SpanRecord, SpanStatus
 
 from ._model import ReadCall
-from ._values import is_list, text_or_none, version_of_model
+from ._values import is_list, is_map, parse_json, text_or_none, version_of_model
 
 __all__ = ["agent_name", "complete", "response_id"]
 
@@ -21,6 +21,7 @@ _RESPONSE_IDS = (
 )
 _MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
 _POLICY_VERSION = "lightstream.policy_version"
+_IN_METADATA = ("lc_agent_name", "langgraph_node")
 _FINISH_REASONS = "gen_ai.response.finish_reasons"
 
 
@@ -88,4 +89,23 @@ def agent_name(span: SpanRecord) -> str | None:
         return found
     if span.name.startswith("langchain.Chain."):
         return text_or_none(attributes.get("lc_name"))
-    return None
+    return _agent_in_metadata(attributes.get("metadata")) or _agent_by_kind(span)
+
+
+def _agent_in_metadata(metadata: object) -> str | None:
+    """LangChain's, as OpenInference passes it on: the agent that runs, else the node of its graph."""
+    if not isinstance(metadata, str) or not any(name in metadata for name in _IN_METADATA):
+        return None
+    parsed = parse_json(metadata)
+    found = [text_or_none(parsed.get(name)) for name in _IN_METADATA] if is_map(parsed) else []
+    return next((name for name in found if name is not None), None)
+
+
+def _agent_by_kind(span: SpanRecord) -> str | None:
+    """OpenInference marks an agent's span as one; where nothing else names the agent, the span's name does.
+
+    smolagents' spans are named ``<agent>.run``.
+    """
+    kind = span.attributes.get("openinference.span.kind")
+    is_agent = isinstance(kind, str) and kind.upper() == "AGENT"
+    return text_or_none(span.name.removesuffix(".run")) if is_agent else None

@@ -1,8 +1,9 @@
 """The JSON that LLM servers answer with, wherever a tracer kept it.
 
 vLLM (``prompt_token_ids`` beside ``choices[].token_ids``), SGLang (``choices[].prompt_token_ids``,
-``response_token_ids``, ``meta_info``, ``sglext``), the OpenAI SDK behind LiteLLM (``provider_specific_fields``) and
-NeMo Gym (``prompt_token_ids``, ``generation_token_ids``, ``generation_log_probs`` on the message or output item).
+``response_token_ids``, ``meta_info``, ``sglext``), the OpenAI SDK behind LiteLLM (``provider_specific_fields``),
+NeMo Gym (``prompt_token_ids``, ``generation_token_ids``, ``generation_log_probs`` on the message or output item), and
+Anthropic's messages, which have an id and no tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ CHOICES_MAX = 1024
 
 
 def looks_like_response(body: object) -> bool:
-    """Whether ``body`` is an LLM server's answer: it has choices, output items or an error."""
-    return is_map(body) and (is_list(body.get("choices")) or is_list(body.get("output")) or is_map(body.get("error")))
+    """Whether ``body`` is an LLM server's answer: it has choices, output items, a message's content or an error."""
+    return is_map(body) and (
+        is_list(body.get("choices")) or is_list(body.get("output")) or _is_message(body) or is_map(body.get("error"))
+    )
 
 
 def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
@@ -40,11 +43,20 @@ def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
     told = body.get("response_token_ids", body.get("token_ids"))
     if is_list(told):
         return _without_choices(body, told, place, dialect)
+    if _is_message(body):
+        call = _start(body, 0, dialect)
+        call.finish_reason = text_or_none(body.get("stop_reason"))
+        return [call]
     if is_map(body.get("error")):
         call = _start(body, 0, dialect)
         call.failure = text_or_none(body["error"].get("message")) or "the server answered with an error"
         return [call]
     return []
+
+
+def _is_message(body: Mapping[str, Any]) -> bool:
+    """Anthropic's: https://docs.anthropic.com/en/api/messages."""
+    return body.get("type") == "message" and is_list(body.get("content"))
 
 
 def _without_choices(body: Mapping[str, Any], told: Sequence[Any], place: str, dialect: str) -> list[ReadCall]:

@@ -15,11 +15,14 @@ __all__ = ["read_openinference"]
 
 KIND = "openinference.span.kind"
 
+COUNTING = "count_tokens"
+"""How the names of spans end that are of LLM kind, though no model is asked: Anthropic's count of a prompt's tokens."""
+
 
 def read_openinference(span: SpanRecord) -> list[ReadCall]:
     """The calls of an LLM-kind span; one without content where the value is redacted or no JSON."""
     kind = span.attributes.get(KIND)
-    if not isinstance(kind, str) or kind.upper() != "LLM":
+    if not isinstance(kind, str) or kind.upper() != "LLM" or span.name.endswith(COUNTING):
         return []
     body = parse_json(span.attributes.get("output.value"))
     if looks_like_response(body):
