@@ -54,6 +54,8 @@ def run_demo(settings: Settings, options: Options, console: Console) -> bool:
     started_s = time.monotonic()
     trainer = (sys.executable, "-m", "examples.tool_router", "train", options.to_json())
     with console.status("Starting Kafka, the stream processors, the view, the LLM proxy and the policy server …"):
+        # The proxy records the one call of each rollout; spans of the agent's SDK would only tell of it once more.
+        settings = settings.model_copy(update={"instrument": "none"})
         stack = Stack(settings, services=SERVICES, programs={"trainer": trainer})
         stack.start()
     try:

@@ -87,9 +87,14 @@ class Stormy(ContractMachine):
         self.workers.lost(before - self.charges())
 
     def fire_due(self) -> None:
-        """In both, so that both know of it; a life cycle that starts again counts silence from then on."""
+        """In both, so that both know of it."""
+        self.notice_crashes()
         super().fire_due()
         self.store.fire_due()
+        self.notice_crashes()
+
+    def notice_crashes(self) -> None:
+        """A life cycle that starts again counts silence from then on."""
         if self.store.crashes != self.crashes:
             self.crashes = self.store.crashes
             for rollout in self.reference.rollouts.values():

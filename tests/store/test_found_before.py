@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lightstream.schemas.types import UNSET
+from lightstream.schemas.types import UNSET, RolloutConfig
 
 from .contract.machine import RETRIES, ContractMachine
 from .test_against_reference import InMemory, Stormy
@@ -38,16 +38,32 @@ FOUND: dict[str, Steps] = {
         silent,
         lambda s: s.update_rollout(0, "running", UNSET, UNSET, UNSET, UNSET),
     ],
+    # The model counted silence from before a crash in which the limit became as short as the silence was.
+    "a life cycle that starts again counts silence from then on": [
+        lambda s: s.begin(0),
+        lambda s: s.wait(1),
+        lambda s: s.wait(9),
+        lambda s: s.update_rollout(
+            0, UNSET, RolloutConfig(max_attempts=1, unresponsive_seconds=10), UNSET, UNSET, UNSET
+        ),
+    ],
 }
+
+SEEDS = {"a life cycle that starts again counts silence from then on": 2}
+"""Of the crashes that it takes."""
 
 
 @pytest.mark.parametrize("machine", [InMemory, Stormy])
 @pytest.mark.parametrize("found", FOUND)
 def test_found_before(machine: type[ContractMachine], found: str) -> None:
     state = machine()
+    if isinstance(state, Stormy):
+        state.weather(SEEDS.get(found, 0))
     try:
         for step in FOUND[found]:
             step(state)
             state.what_was_touched_is_as_it_is_known()
+            if isinstance(state, Stormy):
+                state.attempts_open_and_close_once()
     finally:
         state.teardown()
