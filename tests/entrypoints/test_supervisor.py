@@ -111,11 +111,16 @@ def test_what_a_process_leaves_behind_is_ended_too(local: Settings) -> None:
         program = [sys.executable, str(ANNOUNCER), "parent", "child"]
         parent = ProcessUnit("parent", program, local, group_grace_s=grace_s)
         parent.start()
-        (child,) = [line for line in processes_of(local.data_dir) if " sleep 600" in line]
+        # It is started, but the system may still be about to give it its arguments.
+        child = eventually(lambda: _line_of(local, " sleep 600"), timeout_s=20, what="the child is seen")
         if grace_s:
             os.kill(int(child.split()[0]), signal.SIGTERM)  # one that ends by itself is not waited for
         parent.stop()
         assert not processes_of(local.data_dir)
+
+
+def _line_of(local: Settings, arguments: str) -> str | None:
+    return next((line for line in processes_of(local.data_dir) if arguments in line), None)
 
 
 def test_an_interrupted_start_leaves_no_process(local: Settings) -> None:

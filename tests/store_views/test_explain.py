@@ -53,6 +53,22 @@ def test_it_tells_the_step_that_it_trained_in(log: LogFile) -> None:
     assert explained(log, rollout_id).conclusion == "it trained in step 3 of t (1 triplet)"
 
 
+def test_a_span_that_two_rollouts_hold_is_told_of_in_each(log: LogFile) -> None:
+    """Repeated in its own rollout, or like another in but one of its ids, it is not."""
+    call = proxy_span(1)
+    for rollout_id in ("r1", "r2"):
+        log.write(state(rollout_id))
+        ours = call.model_copy(update={"rollout_id": rollout_id, "attempt_id": f"{rollout_id}-a1"})
+        own = proxy_span(2 if rollout_id == "r1" else 3, rollout_id=rollout_id)
+        other_trace = proxy_span(4, rollout_id=rollout_id).model_copy(update={"trace_id": rollout_id.rjust(32, "0")})
+        log.write_and_assemble(opened(rollout_id), ours, ours, own, other_trace, closed(rollout_id))
+    for rollout_id, other_id in (("r1", "r2"), ("r2", "r1")):
+        (shared,) = explained(log, rollout_id).shared
+        assert (shared["span_id"], shared["is_llm_call"], shared["reason"]) == (call.span_id, True, "shared_span")
+        assert shared["detail"] == f"also logged under {other_id}"
+        assert [found["fate"] for found in explained(log, rollout_id).calls] == ["triplet"] * 3
+
+
 def test_an_id_that_does_not_exist_or_looks_like_sql_is_an_error(log: LogFile) -> None:
     for rollout_id in ("nobody", "'; DROP TABLE spans_raw; --"):
         with pytest.raises(NotFoundError, match="not found"):

@@ -64,6 +64,9 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
     meanings = load("lightstream.schemas.records.reasons", "DROP_MEANINGS")
     for reason in sorted({row["reason"] for row in found.dropped}):
         console.print(f"  [bold]{escape(reason)}[/]: {escape(meanings.get(reason, ''))}")
+    if found.shared:
+        _print("In several rollouts", found.shared, ["span_id", "is_llm_call", "reason", "detail"])
+        console.print(f"  {escape(load('lightstream.schemas.records.reasons', 'SHARED_SPAN_MEANING'))}")
     _print(
         "Segments", [_segment(s) for s in found.segments], ["segment", "agent", "begins", "calls", "tokens", "sampled"]
     )
@@ -89,6 +92,7 @@ def _as_json(found: Explanation) -> dict[str, Any]:
         "calls": found.calls,
         "rewards": found.rewards,
         "dropped": found.dropped,
+        "shared": found.shared,
         "segments": [_segment(segment) for segment in found.segments],
     }
 

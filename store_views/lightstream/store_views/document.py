@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lightstream.schemas.records import DropReason, NoteReason
-from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
+from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN, SHARED_SPAN_MEANING
 
 from .materialiser import ViewDatabase
 from .tables import LATEST_DOC, LATEST_TABLE, RAW_TABLES
@@ -50,11 +50,13 @@ def tables_as_markdown() -> str:
         _meanings(DROP_MEANINGS),
         "\nOf the `notes` of a trajectory, which cost nothing:\n\n",
         _meanings(NOTE_MEANINGS),
+        "\nOf `shared_spans`:\n\n",
+        _meanings({SHARED_SPAN: SHARED_SPAN_MEANING}),
     ]
     return "".join(parts)
 
 
-def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str]) -> str:
+def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str] | Mapping[str, str]) -> str:
     rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in meanings.items())
     return f"| reason | meaning |\n|---|---|\n{rows}"
 

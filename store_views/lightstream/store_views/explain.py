@@ -24,7 +24,8 @@ class Explanation:
     Attributes:
         rollout: its row of the view ``rollouts``.
         conclusion: one sentence: in which steps it trained, or why it did not.
-        attempts, calls, rewards, dropped: rows of the views ``attempts``, ``llm_calls``, ``rewards``, ``dropped``.
+        attempts, calls, rewards, dropped, shared: rows of the views ``attempts``, ``llm_calls``, ``rewards``,
+            ``dropped``, ``shared_spans``.
         segments: the final trajectory's calls, merged where a prompt continues the previous ids exactly.
     """
 
@@ -34,6 +35,7 @@ class Explanation:
     calls: list[dict[str, Any]]
     rewards: list[dict[str, Any]]
     dropped: list[dict[str, Any]]
+    shared: list[dict[str, Any]]
     segments: list[Segment]
 
 
@@ -77,6 +79,7 @@ def explain(ask: Ask, rollout_id: str) -> Explanation:
             "rewards", "attempt_id, name, dimension, value, match, call_index, span_id", "source_offset, dimension"
         ),
         dropped=rows("dropped", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
+        shared=rows("shared_spans", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
         segments=merge_segments(
             [
                 _triplet(row)

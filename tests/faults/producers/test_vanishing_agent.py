@@ -18,7 +18,7 @@ from tests.producers.support import read_records
 from tests.support.waiting import eventually
 
 ATTEMPTS = 2
-UNRESPONSIVE_S = 2.0
+UNRESPONSIVE_S = 5.0
 
 
 async def _enqueue(settings: Settings) -> None:

@@ -13,10 +13,7 @@ from lightstream.producers import OtelTracer, emit_reward, rollout
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import SpanRecord, WorkerStatus
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import (
-    Attempt,
-    AttemptedRollout,
-)
+from lightstream.schemas.types import Attempt, AttemptedRollout, RolloutConfig
 from tests.producers.runner.running import SpansInLog, leaf, rewards, run
 from tests.producers.support import ListStore
 from tests.support.waiting import eventually
@@ -124,15 +121,20 @@ def test_end_is_reported_again_until_it_is_accepted(
     assert store.ended == {"r0": (True, None, None)}
 
 
-def test_busy_attempts_send_heartbeats(settings: Settings, tracer: OtelTracer) -> None:
+@pytest.mark.parametrize("limited_by", ["settings", "rollout"])
+def test_busy_attempts_send_heartbeats_as_often_as_they_need(
+    settings: Settings, tracer: OtelTracer, limited_by: str
+) -> None:
+    """Also those of a rollout that allows for less silence than the Runner had in mind while it was idle."""
     store = ListStore()
 
     @rollout
     def agent(task: str) -> None:
-        eventually(lambda: sum(bool(attempts) for _, attempts in store.heartbeats) >= 2)
+        eventually(lambda: sum(bool(attempts) for _, attempts in store.heartbeats) >= 3, timeout_s=10)
 
-    quick = settings.model_copy(update={"rollout_unresponsive_s": 0.1})
-    run(store, agent, quick, tracer, ["x"])
+    limits = settings.model_copy(update={"rollout_unresponsive_s": 0.1 if limited_by == "settings" else 60.0})
+    config = RolloutConfig(unresponsive_seconds=0.1 if limited_by == "rollout" else None)
+    run(store, agent, limits, tracer, ["x"], config=config)
     assert store.ended == {"r0": (True, None, None)}
     busy = [(worker, attempts) for worker, attempts in store.heartbeats if attempts]
     assert busy[0][0].status is WorkerStatus.BUSY

@@ -9,7 +9,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from lightstream.schemas.clock import Clock, SystemClock
@@ -88,10 +88,12 @@ class Runner:
         self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._hooks = hooks
         self._instrument = self._settings.instrument if instrument is None else instrument
+        self._idle_limit_s = self._settings.rollout_unresponsive_s
         self._drain_timeout_s = drain_timeout_s
         self._timeout_report_delay_s = timeout_report_delay_s
         self._clock = clock or SystemClock()
         self._running: dict[tuple[str, str], AttemptedRollout] = {}
+        self._hurried = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
@@ -180,6 +182,8 @@ class Runner:
         while (rollout := await self._next()) is not None:
             key = (rollout.rollout_id, rollout.attempt.attempt_id)
             self._running[key] = rollout
+            if (rollout.config.unresponsive_seconds or self._idle_limit_s) < self._idle_limit_s:
+                self._hurried.set()
             try:
                 # A task of its own, so that each attempt has a context of its own.
                 await asyncio.create_task(attempts.run(rollout), name=rollout.attempt.attempt_id)
@@ -216,10 +220,18 @@ class Runner:
             return
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            sent = loop.time()
             await self._send_heartbeat(WorkerStatus.BUSY if self._running else WorkerStatus.IDLE)
-            limits = [r.config.unresponsive_seconds for r in self._running.values() if r.config.unresponsive_seconds]
-            await asyncio.sleep(min([self._settings.rollout_unresponsive_s, *limits]) / HEARTBEATS_PER_LIMIT)
+            while (left_s := sent + self._heartbeat_interval_s() - loop.time()) > 0:
+                self._hurried.clear()
+                with suppress(TimeoutError):  # a rollout taken meanwhile may allow for less silence
+                    await asyncio.wait_for(self._hurried.wait(), left_s)
+
+    def _heartbeat_interval_s(self) -> float:
+        limits = [r.config.unresponsive_seconds for r in self._running.values() if r.config.unresponsive_seconds]
+        return min([self._idle_limit_s, *limits]) / HEARTBEATS_PER_LIMIT
 
     async def _send_heartbeat(self, status: WorkerStatus) -> None:
         attempts = list(self._running)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from .trajectory import DropReason, NoteReason
 
-__all__ = ["DROP_MEANINGS", "NOTE_MEANINGS"]
+__all__ = ["DROP_MEANINGS", "NOTE_MEANINGS", "SHARED_SPAN", "SHARED_SPAN_MEANING"]
 
 DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
     {
@@ -48,3 +48,11 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
     }
 )
 """Every code of the trajectories' ``notes``."""
+
+SHARED_SPAN = "shared_span"
+"""The code of the view ``shared_spans``: only the log of all partitions tells that a span is in several rollouts."""
+
+SHARED_SPAN_MEANING = (
+    "The span was logged under several rollouts, and a call among them is training data of each. Two writers disagree on "
+    "whose it is: look at the ids that reach it as attributes, trace state, path or header."
+)

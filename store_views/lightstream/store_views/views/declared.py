@@ -20,6 +20,7 @@ _NAMES = (
     "call_spans",
     "llm_calls",
     "dropped",
+    "shared_spans",
     "resources",
     "training_steps",
     "trained",

@@ -96,9 +96,11 @@ def test_what_the_policy_server_sampled_is_recorded_and_assembled(
 
         return note
 
-    for name in ("completion", "stream_answer"):
-        monkeypatch.setattr(policy_app, name, noted(getattr(policy_app, name)))
-    calls = [call for call in (draw(number, SEED) for number in range(POLICY_CALLS)) if call.route != "completions"]
+    monkeypatch.setattr(policy_app, "stream_answer", noted(policy_app.stream_answer))
+    for name in ("CHAT", "TEXT"):
+        interface = getattr(policy_app, name)
+        monkeypatch.setattr(policy_app, name, replace(interface, whole=noted(interface.whole)))
+    calls = [draw(number, SEED) for number in range(POLICY_CALLS)]
     proxy_url = start_proxy(llm_upstream_url=f"{policy}/v1")
     # It refuses structured output, and may call no tools by itself; that is the tests' server's part.
     asyncio.run(ask_all(proxy_url, [replace(call, structured=False, model="policy") for call in calls]))
