@@ -53,6 +53,6 @@ SHARED_SPAN = "shared_span"
 """The code of the view ``shared_spans``: only the log of all partitions tells that a span is in several rollouts."""
 
 SHARED_SPAN_MEANING = (
-    "The span was logged under several rollouts, and a call among them is training data of each. Two writers disagree on "
-    "whose it is: look at the ids that reach it as attributes, trace state, path or header."
+    "The span was logged under several rollouts, and a call among them is training data of each. Two writers disagree "
+    "about it: look at the ids that reach it as attributes, trace state, path or header."
 )
