@@ -119,8 +119,8 @@ def test_what_a_process_leaves_behind_is_ended_too(local: Settings) -> None:
         assert not processes_of(local.data_dir)
 
 
-def _line_of(local: Settings, arguments: str) -> str | None:
-    return next((line for line in processes_of(local.data_dir) if arguments in line), None)
+def _line_of(local: Settings, arguments: str) -> str:
+    return next((line for line in processes_of(local.data_dir) if arguments in line), "")
 
 
 def test_an_interrupted_start_leaves_no_process(local: Settings) -> None:

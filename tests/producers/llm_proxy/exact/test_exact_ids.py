@@ -19,6 +19,7 @@ from lightstream.trainers.policy_server import app as policy_app
 from lightstream.trainers.policy_server.answers import AnswerHead
 from lightstream.trainers.policy_server.chat_request import ChatRequest
 from lightstream.trainers.policy_server.generation import Job
+from lightstream.trainers.policy_server.streaming import stream_answer
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask_all, draw
 from tests.producers.llm_proxy.exact.compare import Tokens, assert_no_differences
@@ -96,7 +97,7 @@ def test_what_the_policy_server_sampled_is_recorded_and_assembled(
 
         return note
 
-    monkeypatch.setattr(policy_app, "stream_answer", noted(policy_app.stream_answer))
+    monkeypatch.setattr(policy_app, "stream_answer", noted(stream_answer))
     for name in ("CHAT", "TEXT"):
         interface = getattr(policy_app, name)
         monkeypatch.setattr(policy_app, name, replace(interface, whole=noted(interface.whole)))
