@@ -22,9 +22,12 @@ READY_TIMEOUT_S = 180.0
 
 
 def engine_answers() -> bool:
-    """Whether there is a Docker engine to start containers with."""
-    docker: Any = importlib.import_module("docker")  # by name: a type checker would take our folder docker/ for it
-    failed: type[Exception] = docker.errors.DockerException
+    """Whether there is a Docker engine to start containers with, and its client is installed."""
+    try:  # by name, and by its module: our folder docker/ would be taken for the package where that is not installed
+        failed: type[Exception] = importlib.import_module("docker.errors").DockerException
+    except ModuleNotFoundError:
+        return False
+    docker: Any = importlib.import_module("docker")
     try:
         client = docker.from_env(timeout=ENGINE_TIMEOUT_S)
     except failed:
