@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import AttemptedRollout
+from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PaginatedResult
 
 from .support import taken, unique
 
@@ -122,3 +123,23 @@ async def test_get_rollout_by_id(store: LightningStore) -> None:
     assert await store.get_rollout_by_id(asked.rollout_id) == asked
     assert await store.get_rollout_by_id("nonexistent") is None
     assert await store.get_rollout_by_id("it's; DROP TABLE rollouts --") is None
+
+
+async def test_query_rollouts_tells_apart_what_was_enqueued_at_once(store: LightningStore) -> None:
+    run = unique("at-once")
+    requests = [EnqueueRolloutRequest(input=number, rollout_id=f"{run}-{number}") for number in range(4)]
+    ids = [rollout.rollout_id for rollout in await store.enqueue_many_rollouts(requests)]
+    oldest = await store.query_rollouts(rollout_id_prefix=run, sort_by="start_time")
+    newest = await store.query_rollouts(rollout_id_prefix=run, sort_by="start_time", sort_order="desc")
+    assert [rollout.rollout_id for rollout in oldest] == ids
+    assert [rollout.rollout_id for rollout in newest] == ids[::-1]
+
+
+async def test_a_page_can_be_handed_to_another_process(store: LightningStore) -> None:
+    rollout = await store.enqueue_rollout(1)
+    for page in (
+        await store.query_rollouts(rollout_id_in=[rollout.rollout_id]),
+        await store.query_attempts(rollout.rollout_id),
+    ):
+        assert type(page) is PaginatedResult
+        assert pickle.loads(pickle.dumps(page)) == page  # noqa: S301  # made here

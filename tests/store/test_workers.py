@@ -9,9 +9,9 @@ import pytest
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
-from lightstream.schemas.types import Worker
+from lightstream.schemas.types import RolloutConfig, Worker
 
-from .support import begun, taken, unique
+from .support import begun, reached, taken, unique
 
 
 async def worker_of(store: LightningStore, worker_id: str) -> Worker:
@@ -153,3 +153,16 @@ async def test_a_runner_with_two_attempts_is_busy_until_both_are_over(store: Lig
     await store.update_attempt(first.rollout_id, "latest", status="failed")
     worker = await worker_of(store, name)
     assert (worker.status, worker.current_rollout_id, worker.current_attempt_id) == ("idle", None, None)
+
+
+async def test_a_worker_is_rid_of_what_a_deadline_took(store: LightningStore) -> None:
+    name = unique("w")
+    made = await begun(store, worker_id=name, config=RolloutConfig(timeout_seconds=0.05))
+    await reached(store, made.rollout_id, "failed")
+    worker = await worker_of(store, name)
+    assert (worker.status, worker.current_rollout_id, worker.current_attempt_id) == ("unknown", None, None)
+    assert worker.last_idle_time is not None
+    [listed] = await store.query_workers(worker_id_contains=name)
+    assert listed == worker
+    again = await begun(store, worker_id=name)
+    assert (await worker_of(store, name)).current_attempt_id == again.attempt.attempt_id

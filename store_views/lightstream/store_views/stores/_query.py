@@ -17,7 +17,7 @@ from lightstream.schemas.types import PaginatedResult
 
 from ._times import nanos
 
-__all__ = ["Condition", "Operator", "Query", "query_of"]
+__all__ = ["Condition", "Operator", "Query", "page_of", "query_of"]
 
 T = TypeVar("T")
 
@@ -69,22 +69,33 @@ class Query:
     limit: int
     offset: int
 
-    def page(self, items: Iterable[T], value_of: Callable[[T, str], Any]) -> PaginatedResult[T]:
-        """The page of ``items``, of which ``value_of(item, field)`` tells the values."""
+    def page(
+        self,
+        items: Iterable[T],
+        value_of: Callable[[T, str], Any],
+        exact_value_of: Callable[[T, str], Any] | None = None,
+    ) -> PaginatedResult[T]:
+        """The page of ``items``, of which ``value_of(item, field)`` tells the values, ``exact_value_of`` to sort by."""
         found = [item for item in items if self._matches(item, value_of)]
         if self.sort_by is not None:
             name = self.sort_by
-            found.sort(key=lambda item: _sort_key(name, value_of(item, name)), reverse=self.descending)
+            compared = value_of if exact_value_of is None else exact_value_of
+            found.sort(key=lambda item: _sort_key(name, compared(item, name)), reverse=self.descending)
         end = None if self.limit == ALL else self.offset + self.limit
-        return PaginatedResult[T].model_construct(
-            items=found[self.offset : end], limit=self.limit, offset=self.offset, total=len(found)
-        )
+        return page_of(found[self.offset : end], limit=self.limit, offset=self.offset, total=len(found))
 
     def _matches(self, item: T, value_of: Callable[[T, str], Any]) -> bool:
         if not self.conditions:
             return True
         holds = (condition.holds(value_of(item, condition.field)) for condition in self.conditions)
         return all(holds) if self.every else any(holds)
+
+
+def page_of(items: Sequence[T], *, limit: int, offset: int, total: int) -> PaginatedResult[T]:
+    """A page. Of the class itself: one that is made for a type of items cannot be pickled, and has another name."""
+    made: Any = PaginatedResult
+    page: PaginatedResult[T] = made.model_construct(items=items, limit=limit, offset=offset, total=total)
+    return page
 
 
 def query_of(

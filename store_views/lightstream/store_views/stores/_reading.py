@@ -31,9 +31,9 @@ from ._checks import check_id, check_limit
 from ._json import to_json
 from ._logged import LoggedStore
 from ._loop_calls import call_in, gathered
-from ._query import Query, query_of
+from ._query import Query, page_of, query_of
 from ._rollouts_query import rollouts_query
-from ._workers import WorkerChange, worker
+from ._workers import WorkerChange, busy_with, without_lost, worker
 
 __all__ = ["ReadingStore", "ended_in_time", "enough"]
 
@@ -44,6 +44,11 @@ class ReadingStore(LoggedStore):
     @abstractmethod
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         """A rollout as it stands."""
+
+    async def _states_of(self, rollout_ids: Sequence[str]) -> dict[str, RolloutState]:
+        """Those of these rollouts that exist, by id."""
+        found = {rollout_id: await self._state_of(rollout_id) for rollout_id in rollout_ids}
+        return {rollout_id: state for rollout_id, state in found.items() if state is not None}
 
     @abstractmethod
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
@@ -109,7 +114,7 @@ class ReadingStore(LoggedStore):
         )
         states, total = await self._page_of(query)
         items = [_shapes.rollout_as_it_stands(state) for state in states]
-        return PaginatedResult[Rollout].model_construct(items=items, limit=limit, offset=offset, total=total)
+        return page_of(items, limit=limit, offset=offset, total=total)
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
         state = await self._state_of(rollout_id)
@@ -216,11 +221,18 @@ class ReadingStore(LoggedStore):
             limit=limit,
             offset=offset,
         )
-        return query.page([worker(record) for record in await self._all_workers()], getattr)
+        records = await self._as_they_stand(await self._all_workers())
+        return query.page([worker(record) for record in records], getattr)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         record = await self._worker(worker_id)
-        return None if record is None else worker(record)
+        return None if record is None else worker((await self._as_they_stand([record]))[0])
+
+    async def _as_they_stand(self, workers: Sequence[WorkerHeartbeat]) -> list[WorkerHeartbeat]:
+        """Workers without what a deadline took from them."""
+        rollout_ids = {rollout_id for record in workers for rollout_id in busy_with(record)}
+        states = await self._states_of(sorted(rollout_ids)) if rollout_ids else {}
+        return [without_lost(record, states) for record in workers]
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
         check_id("worker_id", worker_id)

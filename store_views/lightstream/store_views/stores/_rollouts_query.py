@@ -11,7 +11,7 @@ from lightstream.schemas.types import Rollout
 from ._query import Query, query_of
 from ._times import NANOS_PER_SECOND, seconds
 
-__all__ = ["rollouts_query", "value_of_state"]
+__all__ = ["exact_value_of_state", "rollouts_query", "value_of_state"]
 
 
 def rollouts_query(
@@ -51,6 +51,16 @@ def value_of_state(state: RolloutState, field: str) -> Any:
     """The value of a rollout's field, without making the rollout."""
     return _VALUES[field](state)
 
+
+def exact_value_of_state(state: RolloutState, field: str) -> Any:
+    """As :func:`value_of_state`, times in nanoseconds: what was enqueued at once is nearer than seconds can tell."""
+    return _NANOS[field](state) if field in _NANOS else _VALUES[field](state)
+
+
+_NANOS: dict[str, Callable[[RolloutState], int | None]] = {
+    "start_time": lambda state: state.rollout.enqueued_unix_nano,
+    "end_time": lambda state: state.ended_unix_nano,
+}
 
 _VALUES: dict[str, Callable[[RolloutState], Any]] = {
     "rollout_id": lambda state: state.rollout.rollout_id,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Self, TypeAlias
 
-from lightstream.schemas.records import AttemptState, AttemptStatus, WorkerHeartbeat, WorkerStatus
+from lightstream.schemas.records import AttemptState, AttemptStatus, RolloutState, WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.types import Worker
 from lightstream.schemas.types import WorkerStatus as WorkerStatusName
 
 from ._json import from_json
 from ._times import seconds
 
-__all__ = ["WorkerChange", "reported", "worker"]
+__all__ = ["WorkerChange", "busy_with", "reported", "worker", "without_lost"]
 
 LOST = (AttemptStatus.TIMEOUT, AttemptStatus.UNRESPONSIVE)
 DONE = (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED)
@@ -108,6 +109,26 @@ def reported(known: WorkerHeartbeat | None, told: WorkerHeartbeat) -> WorkerHear
         update={name: getattr(known, name) for name in kept if getattr(told, name) is None}
         | {"attempt_ids": attempt_ids}
     )
+
+
+def busy_with(record: WorkerHeartbeat) -> list[str]:
+    """Rollouts that a worker is said to have in hand."""
+    return record.rollout_ids if record.status is WorkerStatus.BUSY else []
+
+
+def without_lost(record: WorkerHeartbeat, states: Mapping[str, RolloutState]) -> WorkerHeartbeat:
+    """The record as it stands: attempts that a deadline took from the worker, which wrote nothing of it, are gone.
+
+    Args:
+        states: of the rollouts that :func:`busy_with` names.
+    """
+    for rollout_id, attempt_id in zip(list(record.rollout_ids), list(record.attempt_ids), strict=False):
+        state = states.get(rollout_id)
+        for attempt in [] if state is None else state.attempts:
+            if attempt.attempt_id == attempt_id and attempt.status in LOST and attempt.worker_id == record.worker_id:
+                since = attempt.ended_unix_nano or attempt.last_heartbeat_unix_nano or attempt.started_unix_nano
+                record = WorkerChange.of_attempt(rollout_id, attempt, since).applied_to(record.worker_id, record)
+    return record
 
 
 _NAMES: dict[WorkerStatus, WorkerStatusName] = {WorkerStatus.IDLE: "idle", WorkerStatus.BUSY: "busy"}

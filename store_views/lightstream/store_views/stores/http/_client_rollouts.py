@@ -24,6 +24,7 @@ from lightstream.schemas.types import (
     Unset,
 )
 
+from .. import _query
 from .._checks import check_ids, check_requests, check_timeout
 from ._connection import Connection
 from ._wire import UNFINISHED, WAIT_S_MAX, path_segment
@@ -219,6 +220,4 @@ def rollout_of(value: Any) -> Rollout:
 
 def page_of(page: dict[str, Any], items: list[Any]) -> PaginatedResult[Any]:
     """The server's page with parsed items."""
-    return PaginatedResult[Any].model_construct(
-        items=items, limit=page["limit"], offset=page["offset"], total=page["total"]
-    )
+    return _query.page_of(items, limit=page["limit"], offset=page["offset"], total=page["total"])

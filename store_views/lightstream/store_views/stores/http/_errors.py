@@ -72,12 +72,12 @@ def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> 
     return refusal(status, error.message, name, error.next_step)
 
 
-def unfit_answer(error: ValidationError) -> Answer:
-    """A body that is no JSON, or not of the form that the route takes; each field is named."""
+def unfit_answer(error: ValidationError, place: str = "body") -> Answer:
+    """A body (or query string) that is no JSON, or not of the form that the route takes; each field is named."""
     found = error.errors(include_url=False, include_context=False)
     if any(item["type"] == "json_invalid" for item in found):
         return refusal(BAD_REQUEST, f"the body is no JSON: {found[0]['msg']}", "StoreError")
-    shown = [{"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]} for item in found]
+    shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} for item in found]
     return refusal(UNFIT, shown, "StoreError")
 
 

@@ -122,7 +122,7 @@ class StoreApplication(Starlette):
         try:
             asked = _query(route, request) if route.method == "GET" else _body(route, body)
         except ValidationError as error:
-            return unfit_answer(error)
+            return unfit_answer(error, "query" if route.method == "GET" else "body")
         call = Call(self._store, found.ids, asked, self._stopping, request.is_disconnected)
 
         key = request.headers.get(IDEMPOTENCY_KEY)

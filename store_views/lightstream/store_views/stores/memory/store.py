@@ -28,7 +28,7 @@ from .. import _facts, _shapes
 from .._checks import check_id, check_ids, check_size, check_timeout
 from .._query import Query
 from .._reading import ReadingStore, ended_in_time, enough
-from .._rollouts_query import value_of_state
+from .._rollouts_query import exact_value_of_state, value_of_state
 from .._workers import WorkerChange, reported
 from .log import MemoryLog
 from .timer import Timer
@@ -109,7 +109,7 @@ class InMemoryLightningStore(ReadingStore):
         return None
 
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
-        page = query.page(self._log.states(), value_of_state)
+        page = query.page(self._log.states(), value_of_state, exact_value_of_state)
         return list(page.items), page.total
 
     async def wait_for_rollouts(
