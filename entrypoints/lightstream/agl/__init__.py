@@ -104,8 +104,12 @@ if TYPE_CHECKING:
         TraceToMessages,
         TraceToTripletBase,
     )
-    from lightstream.trainers import VERL, Algorithm, Trainer, algo
+    from lightstream.trainers import VERL
     from lightstream.trainers.tasks import Dataset
+
+    from ._algorithm import Algorithm, Baseline, FastAlgorithm, algo
+    from ._lit_agent_runner import LitAgentRunner
+    from ._trainer import Trainer
 
 __all__ = [
     "LLM",
@@ -120,10 +124,12 @@ __all__ = [
     "AttemptedRollout",
     "AttributeValue",
     "Attributes",
+    "Baseline",
     "Dataset",
     "DummyTracer",
     "EnqueueRolloutRequest",
     "Event",
+    "FastAlgorithm",
     "GenericResponse",
     "Hook",
     "InMemoryLightningStore",
@@ -136,6 +142,7 @@ __all__ = [
     "LightningStoreStatistics",
     "Link",
     "LitAgent",
+    "LitAgentRunner",
     "LlmProxyTraceToTriplet",
     "NamedResources",
     "OtelResource",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ABSENT", "FLAT", "PUBLIC"]
 
+_AGL = "lightstream.agl."
 _ADAPTERS = "lightstream.stream_processors.adapters"
 _PRODUCERS = "lightstream.producers"
 _TRACERS = "lightstream.producers.tracer"
@@ -26,7 +27,10 @@ FLAT: dict[str, str] = {
         _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient LightningStoreServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
-        _TRAINERS: "Algorithm Trainer VERL algo",
+        _TRAINERS: "VERL",
+        f"{_AGL}_algorithm": "Algorithm Baseline FastAlgorithm algo",
+        f"{_AGL}_lit_agent_runner": "LitAgentRunner",
+        f"{_AGL}_trainer": "Trainer",
         "lightstream.trainers.tasks": "Dataset",
         _TYPES: "Attempt AttemptStatus AttemptedRollout AttributeValue Attributes EnqueueRolloutRequest Event "
         "GenericResponse LLM LightningStoreCapabilities LightningStoreStatistics Link NamedResources OtelResource "
@@ -40,19 +44,16 @@ FLAT: dict[str, str] = {
 
 ABSENT: dict[str, str] = {
     "APO": "an algorithm of your own is a function of lightstream.trainers.AlgorithmContext (lightstream.agl.algo)",
-    "Baseline": "rollouts without training: lightstream.trainers.algo",
     "ClientServerExecutionStrategy": "Runners are processes of their own: Trainer(n_runners=…)",
     "CollectionBasedLightningStore": "stores here are folds over the log: InMemoryLightningStore, KafkaLightningStore",
     "DevTaskLoader": "InMemoryLightningStore holds tasks without a server",
     "ExecutionEvent": "Runner.stop() ends a Runner",
     "ExecutionStrategy": "Runners are processes of their own: Trainer(n_runners=…)",
-    "FastAlgorithm": "lightstream.trainers.algo",
     "FilterField": "a store's queries take their filters as arguments",
     "FilterOptions": "a store's queries take their filters as arguments",
     "LegacyAgentRunner": "lightstream.producers.Runner",
     "LightningEnvVar": "settings are LIGHTSTREAM_… variables: lightstream.schemas.settings",
     "LightningStoreThreaded": "every store here is safe for use from several threads",
-    "LitAgentRunner": "lightstream.producers.Runner",
     "MultiprocessingEvent": "Runner.stop() ends a Runner",
     "RolloutRawResult": "lightstream.producers.agent.RolloutResult",
     "RolloutRawResultLegacy": "lightstream.producers.agent.RolloutResult",

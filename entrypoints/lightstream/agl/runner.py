@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from lightstream.producers import Runner
 
-__all__ = ["Runner"]
+from ._lit_agent_runner import LitAgentRunner
+
+__all__ = ["LitAgentRunner", "Runner"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import Trainer
+from ._trainer import Trainer
 
 __all__ = ["Trainer"]

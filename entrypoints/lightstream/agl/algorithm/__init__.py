@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import VERL, Algorithm, algo
+from lightstream.trainers import VERL
 
-__all__ = ["VERL", "Algorithm", "algo"]
+from .._algorithm import Algorithm, Baseline, FastAlgorithm, algo
+
+__all__ = ["VERL", "Algorithm", "Baseline", "FastAlgorithm", "algo"]

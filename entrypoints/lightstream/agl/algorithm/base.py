@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import Algorithm
+from .._algorithm import Algorithm
 
 __all__ = ["Algorithm"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import algo
+from .._algorithm import FunctionalAlgorithm, algo
 
-__all__ = ["algo"]
+__all__ = ["FunctionalAlgorithm", "algo"]

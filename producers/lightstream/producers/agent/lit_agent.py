@@ -15,8 +15,9 @@ __all__ = ["LitAgent", "RolloutResult", "TaskT"]
 
 TaskT = TypeVar("TaskT")
 
-RolloutResult: TypeAlias = float | Mapping[str, float] | None
-"""The final reward (see ``emit_reward``), or ``None`` where the agent emits rewards itself, or has none."""
+RolloutResult: TypeAlias = float | Mapping[str, float] | list[Any] | None
+"""The final reward (see ``emit_reward``), ``None`` where the agent emits rewards itself, or has none, or a list of
+spans that were made elsewhere (``Span``, ``SpanCoreFields``, or the OpenTelemetry SDK's), which are kept as its own."""
 
 
 class LitAgent(Generic[TaskT]):

@@ -7,16 +7,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.sdk.trace import ReadableSpan
+
 from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import AttemptedRollout, NamedResources
+from lightstream.schemas.types import AttemptedRollout, NamedResources, Span, SpanCoreFields
 
 from ..agent import LitAgent
 from ..context import AttemptRef
 from ..emitter import emit_reward
 from ..tracer import OtelTracer
 from .call import call_agent
-from .hooks import Hook
+from .hooks import Hook, call_hook
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -76,19 +78,48 @@ class AttemptRunner:
     async def _traced(self, rollout: AttemptedRollout) -> Outcome:
         agent, runner, tracer = self._agent, self._runner, self._tracer
         for hook in self._hooks:
-            await hook.on_rollout_start(agent=agent, runner=runner, rollout=rollout)
+            await call_hook(hook.on_rollout_start, agent=agent, runner=runner, rollout=rollout)
         resources = await self._resources(rollout)
         attempt_id = rollout.attempt.attempt_id
         with tracer.trace_context(rollout_id=rollout.rollout_id, attempt_id=attempt_id, flush=False):
             for hook in self._hooks:
-                await hook.on_trace_start(agent=agent, runner=runner, tracer=tracer, rollout=rollout)
+                await call_hook(hook.on_trace_start, agent=agent, runner=runner, tracer=tracer, rollout=rollout)
             timeout_s = rollout.config.timeout_seconds or self._default_timeout_s
             outcome = await call_agent(agent, rollout, resources, timeout_s)
-            if outcome.succeeded:
+            if outcome.succeeded and isinstance(outcome.result, list):
+                await self._keep_spans(rollout, outcome.result)
+            elif outcome.succeeded:
                 _emit_result(outcome.result)
             for hook in self._hooks:
-                await hook.on_trace_end(agent=agent, runner=runner, tracer=tracer, rollout=rollout, outcome=outcome)
+                await call_hook(
+                    hook.on_trace_end, agent=agent, runner=runner, tracer=tracer, rollout=rollout, outcome=outcome
+                )
         return outcome
+
+    async def _keep_spans(self, rollout: AttemptedRollout, spans: list[Any]) -> None:
+        """What an agent returned, as spans that were made elsewhere: ours, their fields, or the SDK's.
+
+        Raises:
+            TypeError: they are something else.
+        """
+        place = (rollout.rollout_id, rollout.attempt.attempt_id)
+        if all(isinstance(span, ReadableSpan) for span in spans):
+            for span in spans:
+                await self._store.add_otel_span(*place, span)
+        elif all(isinstance(span, Span) for span in spans):
+            await self._store.add_many_spans(spans)
+        elif all(isinstance(span, SpanCoreFields) for span in spans):
+            numbers = await self._store.get_many_span_sequence_ids([place] * len(spans))
+            made = [
+                Span.from_core_fields(span, rollout_id=place[0], attempt_id=place[1], sequence_id=number)
+                for span, number in zip(spans, numbers, strict=True)
+            ]
+            await self._store.add_many_spans(made)
+        else:
+            kinds = ", ".join(sorted({type(span).__name__ for span in spans}))
+            raise TypeError(
+                f"an agent returns its reward, None, or a list of spans; this one returned a list of {kinds}"
+            )
 
     async def _finish(self, rollout: AttemptedRollout, outcome: Outcome) -> Outcome:
         """Make the spans durable, then report the end: a success whose spans are lost is none."""
@@ -104,7 +135,14 @@ class AttemptRunner:
         await self._report(rollout, outcome)
         for hook in self._hooks:
             try:
-                await hook.on_rollout_end(agent=self._agent, runner=self._runner, rollout=rollout, outcome=outcome)
+                await call_hook(
+                    hook.on_rollout_end,
+                    agent=self._agent,
+                    runner=self._runner,
+                    rollout=rollout,
+                    outcome=outcome,
+                    spans=self._tracer.get_last_trace(),
+                )
             except Exception:
                 logger.exception("on_rollout_end of %s failed.", type(hook).__name__)
         return outcome

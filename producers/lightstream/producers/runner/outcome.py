@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Outcome"]
@@ -21,12 +21,14 @@ class Outcome:
         error_type: name of the exception; ``None`` means that it succeeded.
         error_message: its text, and where it was raised.
         timed_out: whether the Runner stopped waiting at the rollout's deadline.
+        error: the exception itself, for callers in the same process.
     """
 
     result: Any = None
     error_type: str | None = None
     error_message: str | None = None
     timed_out: bool = False
+    error: BaseException | None = field(default=None, repr=False, compare=False)
 
     @property
     def succeeded(self) -> bool:
@@ -41,7 +43,8 @@ class Outcome:
             if len(trace) <= MESSAGE_CHARACTERS_MAX
             else f"{error!s:.1000}\n…{trace[-MESSAGE_CHARACTERS_MAX:]}"
         )
-        return cls(error_type=type(error).__name__, error_message=message.encode("utf-8", "replace").decode("utf-8"))
+        text = message.encode("utf-8", "replace").decode("utf-8")
+        return cls(error_type=type(error).__name__, error_message=text, error=error)
 
     @classmethod
     def of_timeout(cls, timeout_s: float) -> Outcome:

@@ -14,7 +14,7 @@ from lightstream.schemas.types import WorkerStatus as WorkerStatusName
 from ._json import from_json
 from ._times import seconds
 
-__all__ = ["WorkerChange", "busy_with", "reported", "worker", "without_lost"]
+__all__ = ["WorkerChange", "busy_with", "reported", "without_lost", "worker"]
 
 LOST = (AttemptStatus.TIMEOUT, AttemptStatus.UNRESPONSIVE)
 DONE = (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED)
