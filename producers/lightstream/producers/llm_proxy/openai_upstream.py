@@ -58,7 +58,10 @@ class OpenAiUpstream:
             try:
                 url = discover(self._settings, "policy").address + "/v1"
             except ServiceUnavailableError as error:
-                message = f"no LLM server: LIGHTSTREAM_LLM_UPSTREAM_URL is not set, and {error}"
+                message = (
+                    f"no LLM server: LIGHTSTREAM_LLM_UPSTREAM_URL is not set, and {error.message} "
+                    "Start it with `lightstream up --policy`, or name another server by that variable."
+                )
                 raise UpstreamError(message, status=503) from error
             self._announced = (url, time.monotonic())
         return url

@@ -52,7 +52,9 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
     try:
         existing = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
+        raise ServiceUnavailableError(
+            f"Kafka does not answer: {error}.", next_step="Is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
+        ) from error
     wanted = {topic.full_name(settings.topic_prefix): topic for topic in topics}
     missing = [
         NewTopic(

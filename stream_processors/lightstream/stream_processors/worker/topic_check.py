@@ -33,7 +33,9 @@ def check_topics(settings: Settings) -> None:
         found = AdminClient(common_config(settings)).list_topics(timeout=REQUEST_TIMEOUT_S).topics
     except KafkaException as error:
         servers = bootstrap_servers(settings)
-        raise ServiceUnavailableError(f"Kafka at {servers} does not answer: {error}.") from error
+        raise ServiceUnavailableError(
+            f"Kafka at {servers} does not answer: {error}.", next_step="Is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
+        ) from error
     for topic in (ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, DEAD_LETTERS):
         name = topic.full_name(settings.topic_prefix)
         if name not in found:
