@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import hmac
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -43,19 +45,22 @@ RETRY_AFTER = {"retry-after": "1"}
 TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs")
 
 
-def create_app(store: LightningStore, settings: Settings) -> StoreApplication:
+def create_app(
+    store: LightningStore, settings: Settings, *, cors_allow_origins: Sequence[str] = ()
+) -> StoreApplication:
     """The application over a store.
 
     Args:
         settings: name the token that requests must carry, and the largest body.
+        cors_allow_origins: whose pages may ask from a browser; ``*`` for all.
     """
-    return StoreApplication(store, settings)
+    return StoreApplication(store, settings, cors_allow_origins)
 
 
 class StoreApplication(Starlette):
     """All routes of the store. Belongs to the event loop that serves it."""
 
-    def __init__(self, store: LightningStore, settings: Settings) -> None:
+    def __init__(self, store: LightningStore, settings: Settings, cors_allow_origins: Sequence[str] = ()) -> None:
         self._store = store
         self._body_bytes_max = settings.store_request_bytes_max
         self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
@@ -64,6 +69,15 @@ class StoreApplication(Starlette):
         self._under_way = 0
 
         super().__init__(exception_handlers={Exception: _on_defect})
+        if cors_allow_origins:
+            self.add_middleware(
+                CORSMiddleware,
+                allow_origins=list(cors_allow_origins),
+                allow_methods=["*"],
+                allow_headers=["*"],
+                allow_credentials=True,
+                expose_headers=["*"],
+            )
         self.router.default = self._serve  # ids may have any character: Starlette's own routes match decoded paths
 
     def stop_waiting(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections.abc import Sequence
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.http_server import HttpServer
@@ -32,6 +33,7 @@ class LightningStoreServer(ForwardingStore):
         store: safe for several tasks and threads.
         host, port: where to listen; by default as the settings say. Port 0 is any free one.
         settings: also name the token asked for and the largest request; by default those of the environment.
+        cors_allow_origins: whose pages may ask from a browser, one or several; ``*`` for all, by default none.
 
     Raises:
         StoreError: the store is not safe for concurrent use.
@@ -45,12 +47,14 @@ class LightningStoreServer(ForwardingStore):
         port: int | None = None,
         *,
         settings: Settings | None = None,
+        cors_allow_origins: Sequence[str] | str | None = None,
     ) -> None:
         super().__init__(store)
         if not store.capabilities.get("async_safe") or not store.capabilities.get("thread_safe"):
             raise StoreError(f"{type(store).__name__} is not safe for several tasks and threads; it cannot be served.")
         settings = settings or Settings.load()
-        self._http = _http_server(store, settings, host, port)
+        origins = [cors_allow_origins] if isinstance(cors_allow_origins, str) else cors_allow_origins or ()
+        self._http = _http_server(store, settings, host, port, origins)
 
     @property
     def endpoint(self) -> str:
@@ -90,12 +94,18 @@ def run(settings: Settings) -> None:
         asyncio.run(store.close())
 
 
-def _http_server(store: LightningStore, settings: Settings, host: str | None, port: int | None) -> HttpServer:
+def _http_server(
+    store: LightningStore,
+    settings: Settings,
+    host: str | None,
+    port: int | None,
+    cors_allow_origins: Sequence[str] = (),
+) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
     if settings.store_token is None and not _is_loopback(settings.host):
         logger.warning("the store server on %s asks for no token: set LIGHTSTREAM_STORE_TOKEN", settings.host)
-    app = create_app(store, settings)
+    app = create_app(store, settings, cors_allow_origins=cors_allow_origins)
     return HttpServer(
         app,
         settings,
