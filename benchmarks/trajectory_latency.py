@@ -35,7 +35,7 @@ from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
 
 __all__ = ["main", "measure"]
 
-LOOK_INTERVAL_S = 0.002
+LOOK_INTERVAL_S = 0.02
 WARM_UP_ATTEMPTS = 5
 
 

@@ -7,8 +7,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import duckdb
-
 from .materialiser import ViewDatabase
 
 __all__ = ["publish_snapshot"]
@@ -27,10 +25,6 @@ def publish_snapshot(database: ViewDatabase, target: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".snapshot-") as folder:
         copy = Path(folder) / target.name
         with database.paused():
-            for suffix in ("", ".wal"):
-                source = database.path.with_name(database.path.name + suffix)
-                if source.exists():
-                    shutil.copyfile(source, copy.with_name(copy.name + suffix))
-        duckdb.connect(str(copy)).close()  # takes the write-ahead log into the one file
+            shutil.copyfile(database.path, copy)
         os.replace(copy, target)
     return target

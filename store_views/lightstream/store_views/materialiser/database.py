@@ -7,35 +7,37 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from ..tables import LATEST_DDL, RAW_TABLES
 from ..views import VIEWS
+from .duckdb_file import CATALOG, open_file, spill_folder
 from .file_lock import FileLock
 from .latest_rollouts import STATES_TABLE, replace_latest
 from .memory import default_memory_bytes
 from .positions import Place
+from .shown_file import ShownFile
 
 __all__ = ["ViewDatabase"]
 
 logger = logging.getLogger(__name__)
 
-WAL_BYTES_BEFORE_CHECKPOINT = "256MB"
-"""A checkpoint costs about 0.5 s per 100 MB of spans; at the default of 16 MB they would take a third of the time."""
+CHECKPOINT_BYTES = 12_000_000
+"""So much (as Arrow has it) goes to the file together: two seconds of 1,000 LLM spans of 640 tokens, 0.1 to 0.2 s of
+processor, during which nothing is appended. What a crash takes from memory is read again from the log in less than a
+second."""
 
-SPILL_BYTES_MAX = "20GB"
-"""Of disk, beside the file. A careless query fails there; DuckDB's default lets it fill nine tenths of the disk."""
+CHECKPOINT_INTERVAL_S = 60.0
+"""However little it is."""
 
-LATE_MATERIALISATION_ROWS_MAX = 10_000
-"""Up to so many rows, ``ORDER BY … LIMIT`` reads the columns that sort first and all others of the rows that remain. At
-DuckDB's default of 50, a page of 100 in an order that no row group helps with read every input: 150 ms of a million
-rollouts instead of 30."""
+CHECKPOINT_RETRY_S = 0.5
+"""After one that something in DuckDB stood in the way of."""
 
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
@@ -44,6 +46,10 @@ _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
 
 class ViewDatabase:
     """The view's file. One process, one instance; ``append`` from one thread, cursors from any.
+
+    What is appended is in memory, for every cursor to see, until a checkpoint takes it into the file: a process that is
+    killed leaves rows and offsets of the last checkpoint, and what came since is still in the log. :attr:`shown` says
+    how far readers had seen it.
 
     Args:
         path: the file; made with its folder if missing.
@@ -62,15 +68,22 @@ class ViewDatabase:
         self._lock = FileLock(path)
         self._closing = threading.Lock()
         self._writing = threading.Lock()
+        self._unwritten_bytes = 0
+        self._checkpoint_s = time.monotonic()
+        self._shown_file = ShownFile(path)
+        self.shown: dict[Place, int] = self._shown_file.read()
+        """Place -> next offset, as readers may have seen it before this start: the file may know less."""
         try:
             self._connection = self._open({**origin, "tables": _tables_fingerprint()})
+            self._next_offsets = self._read_offsets()
         except BaseException:
+            self._shown_file.close()
             self._lock.release()
             raise
 
     def _open(self, origin: dict[str, str]) -> duckdb.DuckDBPyConnection:
-        shutil.rmtree(_spill_folder(self.path), ignore_errors=True)  # what a killed process had spilled
-        connection = _connect(self.path, self._memory_bytes_max)
+        shutil.rmtree(spill_folder(self.path), ignore_errors=True)  # what a killed process had spilled
+        connection = open_file(self.path, self._memory_bytes_max)
         found = _read_origin(connection)
         # A topic that is new since then has no rows here: it is added, not a difference.
         if found and any(found.get(name, value) != value for name, value in origin.items()):
@@ -78,7 +91,8 @@ class ViewDatabase:
             logger.warning("the view %s was made from another %s; it is rebuilt", self.path, ", ".join(differing))
             connection.close()
             _set_aside(self.path)
-            connection = _connect(self.path, self._memory_bytes_max)
+            self.shown = {}
+            connection = open_file(self.path, self._memory_bytes_max)
         connection.execute("BEGIN TRANSACTION")
         for statement in (_ORIGIN, _OFFSETS, *_TABLES):
             connection.execute(statement)
@@ -87,13 +101,17 @@ class ViewDatabase:
         for view in VIEWS:
             connection.execute(view.ddl)
         connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
 
     def next_offsets(self) -> dict[Place, int]:
         """Place -> first offset that is not in the tables."""
-        rows = self.cursor().execute("SELECT topic, partition, next_offset FROM offsets").fetchall()
+        return dict(self._next_offsets)
+
+    def _read_offsets(self) -> dict[Place, int]:
+        rows = self._connection.execute("SELECT topic, partition, next_offset FROM offsets").fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
 
     def append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
@@ -103,12 +121,41 @@ class ViewDatabase:
             duckdb.Error: the disk is full, say; nothing was added.
         """
         with self._writing:
+            reached = {**self._next_offsets, **next_offsets}
+            self._shown_file.write(reached)  # before anybody can see it
             self._append(tables, next_offsets)
+            self._next_offsets = reached
+            # Offsets alone count as something, too.
+            self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
+
+    def checkpoint_if_due(self) -> None:
+        """Take what was appended into the file, if that is enough or has waited long enough. Reading goes on meanwhile.
+
+        Raises:
+            duckdb.Error: the disk is full, say. The file is as the last checkpoint left it.
+        """
+        waited_s = time.monotonic() - self._checkpoint_s
+        if self._unwritten_bytes >= CHECKPOINT_BYTES or (self._unwritten_bytes and waited_s >= CHECKPOINT_INTERVAL_S):
+            with self._writing:
+                self._checkpoint()
+
+    def _checkpoint(self) -> bool:
+        """False where it could not be made now."""
+        try:
+            self._connection.execute("CHECKPOINT")
+        except duckdb.TransactionException as error:
+            logger.debug("no checkpoint now: %s", error)
+            return False
+        self._unwritten_bytes = 0
+        self._checkpoint_s = time.monotonic()
+        return True
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:
-        """Nothing is appended meanwhile; reading goes on."""
+        """All is in the file, and nothing is appended meanwhile; reading goes on."""
         with self._writing:
+            while not self._checkpoint():
+                time.sleep(CHECKPOINT_RETRY_S)
             yield
 
     def _append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
@@ -138,46 +185,30 @@ class ViewDatabase:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the same data: sees what was committed, blocks nobody."""
-        return self._connection.cursor()
+        cursor = self._connection.cursor()
+        cursor.execute(f"USE {CATALOG}")
+        return cursor
 
     def close(self) -> None:
         """Close the file and give the lock back. Safe to call twice."""
         with self._closing:
+            if self._lock.is_held:
+                with suppress(duckdb.Error):  # what is not in the file is still in the log
+                    self._connection.execute("CHECKPOINT")
             self._connection.close()
+            self._shown_file.close()
             self._lock.release()
 
 
-def _connect(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
-    config: dict[str, Any] = {
-        "python_enable_replacements": False,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "allow_community_extensions": False,
-        "checkpoint_threshold": WAL_BYTES_BEFORE_CHECKPOINT,
-        "memory_limit": f"{memory_bytes_max}B",
-        "temp_directory": str(_spill_folder(path)),
-        "max_temp_directory_size": SPILL_BYTES_MAX,
-        "late_materialization_max_rows": LATE_MATERIALISATION_ROWS_MAX,
-    }
-    return duckdb.connect(str(path), config=config)
-
-
-def _spill_folder(path: Path) -> Path:
-    return path.with_name(path.name + ".tmp")
-
-
 def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()").fetchall()}
     if "origin" not in tables:
         return {}
     return dict(connection.execute("SELECT name, value FROM origin").fetchall())
 
 
 def _set_aside(path: Path) -> None:
-    for suffix in ("", ".wal"):
-        file = path.with_name(path.name + suffix)
-        if file.exists():
-            os.replace(file, path.with_name(path.name + ".old" + suffix))
+    os.replace(path, path.with_name(path.name + ".old"))
 
 
 def _tables_fingerprint() -> str:

@@ -35,6 +35,11 @@ class FileLock:
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode("ascii"), 0)
 
+    @property
+    def is_held(self) -> bool:
+        """Until it is given back."""
+        return self._handle >= 0
+
     def release(self) -> None:
         """Give the lock back. Safe to call twice."""
         if self._handle >= 0:

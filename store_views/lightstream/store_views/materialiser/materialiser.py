@@ -83,12 +83,21 @@ class Materialiser:
         self.database = ViewDatabase(self._path, origin, memory_bytes_max=self._settings.view_memory_bytes_max)
         self.positions = Positions(self.database.next_offsets())
         self._reader = LogReader(
-            self._settings, self._codec, self._clock, self.positions.snapshot(), lambda: self.positions.is_awaited
+            self._settings, self._codec, self._clock, self.positions.snapshot(), self.positions.awaits
         )
         for name, work in (("reader", self._read), ("writer", self._write)):
             thread = threading.Thread(target=self._guarded, args=(work,), name=f"lightstream-view-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def wait_until_shown(self, timeout_s: float) -> None:
+        """Block until all that a process before this one has shown is there again, so that no reader sees time run back.
+
+        It is not if that process was killed: what came after the last checkpoint is read from the log again. Gives up
+        after ``timeout_s`` seconds, if the log itself has lost records, say.
+        """
+        if missing := self.positions.wait_for(self.database.shown, timeout_s):
+            logger.warning("readers have seen more than the log has now: %s (wanted, reached)", missing)
 
     def stop(self) -> None:
         """Finish the transaction under way, close the file. Safe to call twice."""
@@ -140,12 +149,14 @@ class Materialiser:
             try:
                 batch = self._batches.get(timeout=HAND_OVER_POLL_S)
             except queue.Empty:
+                self.database.checkpoint_if_due()
                 continue
             if not self._report(batch.dead_letters):
                 return
             if batch.record_count:
                 self.database.append(batch.tables, batch.next_offsets)
             self.positions.advance(batch.next_offsets)
+            self.database.checkpoint_if_due()  # after those who waited were told
 
     def _report(self, letters: list[DeadLetter]) -> bool:
         """Make dead letters durable before the offsets move past their origin; false when stopped before."""

@@ -19,13 +19,20 @@ class Positions:
     def __init__(self, next_offsets: Mapping[Place, int] | None = None) -> None:
         self._changed = threading.Condition()
         self._next = dict(next_offsets or {})
-        self._waiters = 0
+        self._waiters: dict[object, Mapping[Place, int]] = {}
         self._closed: str | None = None
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits, so that a commit should not be put off."""
-        return self._waiters > 0
+    def awaits(self, sent: Mapping[Place, int], more: Mapping[Place, int]) -> bool:
+        """Whether somebody waits for what ``more`` completes.
+
+        Args:
+            sent: next offsets that are on their way to be reflected.
+            more: those that could follow them.
+        """
+        with self._changed:
+            return any(
+                _below(wanted, sent) and not _below(wanted, {**sent, **more}) for wanted in self._waiters.values()
+            )
 
     @property
     def closed(self) -> str | None:
@@ -61,8 +68,9 @@ class Positions:
             What is still missing, as :meth:`missing`; empty when all is reflected.
         """
         deadline = time.monotonic() + timeout_s
+        waiter = object()
         with self._changed:
-            self._waiters += 1
+            self._waiters[waiter] = wanted
             try:
                 while (missing := self._missing(wanted)) and self._closed is None:
                     left_s = deadline - time.monotonic()
@@ -70,7 +78,7 @@ class Positions:
                         return self._missing(wanted)
                 return missing
             finally:
-                self._waiters -= 1
+                del self._waiters[waiter]
 
     def _missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
         return {
@@ -78,3 +86,8 @@ class Positions:
             for place, offset in wanted.items()
             if self._next.get(place, 0) < offset
         }
+
+
+def _below(wanted: Mapping[Place, int], reached: Mapping[Place, int]) -> bool:
+    """Whether anything of ``wanted`` is missing."""
+    return any(reached.get(place, 0) < offset for place, offset in wanted.items())

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 import uvicorn
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -28,6 +29,8 @@ __all__ = ["run"]
 logger = logging.getLogger(__name__)
 
 SERVICE = "view"
+SHOWN_AGAIN_S_MAX = 30.0
+"""After a crash, until the view answers: reading a second's records again takes a fraction of that."""
 GRACE_S = 5
 """How long queries under way may take to end when the server stops."""
 
@@ -61,6 +64,7 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
+        await run_sync(materialiser.wait_until_shown, SHOWN_AGAIN_S_MAX)
         announce(settings, Service(SERVICE, address, os.getpid(), time.time_ns()))
         logger.info("the view answers on %s", address)
         yield
