@@ -122,6 +122,19 @@ def test_killed_at_any_moment_rows_and_offsets_agree(kills: int, settings: Setti
     materialiser.stop()
 
 
+def test_a_view_that_was_killed_shows_no_less_than_before(settings: Settings) -> None:
+    publisher, client = KafkaPublisher(settings), ViewClient(settings)
+    with running_view(settings) as process:
+        landed = [publisher.publish(SPANS, f"r{number}", proxy_span(number)) for number in range(1000)]
+        shown = [future.result(WAIT_S) for future in landed]
+        assert client.query("SELECT count(*) FROM spans_raw", shown).scalar() == 1000
+        process.kill()
+    with running_view(settings):
+        assert client.query("SELECT count(*) FROM spans_raw").scalar() == 1000, "although no place was named"
+    client.close()
+    publisher.close()
+
+
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     private_broker: EmbeddedBroker, private_settings: Settings
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,18 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.store_views.materialiser import ViewDatabase
 try: ViewDatabase(Path(sys.argv[1]), {})
 except ServiceUnavailableError as error: print(error)
+"""
+
+APPEND_AND_DIE = """
+import os, signal, sys; from pathlib import Path
+from lightstream.store_views.materialiser import ViewDatabase
+from tests.store_views.test_database import workers
+database = ViewDatabase(Path(sys.argv[1]), {"topic a": "1"})
+database.append(workers(0), {("workers", 0): 1})
+with database.paused():
+    pass  # all of it is in the file
+database.append(workers(1), {("workers", 0): 2})
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -123,3 +136,31 @@ def test_what_a_killed_process_had_spilled_is_removed(tmp_path: Path) -> None:
     database = ViewDatabase(tmp_path / "view.duckdb", {})
     assert not left.exists()
     database.close()
+
+
+def test_what_a_crash_takes_is_a_whole_number_of_transactions_and_what_was_shown_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    killed = subprocess.run([sys.executable, "-c", APPEND_AND_DIE, str(path)], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    database = ViewDatabase(path, {"topic a": "1"})
+    offsets = database.next_offsets()
+    assert offsets == {("workers", 0): 1}, "the last checkpoint"
+    assert count(database) == 1
+    assert database.shown == {("workers", 0): 2}
+    database.append(workers(1), {("workers", 0): 2})
+    database.close()
+    database = ViewDatabase(path, {"topic a": "1"})
+    assert (database.next_offsets(), count(database)) == ({("workers", 0): 2}, 2), "closing makes a checkpoint"
+    database.close()
+    database = ViewDatabase(path, {"topic a": "another"})
+    assert database.shown == {}, "of another log"
+    database.close()
+
+
+def test_a_damaged_note_of_what_was_shown_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    for text in (b"", b"[[", b'{"a": 1}\n', b'[["spans", "x", 1]]\n', b'[["spans", 0, 1]]'):
+        path.with_name("view.duckdb.shown").write_bytes(text)
+        database = ViewDatabase(path, {})
+        assert database.shown == {}
+        database.close()

@@ -22,13 +22,16 @@ def test_a_waiter_returns_once_every_place_is_reached() -> None:
     wanted = {("spans", 0): 2, ("rollouts", 1): 1}
     waiter = threading.Thread(target=lambda: found.append(positions.wait_for(wanted, FOREVER_S)))
     waiter.start()
-    eventually(lambda: positions.is_awaited)
+    eventually(lambda: positions.awaits({}, wanted))
+    assert not positions.awaits({}, {("spans", 0): 2}), "a part is of no use"
+    assert positions.awaits({("spans", 0): 2}, {("rollouts", 1): 1})
+    assert not positions.awaits(wanted, {("rollouts", 1): 2}), "it is on its way already"
     positions.advance({("spans", 0): 2})
     assert not found
     positions.advance({("rollouts", 1): 3})
     waiter.join(FOREVER_S)
     assert found == [{}]
-    assert not positions.is_awaited
+    assert not positions.awaits({}, wanted)
 
 
 def test_a_waiter_that_gives_up_says_what_is_missing() -> None:
@@ -41,7 +44,7 @@ def test_waiters_are_woken_when_nothing_more_will_come() -> None:
     found: list[object] = []
     waiter = threading.Thread(target=lambda: found.append(positions.wait_for({("spans", 0): 1}, FOREVER_S)))
     waiter.start()
-    eventually(lambda: positions.is_awaited)
+    eventually(lambda: positions.awaits({}, {("spans", 0): 1}))
     positions.close("stopped")
     waiter.join(FOREVER_S)
     assert found == [{("spans", 0): (1, 0)}]

@@ -36,8 +36,8 @@ second."""
 CHECKPOINT_INTERVAL_S = 60.0
 """However little it is."""
 
-CHECKPOINT_RETRY_S = 0.5
-"""After one that something in DuckDB stood in the way of."""
+CHECKPOINT_RETRY_S = 0.05
+"""Where a copy of the file is to be made, and something in DuckDB stands in the way of a checkpoint."""
 
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
@@ -123,7 +123,7 @@ class ViewDatabase:
         with self._writing:
             reached = {**self._next_offsets, **next_offsets}
             self._shown_file.write(reached)  # before anybody can see it
-            self._append(tables, next_offsets)
+            self._append(tables, reached)
             self._next_offsets = reached
             # Offsets alone count as something, too.
             self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
@@ -163,20 +163,13 @@ class ViewDatabase:
         connection.execute("BEGIN TRANSACTION")
         try:
             for name, rows in tables.items():
-                connection.register("incoming", rows)
-                connection.execute(f"INSERT INTO {name} SELECT * FROM incoming")  # noqa: S608 - names from RAW_TABLES
-                connection.unregister("incoming")
+                connection.from_arrow(rows).insert_into(name)
             if STATES_TABLE in tables:
                 replace_latest(connection, tables[STATES_TABLE])
-            if next_offsets:
-                topics, partitions, offsets = zip(*((*p, o) for p, o in next_offsets.items()), strict=True)
-                moved = pa.table({"topic": topics, "partition": partitions, "next_offset": offsets})
-                connection.register("incoming", moved)
-                connection.execute(
-                    "DELETE FROM offsets WHERE (topic, partition) IN (SELECT (topic, partition) FROM incoming)"
-                )
-                connection.execute("INSERT INTO offsets SELECT * FROM incoming")
-                connection.unregister("incoming")
+            connection.execute("DELETE FROM offsets")
+            places = [f"('{topic}', {partition}, {offset})" for (topic, partition), offset in next_offsets.items()]
+            if places:
+                connection.execute(f"INSERT INTO offsets VALUES {', '.join(places)}")  # noqa: S608 - names from TOPICS
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.Error):  # the connection may be beyond a rollback; the first error says why
