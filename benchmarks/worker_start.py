@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -63,8 +64,9 @@ def main() -> None:
 
 def _write(settings: Settings, rollouts: int) -> None:
     publisher = KafkaPublisher(settings, codec=codec_for(settings), linger_ms=20.0)
+    rng = random.Random(7)
     for number in range(rollouts):
-        state = _finished(f"ro-{number:020x}", number)
+        state = _finished(f"ro-{rng.getrandbits(80):020x}", number)  # in no order, as ids are
         headers: Headers = [(STATE, state_header(state.source_offset, state.status))]
         while True:
             try:

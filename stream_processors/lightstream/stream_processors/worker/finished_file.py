@@ -14,17 +14,32 @@ __all__ = ["FinishedFile"]
 
 log = logging.getLogger(__name__)
 
+VERSION = 2
+"""Of the tables: a file of another one is emptied."""
+
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS finished (rollout_id TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS finished (
+    rollout_id TEXT PRIMARY KEY, source_offset INTEGER NOT NULL, state BLOB NOT NULL
+);
 CREATE TABLE IF NOT EXISTS progress (log_id TEXT NOT NULL, read_from INTEGER NOT NULL, reflected INTEGER NOT NULL);
 """
+
+UPSERT = """
+INSERT INTO finished VALUES (?, ?, ?)
+ON CONFLICT (rollout_id) DO UPDATE SET source_offset = excluded.source_offset, state = excluded.state
+WHERE excluded.source_offset > finished.source_offset
+"""
+"""States lie in the order they came, and only the ids are sorted: ids are random, and with the states among them each
+one would be a page of 4 kB to write (300,000 states: 3.9 GB and 11 s of processor, now 0.3 GB and 1.7 s)."""
 
 PRAGMAS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA cache_size = -8192;
+PRAGMA wal_autocheckpoint = 16384;
 """
-"""A crash of the machine may lose the last transactions, never the file; the log has them. 8 MiB of cache."""
+"""A crash of the machine may lose the last transactions, never the file; the log has them. 8 MiB of cache. Up to 64 MiB
+of pages wait beside the file, so that a page that changes often is written there once."""
 
 
 class FinishedFile:
@@ -52,7 +67,7 @@ class FinishedFile:
             "SELECT read_from, reflected FROM progress"
         ).fetchone()
         self._put: dict[str, tuple[int, bytes]] = {}
-        self._durable: dict[str, bytes] = {}
+        self._durable: dict[str, tuple[int, bytes]] = {}
         self._open: dict[str, int] = {}
         self._end = self.read_from
         self._changed = False
@@ -61,12 +76,14 @@ class FinishedFile:
         if rollout_id in self._put:
             return self._put[rollout_id][1]
         if rollout_id in self._durable:
-            return self._durable[rollout_id]
+            return self._durable[rollout_id][1]
         row = self._database.execute("SELECT state FROM finished WHERE rollout_id = ?", (rollout_id,)).fetchone()
         return None if row is None else row[0]
 
     def put(self, rollout_id: str, source_offset: int, state: bytes) -> None:
-        self._put[rollout_id] = (source_offset, state)
+        kept = self._put.get(rollout_id) or self._durable.get(rollout_id)
+        if kept is None or kept[0] < source_offset:
+            self._put[rollout_id] = (source_offset, state)
 
     def written(self, rollout_id: str, offset: int, source_offset: int, *, terminal: bool) -> None:
         """A state of the rollout lies at ``offset`` of ``rollouts``, durably; call it in the order of offsets."""
@@ -79,7 +96,7 @@ class FinishedFile:
             return
         self._open.pop(rollout_id, None)
         if state is not None:
-            self._durable[rollout_id] = state
+            self._durable[rollout_id] = (newest, state)
             del self._put[rollout_id]
 
     @property
@@ -93,7 +110,8 @@ class FinishedFile:
             return
         self.read_from = min(self._open.values(), default=self._end)
         with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO finished VALUES (?, ?)", self._durable.items())
+            rows = sorted((rollout_id, *state) for rollout_id, state in self._durable.items())
+            self._database.executemany(UPSERT, rows)
             self._database.execute("UPDATE progress SET read_from = ?, reflected = ?", (self.read_from, self.reflected))
         self._durable.clear()
         self._changed = False
@@ -107,7 +125,10 @@ class FinishedFile:
 def _opened(path: Path, log_id: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False)
     try:
-        database.executescript(PRAGMAS + SCHEMA)
+        (found_version,) = database.execute("PRAGMA user_version").fetchone()
+        if found_version != VERSION:
+            database.executescript("DROP TABLE IF EXISTS finished; DROP TABLE IF EXISTS progress")
+        database.executescript(PRAGMAS + SCHEMA + f"PRAGMA user_version = {VERSION};")
         with database, closing(database.execute("SELECT log_id FROM progress")) as found:
             if found.fetchall() != [(log_id,)]:
                 database.execute("DELETE FROM finished")

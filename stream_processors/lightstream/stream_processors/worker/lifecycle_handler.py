@@ -36,8 +36,8 @@ __all__ = ["LifecycleHandler"]
 FLUSH_STATES = 500
 """Finished rollouts that are kept in memory before they go to the file together."""
 
-RECOVERED_FLUSH_STATES = 5000
-"""As above, while nobody waits for an answer: about 2 MB."""
+RECOVERED_FLUSH_STATES = 20_000
+"""As above, while nobody waits for an answer: about 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)

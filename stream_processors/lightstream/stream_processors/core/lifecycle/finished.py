@@ -15,7 +15,7 @@ class FinishedRollouts(Protocol):
         ...
 
     def put(self, rollout_id: str, source_offset: int, state: bytes) -> None:
-        """Keep a state, which reflects the facts up to ``source_offset``, in place of any before."""
+        """Keep a state, which reflects the facts up to ``source_offset``, in place of any that reflects fewer."""
         ...
 
 
@@ -23,10 +23,13 @@ class FinishedInMemory:
     """All of them in memory, about half a kilobyte each."""
 
     def __init__(self) -> None:
-        self._states: dict[str, bytes] = {}
+        self._states: dict[str, tuple[int, bytes]] = {}
 
     def get(self, rollout_id: str) -> bytes | None:
-        return self._states.get(rollout_id)
+        kept = self._states.get(rollout_id)
+        return None if kept is None else kept[1]
 
     def put(self, rollout_id: str, source_offset: int, state: bytes) -> None:
-        self._states[rollout_id] = state
+        kept = self._states.get(rollout_id)
+        if kept is None or kept[0] < source_offset:
+            self._states[rollout_id] = source_offset, state

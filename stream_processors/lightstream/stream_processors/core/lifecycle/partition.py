@@ -68,10 +68,6 @@ class LifecyclePartition:
         before = self._unread.get(rollout_id)
         if before is not None and before[0] >= source_offset:
             return
-        if (kept := self._finished.get(rollout_id)) is not None:
-            known = self._codec.decode(kept)
-            if not status.is_terminal or (isinstance(known, RolloutState) and known.source_offset >= source_offset):
-                return
         if status.is_terminal:
             self._unread.pop(rollout_id, None)
             self._finished.put(rollout_id, source_offset, encoded)
@@ -79,8 +75,10 @@ class LifecyclePartition:
             self._unread[rollout_id] = (source_offset, encoded)
 
     def restored(self) -> None:
-        """All states are there: read those of the open rollouts."""
-        for _, encoded in self._unread.values():
+        """All states are there: read those of the open rollouts. One that had finished before is for good."""
+        for rollout_id, (_, encoded) in self._unread.items():
+            if self._finished.get(rollout_id) is not None:
+                continue
             state = self._codec.decode(encoded)
             if isinstance(state, RolloutState):
                 self._keep(state)
