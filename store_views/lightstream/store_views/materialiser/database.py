@@ -194,7 +194,8 @@ class ViewDatabase:
 
 
 def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()").fetchall()}
+    ours = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
+    tables = {name for (name,) in connection.execute(ours).fetchall()}
     if "origin" not in tables:
         return {}
     return dict(connection.execute("SELECT name, value FROM origin").fetchall())

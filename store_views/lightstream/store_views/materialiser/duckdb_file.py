@@ -13,7 +13,7 @@ CATALOG = "lightstream"
 """The file's name in SQL."""
 
 ROW_GROUP_ROWS = 2048
-"""The least there is. A checkpoint joins what came since the last one to the row groups that are not full, which means to
+"""The least there is. A checkpoint joins what came since the last one to row groups that are not full, which means to
 compress these again: with DuckDB's 122,880 rows, of LLM spans of 640 tokens 400 MB, that took up to 6.7 s of processor,
 with 8,192 up to 1.4 s, with these never over 0.2 s. Queries of few rows are quicker, too: more can be left out. The
 price is disk: twice as much as with 8,192 where rows are short."""
@@ -34,7 +34,7 @@ def open_file(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
     """The file, made if missing, as what unqualified names mean.
 
     Transactions are in memory until the next checkpoint, which writes them all or none of them. DuckDB's own log would
-    repeat, for each transaction, the lists of up to 2,048 rows before its own (100 times what came, with ten rows each).
+    repeat, for each transaction, the lists of up to 2,048 rows before its own (100 times what came, by ten rows each).
 
     Args:
         memory_bytes_max: for caches and queries; what a query needs beyond goes to :func:`spill_folder`.

@@ -91,7 +91,7 @@ class Materialiser:
             thread.start()
 
     def wait_until_shown(self, timeout_s: float) -> None:
-        """Block until all that a process before this one has shown is there again, so that no reader sees time run back.
+        """Block until all that a process before this one has shown is there again: no reader sees time run back.
 
         It is not if that process was killed: what came after the last checkpoint is read from the log again. Gives up
         after ``timeout_s`` seconds, if the log itself has lost records, say.
