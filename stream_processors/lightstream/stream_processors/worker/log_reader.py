@@ -53,6 +53,10 @@ STALL_TIMEOUT_S = 60.0
 AHEAD_KIB_MAX = 8192
 """Fetched and not yet taken: all partitions recover at once, and 64 MiB each, the default, would be most of memory."""
 
+FETCH_BYTES_MAX = 1024 * 1024
+"""Per request, compressed: states shrink twentyfold, so that one answer of 32 MiB, as clients ask for otherwise, would be
+a million of them in memory at once. A larger record still comes, alone."""
+
 POLL_TIMEOUT_S = 0.1
 RECORDS_PER_POLL_MAX = 500
 MILLISECOND_NANOS = 1_000_000
@@ -182,7 +186,8 @@ class LogReader:
 
     def _consumer(self) -> Consumer:
         config = consumer_config(self._settings, group_id=self._group_id)
-        return Consumer(config | {"queued.max.messages.kbytes": AHEAD_KIB_MAX})
+        limits = {"queued.max.messages.kbytes": AHEAD_KIB_MAX, "fetch.message.max.bytes": FETCH_BYTES_MAX}
+        return Consumer(config | limits)
 
     def _watermarks(self) -> tuple[int, int]:
         def ask() -> tuple[int, int]:
