@@ -54,8 +54,8 @@ AHEAD_KIB_MAX = 8192
 """Fetched and not yet taken: all partitions recover at once, and 64 MiB each, the default, would be most of memory."""
 
 FETCH_BYTES_MAX = 1024 * 1024
-"""Per request, compressed: states shrink twentyfold, so that one answer of 32 MiB, as clients ask for otherwise, would be
-a million of them in memory at once. A larger record still comes, alone."""
+"""Per request, compressed: states shrink twentyfold, and an answer of 32 MiB, as clients ask for otherwise, would be a
+million of them in memory at once. A larger record still comes, alone."""
 
 POLL_TIMEOUT_S = 0.1
 RECORDS_PER_POLL_MAX = 500
