@@ -33,7 +33,7 @@ def run_agent(settings: Settings, folder: Path, code: str, **variables: str) -> 
     command = [str(Path(sys.executable).with_name("opentelemetry-instrument")), sys.executable, str(script)]
     none = dict.fromkeys(("OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"), "none")
     environment = os.environ | settings.to_environment() | none | {"OTEL_TRACES_EXPORTER": "lightstream"} | variables
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_the_sdk_finds_it_by_name() -> None:

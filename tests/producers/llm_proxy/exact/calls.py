@@ -134,7 +134,7 @@ def draw(number: int, seed: int) -> Asked:
 async def ask_all(proxy_url: str, calls: list[Asked]) -> list[Answered]:
     """Make the calls, some at once, and read the whole answers."""
     at_once = asyncio.Semaphore(CALLS_AT_ONCE)
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient() as client:
 
         async def one(asked: Asked) -> Answered:
             async with at_once:
