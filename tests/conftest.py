@@ -51,7 +51,7 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with EmbeddedBroker(broker_settings) as broker:
         yield broker.start()
-        gc.collect()  # clients end with their last reference; those that are left complain, every second, of its absence
+        gc.collect()  # clients end with their last reference; those that are left complain of its absence
 
 
 @pytest.fixture(scope="session")
