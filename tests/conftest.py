@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lightstream")
 
 
+def pytest_sessionfinish() -> None:
+    """pytest collects garbage five times at its end. With LiteLLM and torch that takes so long on a busy machine that
+    xdist interrupts it, and the summary begins with a trace of that."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker for the session: the one named in the environment, else a container, else the embedded one."""
@@ -50,6 +57,7 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with EmbeddedBroker(broker_settings) as broker:
         yield broker.start()
+        gc.collect()  # clients end with their last reference; those that are left complain of its absence
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,7 @@ def test_a_class_with_several_rewards_and_a_function(stack: Stack) -> None:
     train(stack, "class", Calculator(), TASKS)
     train(stack, "function", describe, ["a", "b"])
     view = ViewClient(stack.settings)
+    view.wait_for("now")  # the trainer has what it waited for; the view may not have read it yet
     rewards = view.query(
         "SELECT json_extract_string(input_json, '$.answer') AS wanted, trajectories.reward, count(*) "
         "FROM trajectories WHERE final AND run_id = 'class' GROUP BY ALL ORDER BY ALL"

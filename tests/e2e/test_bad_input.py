@@ -24,8 +24,11 @@ from tests.e2e.misbehaving import LARGE_PROMPT_CHARACTERS, misbehave
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 
 ROOT = Path(__file__).parents[2]
-ROLLOUT_TIMEOUT_S = 10.0
-LLM_TIMEOUT_S = 2.0
+ROLLOUT_TIMEOUT_S = 20.0
+LLM_TIMEOUT_S = 6.0
+"""Much longer than a large prompt takes on a busy machine, and much shorter than an attempt may take in all."""
+
+UNRESPONSIVE_S = 120.0
 
 GOOD = [f"good {number}" for number in range(8)]
 FIRST_ATTEMPT_ENDS: dict[str, tuple[str, str]] = {
@@ -76,7 +79,7 @@ def _roll_out(settings: Settings, tasks: list[str]) -> None:
 
     config = RolloutConfig(
         timeout_seconds=ROLLOUT_TIMEOUT_S,
-        unresponsive_seconds=ROLLOUT_TIMEOUT_S,
+        unresponsive_seconds=UNRESPONSIVE_S,
         max_attempts=2,
         retry_condition=["failed", "timeout"],
     )

@@ -22,7 +22,6 @@ LOGPROB_DIFF_MAX = 1e-3
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(300)
 def test_an_agent_learns_behind_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)  # where Runner processes find the agent
     reports: list[StepReport] = []

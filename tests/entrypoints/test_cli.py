@@ -26,6 +26,9 @@ from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "lightstream.cli"]
 
+STOP_TIMEOUT_S = 120.0
+"""Of ``up``: it gives the worker 20 s and the broker 30 s before it kills them, and waits for both."""
+
 
 def lightstream(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -101,16 +104,16 @@ def test_ctrl_c_leaves_nothing_behind(up: subprocess.Popen[str], tmp_path: Path)
     eventually(lambda: "Ctrl-C stops everything" in "".join(said) or up.poll() is not None, what="up is ready")
     assert len(processes_of(tmp_path)) >= 3, "".join(said)  # itself, the broker, the worker
     up.send_signal(signal.SIGINT)
-    assert up.wait(60) == 0, "".join(said)
+    assert up.wait(STOP_TIMEOUT_S) == 0, "".join(said)
     assert not processes_of(tmp_path)
-    eventually(lambda: "Stopped; all records are kept." in "".join(said), timeout_s=5)
+    eventually(lambda: "Stopped; all records are kept." in "".join(said))
 
 
 def test_ctrl_c_while_the_broker_starts_leaves_nothing_behind(up: subprocess.Popen[str], tmp_path: Path) -> None:
     said = _listen(up)
     eventually(lambda: any("kafka.Kafka" in line for line in map(_command, processes_of(tmp_path))), what="it starts")
     up.send_signal(signal.SIGINT)
-    assert up.wait(60) == 0, "".join(said)
+    assert up.wait(STOP_TIMEOUT_S) == 0, "".join(said)
     assert not processes_of(tmp_path)
 
 

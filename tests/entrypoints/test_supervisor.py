@@ -103,7 +103,7 @@ def test_children_die_with_a_killed_parent(local: Settings) -> None:
     finally:
         parent.kill()
         parent.communicate()
-    eventually(lambda: not child.is_alive, timeout_s=20, what="the child is gone")
+    eventually(lambda: not child.is_alive, what="the child is gone")
 
 
 def test_what_a_process_leaves_behind_is_ended_too(local: Settings) -> None:
@@ -112,7 +112,7 @@ def test_what_a_process_leaves_behind_is_ended_too(local: Settings) -> None:
         parent = ProcessUnit("parent", program, local, group_grace_s=grace_s)
         parent.start()
         # It is started, but the system may still be about to give it its arguments.
-        child = eventually(lambda: _line_of(local, " sleep 600"), timeout_s=20, what="the child is seen")
+        child = eventually(lambda: _line_of(local, " sleep 600"), what="the child is seen")
         if grace_s:
             os.kill(int(child.split()[0]), signal.SIGTERM)  # one that ends by itself is not waited for
         parent.stop()
@@ -144,7 +144,7 @@ def test_an_interrupted_start_leaves_no_process(local: Settings) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "interrupted\n"
-        eventually(lambda: len(processes_of(local.data_dir)) == 1, timeout_s=20, what="only the program is left")
+        eventually(lambda: len(processes_of(local.data_dir)) == 1, what="only the program is left")
 
 
 def test_a_child_that_may_outlive_us_does(local: Settings) -> None:

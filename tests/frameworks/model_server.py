@@ -33,7 +33,7 @@ __all__ = [
 ROLLOUT = re.compile(r"rollout (r\d+)")
 """What a task says of itself, so that a model server knows whose request it has."""
 
-MEETING_TIMEOUT_S = 60.0
+MEETING_TIMEOUT_S = 120.0
 LOGPROB_STEP = 0.125
 """A power of two: what the server says, what JSON carries and float32 keeps are the same number."""
 

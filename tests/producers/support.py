@@ -122,6 +122,7 @@ class ListStore(LightningStore):
         assert rollout_id not in self.ended, f"{rollout_id} ended twice"
         if status is UNSET:
             raise AssertionError("an attempt that runs says how it ends, nothing else")
+        assert (status == "timeout") == (why["error_type"] == "Timeout")
         self.ended[rollout_id] = (status == "succeeded", why["error_type"], why["error_message"])
         return Attempt(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=1, start_time=1.0, status=status)
 

@@ -66,7 +66,6 @@ def kafka_settings(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory)
         topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
         topic_partitions=2,
         data_dir=tmp_path_factory.mktemp("store"),
-        publish_timeout_s=30.0,
     )
     with Stack(settings, services=["worker", "view"]) as stack:
         yield stack.settings

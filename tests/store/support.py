@@ -11,7 +11,7 @@ from lightstream.schemas.types import AttemptedRollout, OtelResource, Rollout, S
 
 __all__ = ["bare_span", "begun", "cancel_what_is_left", "reached", "span_of", "taken", "unique"]
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def unique(prefix: str = "x") -> str:

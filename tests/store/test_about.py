@@ -55,7 +55,7 @@ def test_threads_with_loops_of_their_own_share_a_store(store: LightningStore) ->
     async def work(number: int) -> None:
         for _ in range(3):
             await store.enqueue_rollout(number)
-            rollout = await store.dequeue_rollout(f"w{number}", timeout_s=30)
+            rollout = await store.dequeue_rollout(f"w{number}", timeout_s=60)
             assert rollout is not None
             await store.add_span(span_of(rollout))
             await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")

@@ -142,7 +142,7 @@ async def test_what_does_not_exist(store: LightningStore, tmp_path: Path) -> Non
         unclaimed = await store.get_rollout_by_id(waiting)
         assert unclaimed is not None
         assert unclaimed.status == "queuing"
-        async with httpx.AsyncClient(base_url=server.endpoint) as wire:
+        async with httpx.AsyncClient(base_url=server.endpoint, timeout=60) as wire:
             said = await wire.get("/resources/nonexistent")
             assert (said.status_code, said.json()["detail"]) == (404, "Resource ID 'nonexistent' not found.")
             assert (await wire.post("/rollout", json={"final_reward": 1})).status_code == 422

@@ -97,7 +97,7 @@ async def test_a_client_in_another_process_has_seen_what_this_one_has(kafka_sett
         copy: LightningStoreClient = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
         assert copy.positions() == seen
         await copy.close()
-        async with httpx.AsyncClient(base_url=client.server_address) as wire:
+        async with httpx.AsyncClient(base_url=client.server_address, timeout=60) as wire:
             said = await wire.get("/v1/agl/workers", headers={"lightstream-positions": "x;rollouts:1"})
         assert (said.status_code, said.json()["error_type"]) == (400, "StoreError")
 

@@ -76,7 +76,7 @@ async def test_dequeue_rollout_takes_the_oldest_first(store: LightningStore) -> 
 
 
 async def test_dequeue_rollout_waits_for_work(store: LightningStore) -> None:
-    waiting = asyncio.create_task(store.dequeue_rollout("w", timeout_s=30))
+    waiting = asyncio.create_task(store.dequeue_rollout("w", timeout_s=60))
     await asyncio.sleep(0)
     asked = await store.enqueue_rollout(1)
     rollout = await waiting

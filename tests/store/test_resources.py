@@ -74,7 +74,7 @@ async def test_get_resources_by_id_of_what_does_not_exist(store: LightningStore)
 
 async def test_get_resources_by_id_waits_for_them(store: LightningStore) -> None:
     name = unique("later")
-    waiting = asyncio.create_task(store.get_resources_by_id(name, timeout_s=30))
+    waiting = asyncio.create_task(store.get_resources_by_id(name, timeout_s=60))
     await asyncio.sleep(0.02)
     made = await store.update_resources(name, ALL)
     assert await waiting == made

@@ -12,7 +12,7 @@ from lightstream.schemas.types import RolloutConfig
 
 from .support import begun, span_of
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 async def test_wait_for_rollouts_that_are_over(store: LightningStore) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import (
@@ -220,7 +220,7 @@ RECORDS: list[SpansRecord] = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(order=st.lists(st.sampled_from(range(len(RECORDS))), max_size=40))
 def test_the_account_balances_for_any_log(order: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     with open_log_file(tmp_path_factory.mktemp("any") / "view.duckdb", [state("r1"), state("r2")]) as log:

@@ -75,10 +75,10 @@ def test_a_slow_rollout_holds_up_nobody_and_who_joins_late_gets_work(running_wor
     async def work() -> None:
         async with opened(running_worker, 1) as (store,):
             await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(40)])
-            slow = await store.dequeue_rollout(timeout_s=30)
+            slow = await store.dequeue_rollout(timeout_s=60)
             assert slow is not None  # and it never ends
             async with opened(running_worker, 1) as (late,):
-                taken = [await late.dequeue_rollout(timeout_s=30) for _ in range(39)]
+                taken = [await late.dequeue_rollout(timeout_s=60) for _ in range(39)]
                 assert all(taken)
                 assert await store.dequeue_rollout() is None
 

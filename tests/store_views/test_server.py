@@ -64,16 +64,16 @@ def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) 
         with pytest.raises(QueryError, match="no rows"):
             client.query("FROM rollouts").scalar()
         url = discover(settings, "view").address
-        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000).status_code == 400
-        assert httpx.get(f"{url}/v1/sql").status_code == 405
-        assert httpx.get(f"{url}/nowhere").status_code == 404
+        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 400
+        assert httpx.get(f"{url}/v1/sql", timeout=60).status_code == 405
+        assert httpx.get(f"{url}/nowhere", timeout=60).status_code == 404
 
 
 def test_arrow_is_answered_to_those_who_ask(settings: Settings) -> None:
     with running_view(settings):
         url = discover(settings, "view").address
         body = {"sql": "SELECT range AS x, [range] AS y FROM range(5000)", "rows_max": 4000}
-        response = httpx.post(f"{url}/v1/sql", json=body, headers={"accept": ARROW})
+        response = httpx.post(f"{url}/v1/sql", json=body, headers={"accept": ARROW}, timeout=60)
         assert response.headers["content-type"] == ARROW
         assert response.headers["x-lightstream-truncated"] == "true"
         table = pa.ipc.open_stream(response.content).read_all()

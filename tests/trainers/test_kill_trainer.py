@@ -25,7 +25,7 @@ from .support.killed_trainer import GROUPS, SIZE, part_of
 
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", str(time.time_ns() % 10_000)))
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 280.0
+TIMEOUT_S = 540.0
 
 
 def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Settings, Settings]:

@@ -47,11 +47,11 @@ def test_no_runner_is_left_behind(settings: Settings, signal_number: signal.Sign
     with parent.stdout:
         pids: list[int] = json.loads(parent.stdout.readline())
         assert len(pids) == 2
-        eventually(lambda: workers_seen(settings) == 2, timeout_s=60, what="both Runners work")
+        eventually(lambda: workers_seen(settings) == 2, what="both Runners work")
         assert all(map(is_alive, pids))
         parent.send_signal(signal_number)
         parent.wait(60)
-        eventually(lambda: not any(map(is_alive, pids)), timeout_s=60, what="the Runner processes ended")
+        eventually(lambda: not any(map(is_alive, pids)), what="the Runner processes ended")
 
 
 def test_an_agent_that_cannot_travel_is_refused(settings: Settings) -> None:

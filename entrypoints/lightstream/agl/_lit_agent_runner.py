@@ -125,7 +125,6 @@ class LitAgentRunner(Generic[TaskT]):
             tracer,
             self._hooks,
             default_timeout_s=settings.rollout_timeout_s,
-            timeout_report_delay_s=0.0,
         )
         outcome = await attempts.run(started)
         if outcome.error is not None:

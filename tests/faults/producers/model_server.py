@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import openai
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.settings import Settings
-from tests.producers.llm_proxy.upstreams import chunk, completion, event
+from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion, event
 from tests.support.waiting import eventually
 
 __all__ = ["Agents", "counting_model_server"]
@@ -32,20 +27,16 @@ def counting_model_server(settings: Settings) -> Generator[str]:
     """Yields its base URL; answers have the ids ``c1``, ``c2``, …"""
     numbers = itertools.count(1)
 
-    async def pieces(response_id: str) -> AsyncGenerator[bytes]:
-        for body in (chunk(1, first=True), chunk(2), chunk(3, finish_reason="stop")):
-            yield event(body | {"id": response_id})
-        yield event(b"[DONE]")
-
-    async def chat(request: Request) -> Response:
-        asked = json.loads(await request.body())
+    def answer(asked: Any) -> Any:
         response_id = f"c{next(numbers)}"
-        if asked.get("stream"):
-            return StreamingResponse(pieces(response_id), media_type="text/event-stream")
-        return Response(json.dumps(completion(id=response_id)), media_type="application/json")
+        if not asked.get("stream"):
+            return completion(id=response_id)
+        pieces = (chunk(1, first=True), chunk(2), chunk(3, finish_reason="stop"))
+        return [*(piece | {"id": response_id} for piece in pieces), event(b"[DONE]")]
 
-    app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
-    server = HttpServer(app, settings, name="counting", port=0, setting="")
+    upstream = ScriptedUpstream()
+    upstream.answer = answer
+    server = HttpServer(upstream.app, settings, name="counting", port=0, setting="")
     yield f"{server.start()}/v1"
     server.stop()
 

@@ -22,7 +22,7 @@ def test_a_wrong_or_missing_token_is_refused_once_and_nothing_is_recorded(
     start_proxy: StartProxy, upstream: ScriptedUpstream, settings: Settings
 ) -> None:
     base = start_proxy(proxy_token=Settings.load(proxy_token="s3cret").proxy_token) + "/rollout/r/attempt/a"
-    with httpx.Client(base_url=base) as http:
+    with httpx.Client(base_url=base, timeout=60) as http:
         for path in PATHS:
             for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}, {"x-api-key": "s3cre"}):
                 assert http.post(f"/v1/{path}", json={}, headers=headers).status_code == 401

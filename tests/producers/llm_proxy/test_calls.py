@@ -115,14 +115,21 @@ def test_calls_without_a_rollout_are_kept_under_their_trace(
 ) -> None:
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
-    httpx.post(f"{proxy_url}/v1/chat/completions", json={"messages": MESSAGES}, headers=headers).raise_for_status()
+    httpx.post(
+        f"{proxy_url}/v1/chat/completions", json={"messages": MESSAGES}, headers=headers, timeout=60
+    ).raise_for_status()
     by_header = {"x-lightstream-rollout-id": "r", "x-lightstream-attempt-id": "a"}
-    httpx.post(f"{proxy_url}/v1/chat/completions", json={"messages": MESSAGES}, headers=by_header).raise_for_status()
+    httpx.post(
+        f"{proxy_url}/v1/chat/completions", json={"messages": MESSAGES}, headers=by_header, timeout=60
+    ).raise_for_status()
     records = sorted(read_spans(settings), key=lambda record: record.rollout_id or "")
     assert [(record.rollout_id, record.attempt_id) for record in records] == [(None, None), ("r", "a")]
     assert (records[0].trace_id, records[0].parent_id) == (trace_id, "00f067aa0ba902b7")
     only_one = httpx.post(
-        f"{proxy_url}/v1/chat/completions", json={"messages": MESSAGES}, headers={"x-lightstream-rollout-id": "r"}
+        f"{proxy_url}/v1/chat/completions",
+        json={"messages": MESSAGES},
+        headers={"x-lightstream-rollout-id": "r"},
+        timeout=60,
     )
     assert only_one.status_code == 400
     assert len(upstream.asked) == 2
@@ -130,8 +137,8 @@ def test_calls_without_a_rollout_are_kept_under_their_trace(
 
 def test_models_and_health_are_answered(client: openai.OpenAI, proxy_url: str, settings: Settings) -> None:
     assert [model.id for model in client.models.list()] == ["m"]
-    assert httpx.get(f"{proxy_url}/v1/models").json()["data"] == [{"id": "m"}]
-    assert httpx.get(f"{proxy_url}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{proxy_url}/v1/models", timeout=60).json()["data"] == [{"id": "m"}]
+    assert httpx.get(f"{proxy_url}/healthz", timeout=60).json() == {"status": "ok"}
     service = find(settings, "proxy")
     assert service is not None
     assert service.address == proxy_url
@@ -140,6 +147,6 @@ def test_models_and_health_are_answered(client: openai.OpenAI, proxy_url: str, s
 def test_key_and_model_of_the_settings_are_used(start_proxy: StartProxy, upstream: ScriptedUpstream) -> None:
     secret = Settings.load(llm_upstream_api_key="s3cret").llm_upstream_api_key
     url = start_proxy(llm_upstream_api_key=secret, llm_model="bigger")
-    httpx.post(f"{url}/v1/chat/completions", json={"model": "m", "messages": MESSAGES}).raise_for_status()
+    httpx.post(f"{url}/v1/chat/completions", json={"model": "m", "messages": MESSAGES}, timeout=60).raise_for_status()
     assert upstream.asked[0]["model"] == "bigger"
     assert upstream.headers[0]["authorization"] == "Bearer s3cret"

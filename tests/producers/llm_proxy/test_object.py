@@ -80,7 +80,9 @@ async def test_calls_of_one_name_are_shared_and_tell_their_version(
     service = find(settings, "proxy")
     assert service is not None
     assert service.address == proxy.endpoint
-    assert (await asyncio.to_thread(httpx.get, f"{proxy.endpoint}/v1/models")).json()["data"][0]["id"] == "m"
+    assert (await asyncio.to_thread(httpx.get, f"{proxy.endpoint}/v1/models", timeout=60)).json()["data"][0][
+        "id"
+    ] == "m"
     await proxy.stop()
     assert not proxy.is_running()
     told = {(call.response_id, call.resources_id, call.policy_version) for call in _calls(settings)}

@@ -39,7 +39,7 @@ def test_without_kafka_the_answer_is_withheld(upstream: ScriptedUpstream, upstre
         assert response.status_code == 503
         assert response.headers["retry-after"] == "1"
         assert "could not be recorded" in response.json()["error"]["message"]
-    assert httpx.get(f"{proxy.url}/healthz").status_code == 200
+    assert httpx.get(f"{proxy.url}/healthz", timeout=60).status_code == 200
     proxy.stop()
 
 
@@ -52,13 +52,14 @@ def test_no_kafka_at_all_is_said_before_the_start(upstream_url: str, settings: S
 def test_a_broker_that_is_killed_and_restarted_costs_only_time(
     private_broker: Any, private_settings: Settings, upstream_url: str
 ) -> None:
-    proxy = llm_proxy(private_settings.model_copy(update={"llm_upstream_url": upstream_url}))
+    changes = {"llm_upstream_url": upstream_url, "publish_timeout_s": 180.0}
+    proxy = llm_proxy(private_settings.model_copy(update=changes))
     url = proxy.start() + PATH
     assert httpx.post(url, json={"messages": MESSAGES}, timeout=60).status_code == 200
     private_broker.kill()
 
     async def ask_while_it_is_away() -> int:
-        async with httpx.AsyncClient(timeout=60) as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             asking = asyncio.ensure_future(client.post(url, json={"messages": MESSAGES}))
             assert not (await asyncio.wait([asking], timeout=0.5))[0]
             await asyncio.to_thread(private_broker.start)

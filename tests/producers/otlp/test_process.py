@@ -128,7 +128,7 @@ def test_a_signal_ends_it_in_good_order(settings: Settings, tmp_path: Path, numb
         with socket.create_connection((host, int(port)), timeout=60) as client:
             head = "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
-            exporter = GrpcSpanExporter(grpc_service.address)
+            exporter = GrpcSpanExporter(grpc_service.address, timeout=60)
             assert exporter.export([one_span(TracerProvider(shutdown_on_exit=False), "g")]) is SpanExportResult.SUCCESS
             process.send_signal(number)
             client.sendall(body[5:])

@@ -45,6 +45,7 @@ def compression(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def span_exporter(protocol: str, addresses: Addresses, monkeypatch: pytest.MonkeyPatch) -> SpanExporter:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     if protocol == "http":
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", addresses.http)
         return HttpSpanExporter()
@@ -124,7 +125,6 @@ def test_headers_from_the_environment(
     protocol: str, start_gateway: StartGateway, spans_in_log: SpansInLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = start_gateway(gateway_token=SecretStr("s3 cret"))
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30")
     with tracing() as (tracer, memory):
         tracer.start_span("one").end()
         spans = memory.get_finished_spans()

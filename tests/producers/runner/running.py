@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry import trace
@@ -30,11 +30,16 @@ def run(
     tasks: list[Any],
     n_concurrent: int = 4,
     config: RolloutConfig | None = None,
+    configs: Mapping[Any, RolloutConfig] | None = None,
     **options: Any,
 ) -> int:
+    """``configs`` are of single tasks, ``config`` of all others."""
+
     async def main() -> int:
         requests = [
-            EnqueueRolloutRequest(input=task, rollout_id=f"r{i}", config=config or RolloutConfig())
+            EnqueueRolloutRequest(
+                input=task, rollout_id=f"r{i}", config=(configs or {}).get(task) or config or RolloutConfig()
+            )
             for i, task in enumerate(tasks)
         ]
         await store.enqueue_many_rollouts(requests)
@@ -44,7 +49,6 @@ def run(
             settings=settings,
             tracer=tracer,
             n_concurrent=n_concurrent,
-            timeout_report_delay_s=0.0,
             **options,
         )
         return await runner.run(max_rollouts=len(tasks))

@@ -130,7 +130,7 @@ def test_busy_attempts_send_heartbeats_as_often_as_they_need(
 
     @rollout
     def agent(task: str) -> None:
-        eventually(lambda: sum(bool(attempts) for _, attempts in store.heartbeats) >= 3, timeout_s=10)
+        eventually(lambda: sum(bool(attempts) for _, attempts in store.heartbeats) >= 3)
 
     limits = settings.model_copy(update={"rollout_unresponsive_s": 0.1 if limited_by == "settings" else 60.0})
     config = RolloutConfig(unresponsive_seconds=0.1 if limited_by == "rollout" else None)

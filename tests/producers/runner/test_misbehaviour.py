@@ -102,9 +102,9 @@ def test_agent_beyond_its_deadline_is_given_up(
 
     store = ListStore()
     agent = hangs_async if is_async else hangs
-    run(store, agent, settings, tracer, ["hang", "work"], config=RolloutConfig(timeout_seconds=0.5))
+    run(store, agent, settings, tracer, ["hang", "work"], configs={"hang": RolloutConfig(timeout_seconds=1.0)})
     released.set()
-    assert store.ended["r0"] == (False, "TimeoutError", "the agent did not return within 0.5 s")
+    assert store.ended["r0"] == (False, "Timeout", "the agent did not return within 1 s")
     assert store.ended["r1"] == (True, None, None)
     assert {s.rollout_id for s in spans_in_log() if s.name == "leaf-0"} == {"r0", "r1"}
     assert rewards(spans_in_log()) == {"r1": 1.0}
@@ -129,6 +129,6 @@ def test_agent_that_swallows_its_cancellation_does_not_hold_the_runner(
                 return
 
     store = ListStore()
-    run(store, stubborn, settings, tracer, ["stay", "go"], config=RolloutConfig(timeout_seconds=0.2))
-    assert store.ended["r0"][1] == "TimeoutError"
+    run(store, stubborn, settings, tracer, ["stay", "go"], configs={"stay": RolloutConfig(timeout_seconds=0.2)})
+    assert store.ended["r0"][1] == "Timeout"
     assert store.ended["r1"][0]

@@ -34,10 +34,12 @@ def test_a_token_that_is_wrong_or_missing_is_refused_at_once(
 
         asyncio.run(scenario())
         assert behind.history() == []
-        said = httpx.get(f"{server.endpoint}/v1/agl/statistics")
+        said = httpx.get(f"{server.endpoint}/v1/agl/statistics", timeout=60)
         assert (said.status_code, said.headers["www-authenticate"]) == (401, "Bearer")
-        assert httpx.get(f"{server.endpoint}/v1/agl/nonsense").status_code == 401, "routes are not told either"
-        assert httpx.get(f"{server.endpoint}/v1/agl/health").status_code == 200
+        assert httpx.get(f"{server.endpoint}/v1/agl/nonsense", timeout=60).status_code == 401, (
+            "routes are not told either"
+        )
+        assert httpx.get(f"{server.endpoint}/v1/agl/health", timeout=60).status_code == 200
 
 
 def test_the_token_of_the_settings_is_taken(behind: InMemoryLightningStore, tmp_path: Path) -> None:
@@ -59,7 +61,7 @@ def test_a_body_over_the_limit_is_refused_with_the_number(behind: InMemoryLightn
         url = f"{server.endpoint}/v1/agl/queues/rollouts/enqueue"
         big = b"x" * 20_000_000
         for content in (big, iter([big[:60_000], big])):
-            said = httpx.post(url, content=content)
+            said = httpx.post(url, content=content, timeout=60)
             assert said.status_code == 413
             assert "100,000" in said.json()["detail"]
         client = LightningStoreClient(settings=settings)

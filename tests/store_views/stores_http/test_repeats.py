@@ -63,7 +63,9 @@ def test_a_repeated_key_waits_for_the_first_that_is_under_way(tmp_path: Path) ->
         assert behind.was_asked.acquire(timeout=60)
         second = threads.submit(httpx.post, url, json=ENQUEUE, headers=key, timeout=60)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=ENQUEUE, headers=key, timeout=0.3)  # a client that hangs up ends nothing
+            httpx.post(
+                url, json=ENQUEUE, headers=key, timeout=httpx.Timeout(60, read=0.3)
+            )  # a client that hangs up ends nothing
         behind.may_go_on.set()
         assert first.result().json() == second.result().json()
     assert len(behind.history()) == 1
@@ -171,7 +173,7 @@ def test_a_write_is_done_once_though_its_server_died_before_it_answered(
         body = body | {"attempt_id": begun.attempt.attempt_id}
 
     def ask(server: LightningStoreServer, key: str) -> httpx.Response:
-        return httpx.post(f"{server.endpoint}/v1/agl{path}", json=body, headers={"idempotency-key": key})
+        return httpx.post(f"{server.endpoint}/v1/agl{path}", json=body, headers={"idempotency-key": key}, timeout=60)
 
     with served(behind, local_settings(tmp_path)) as server:
         first = ask(server, "k")
@@ -202,7 +204,7 @@ def test_a_rollout_is_queued_again_once_though_another_attempt_began_in_between(
 
     def ask(server: LightningStoreServer) -> httpx.Response:
         url = f"{server.endpoint}/v1/agl/rollouts/r0"
-        return httpx.post(url, json={"status": "requeuing"}, headers={"idempotency-key": "k"})
+        return httpx.post(url, json={"status": "requeuing"}, headers={"idempotency-key": "k"}, timeout=60)
 
     with served(behind, local_settings(tmp_path)) as server:
         assert ask(server).json()["status"] == "requeuing"

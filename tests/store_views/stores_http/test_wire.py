@@ -135,7 +135,7 @@ def test_paths_and_methods_that_are_not_there(server: LightningStoreServer, wire
     said = wire.get("/waits/rollouts")
     assert (said.status_code, said.headers["allow"]) == (405, "POST")
     assert wire.get("/rollouts/%FF").status_code == 400
-    said = httpx.post(f"{server.endpoint}/v1/traces", content=b"x")
+    said = httpx.post(f"{server.endpoint}/v1/traces", content=b"x", timeout=60)
     assert said.status_code == 501
     assert "OTLP" in said.json()["detail"]
 

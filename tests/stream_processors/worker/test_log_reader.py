@@ -43,11 +43,11 @@ def test_committed_offsets_are_waited_for_while_the_broker_restarts(
         try:
             for stop in (private_broker.stop, private_broker.kill):
                 before = len(answers)
-                eventually(has_answered_again, timeout_s=60.0, what="answers before the restart")
+                eventually(has_answered_again, what="answers before the restart")
                 stop()
                 private_broker.start()
                 before = len(answers)
-                eventually(has_answered_again, timeout_s=60.0, what="answers after the restart")
+                eventually(has_answered_again, what="answers after the restart")
         finally:
             over.set()
         for reader in readers:

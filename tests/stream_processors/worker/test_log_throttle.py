@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -57,14 +58,16 @@ def test_a_worker_without_its_broker_keeps_its_log_short(
 ) -> None:
     with WorkerProcess(private_settings) as worker:
         before = len(_said_by_aiokafka(worker))
+        killed_s = time.monotonic()
         private_broker.kill()
         eventually(lambda: len(_said_by_aiokafka(worker)) > before, what="the worker notices")
         threading.Event().wait(AWAY_S)  # how long the broker stays away, not a wait for anything
         private_broker.start()
         assert worker.terminate() == 0
         said = _said_by_aiokafka(worker)[before:]
+        away_s = time.monotonic() - killed_s  # with what a broker takes to start on this machine
     assert any("more like this" in line for line in said), said
-    assert len(said) < LINES_A_SECOND_MAX * AWAY_S, "\n".join(said)
+    assert len(said) < LINES_A_SECOND_MAX * away_s, "\n".join(said)
 
 
 def _said_by_aiokafka(worker: WorkerProcess) -> list[str]:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 
-import pytest
-
 from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.settings import Settings
@@ -80,7 +78,6 @@ def works_on_spans(worker: WorkerProcess) -> bool:
     return bool(assignments) and f".{SPANS.name}[" in assignments[-1]
 
 
-@pytest.mark.timeout(300)
 def test_open_attempts_and_late_spans_move_between_workers(settings: Settings) -> None:
     settings = settings.model_copy(update={"late_span_s_max": EVER_S})
     elsewhere = settings.model_copy(update={"data_dir": settings.data_dir / "elsewhere"})

@@ -152,7 +152,7 @@ def test_top_logprobs_are_the_best_of_the_distribution(client: openai.OpenAI) ->
 
 def test_the_version_is_named_in_a_header(server: HttpServer) -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "model": "policy@0"}
-    response = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
     assert response.headers["x-lightstream-policy-version"] == "0"
     assert response.json()["model"] == "policy@0"
 
@@ -181,7 +181,7 @@ def test_a_request_over_the_limit_is_refused(server: HttpServer) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": []}', b'{"messages": [{"role": "user"}], "n": 0}'])
 def test_bad_requests_get_openai_s_error_shape(server: HttpServer, body: bytes) -> None:
-    response = httpx.post(f"{server.url}/v1/chat/completions", content=body)
+    response = httpx.post(f"{server.url}/v1/chat/completions", content=body, timeout=60)
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
 
@@ -215,7 +215,7 @@ def test_it_is_announced_while_it_runs(checkpoints: list[Path], tmp_path: Path) 
     server.start()
     service = find(settings, "policy")
     assert service is not None
-    assert httpx.get(f"{service.address}/healthz").json()["status"] == "ok"
+    assert httpx.get(f"{service.address}/healthz", timeout=60).json()["status"] == "ok"
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(ServiceUnavailableError, match="LIGHTSTREAM_POLICY_PORT"):
         policy_server(settings.model_copy(update={"policy_port": port}), follows_resources=False)

@@ -26,6 +26,7 @@ from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import reference_logprobs
 
 TOLERANCE = 1e-4
+KAFKA_TIMEOUT_S = 120.0
 
 
 class Announcer:
@@ -35,7 +36,7 @@ class Announcer:
         self._topic = RESOURCES.full_name(settings.topic_prefix)
         self._codec = Codec()
         self._producer = Producer(producer_config(settings) | {"transactional.id": settings.topic_prefix})
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(KAFKA_TIMEOUT_S)
 
     def announce(self, version: int, folder: Path, *, run_id: str = "run", commits: bool = True) -> None:
         record = ResourcesRecord(
@@ -49,10 +50,10 @@ class Announcer:
         self._producer.begin_transaction()
         self._producer.produce(self._topic, self._codec.encode(record), key=record.resources_id)
         if commits:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(KAFKA_TIMEOUT_S)
         else:
-            self._producer.flush(30)
-            self._producer.abort_transaction(30)
+            self._producer.flush(KAFKA_TIMEOUT_S)
+            self._producer.abort_transaction(KAFKA_TIMEOUT_S)
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def test_swaps_under_load_neither_drop_nor_mix_requests(settings: Settings, chec
         await asyncio.gather(*askers)
 
     with _serving(settings, checkpoints[0]) as server:
-        asyncio.run(asyncio.wait_for(load(server.url, Announcer(settings)), 120))
+        asyncio.run(asyncio.wait_for(load(server.url, Announcer(settings)), 240))
     versions = {answer.model for answer in answers}
     assert versions >= {f"policy@{version}" for version in range(1, 9)}
     for answer in answers:

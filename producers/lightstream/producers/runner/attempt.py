@@ -54,7 +54,6 @@ class AttemptRunner:
         hooks: Sequence[Hook],
         *,
         default_timeout_s: float,
-        timeout_report_delay_s: float,
     ) -> None:
         self._runner = runner
         self._store = store
@@ -62,7 +61,6 @@ class AttemptRunner:
         self._tracer = tracer
         self._hooks = hooks
         self._default_timeout_s = default_timeout_s
-        self._timeout_report_delay_s = timeout_report_delay_s
 
     async def run(self, rollout: AttemptedRollout) -> Outcome:
         """Run one attempt and report its end. Whatever the agent does, this returns; only a cancel gets through."""
@@ -129,9 +127,6 @@ class AttemptRunner:
         except PublishError as error:
             logger.error("%s", error)
             outcome = Outcome.of_error(error) if outcome.succeeded else outcome
-        if outcome.timed_out:
-            # The life cycle measures the same deadline and is the authority on it: it speaks first.
-            await asyncio.sleep(self._timeout_report_delay_s)
         await self._report(rollout, outcome)
         for hook in self._hooks:
             try:
@@ -168,7 +163,7 @@ class AttemptRunner:
                 await self._store.update_attempt(
                     rollout.rollout_id,
                     rollout.attempt.attempt_id,
-                    "succeeded" if outcome.succeeded else "failed",
+                    outcome.status,
                     error_type=outcome.error_type,
                     error_message=outcome.error_message,
                 )

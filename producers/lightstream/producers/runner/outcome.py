@@ -6,6 +6,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from lightstream.schemas.types import AttemptStatus
+
 __all__ = ["Outcome"]
 
 MESSAGE_CHARACTERS_MAX = 16 * 1024
@@ -20,7 +22,8 @@ class Outcome:
         result: what it returned.
         error_type: name of the exception; ``None`` means that it succeeded.
         error_message: its text, and where it was raised.
-        timed_out: whether the Runner stopped waiting at the rollout's deadline.
+        timed_out: whether the Runner stopped waiting at the deadline. The life cycle measures the same one, and
+            whoever notices first says the same: whether the attempt may be retried depends on it.
         error: the exception itself, for callers in the same process.
     """
 
@@ -33,6 +36,13 @@ class Outcome:
     @property
     def succeeded(self) -> bool:
         return self.error_type is None
+
+    @property
+    def status(self) -> AttemptStatus:
+        """Of the attempt, as it is reported."""
+        if self.timed_out:
+            return "timeout"
+        return "succeeded" if self.succeeded else "failed"
 
     @classmethod
     def of_error(cls, error: BaseException) -> Outcome:
@@ -50,7 +60,7 @@ class Outcome:
     def of_timeout(cls, timeout_s: float) -> Outcome:
         """The agent did not return in time."""
         return cls(
-            error_type="TimeoutError",
+            error_type="Timeout",
             error_message=f"the agent did not return within {timeout_s:g} s",
             timed_out=True,
         )

@@ -41,8 +41,6 @@ DRAIN_TIMEOUT_S = 30.0
 HEARTBEATS_PER_LIMIT = 3
 """Two may be lost before silence counts."""
 
-TIMEOUT_REPORT_DELAY_S = 2.0
-
 
 class Runner:
     """Dequeues rollouts, runs the agent on each, makes its spans durable, reports how it ended.
@@ -58,8 +56,6 @@ class Runner:
         instrument: whose calls become spans (see :func:`instrument`): all libraries, none, or these; by default what
             ``settings.instrument`` says. It stays so when the Runner ends, for others in the process.
         drain_timeout_s: how long running attempts may finish after :meth:`stop`.
-        timeout_report_delay_s: how long the report of an attempt that ran into its deadline is held back, so that the
-            life cycle, which measures the same deadline, decides first.
         clock: for heartbeats.
     """
 
@@ -75,7 +71,6 @@ class Runner:
         hooks: Sequence[Hook] = (),
         instrument: bool | Sequence[str] | None = None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
-        timeout_report_delay_s: float = TIMEOUT_REPORT_DELAY_S,
         clock: Clock | None = None,
     ) -> None:
         if n_concurrent < 1:
@@ -90,7 +85,6 @@ class Runner:
         self._instrument = self._settings.instrument if instrument is None else instrument
         self._idle_limit_s = self._settings.rollout_unresponsive_s
         self._drain_timeout_s = drain_timeout_s
-        self._timeout_report_delay_s = timeout_report_delay_s
         self._clock = clock or SystemClock()
         self._running: dict[tuple[str, str], AttemptedRollout] = {}
         self._hurried = asyncio.Event()
@@ -122,7 +116,6 @@ class Runner:
             tracer,
             self._hooks,
             default_timeout_s=self._settings.rollout_timeout_s,
-            timeout_report_delay_s=self._timeout_report_delay_s,
         )
         heart = asyncio.create_task(self._beat())
         slots = [asyncio.create_task(self._work(attempts)) for _ in range(self._n_concurrent)]

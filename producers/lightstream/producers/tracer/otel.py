@@ -102,7 +102,16 @@ class OtelTracer(Tracer):
             raise SettingsError("rollout_id and attempt_id are needed together, or neither.")
         attempt = AttemptRef(rollout_id, attempt_id) if rollout_id is not None and attempt_id is not None else None
         sink = self._sink(store, attempt)
-        return TraceContext(self, self._processor, attempt, sink, enclosing=self._enclosing(name, attempt), flush=flush)
+        return TraceContext(
+            self,
+            self.get_tracer(),
+            self._processor,
+            attempt,
+            sink,
+            enclosing=self._enclosing(name, attempt),
+            on_left=self._remember,
+            flush=flush,
+        )
 
     def create_span(
         self,
@@ -132,10 +141,6 @@ class OtelTracer(Tracer):
         recording = recording_of(self, self._last)
         return [] if recording is None else recording.spans()
 
-    def remember(self, recording: TraceRecording) -> None:
-        """The last trace of this tracer, for those who were in none themselves."""
-        self._last = recording
-
     def flush(self, attempt: AttemptRef | None = None) -> None:
         """Wait until the spans so far (of ``attempt``, or all) are durable.
 
@@ -154,6 +159,10 @@ class OtelTracer(Tracer):
             self.exporter.shutdown()
         else:
             self.exporter.force_flush()
+
+    def _remember(self, recording: TraceRecording) -> None:
+        """The last trace of this tracer, for those who were in none themselves."""
+        self._last = recording
 
     def _enclosing(
         self, name: str | None, attempt: AttemptRef | None

@@ -8,18 +8,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
 from ..context import AttemptRef
+from .base import Tracer
 from .recording import SPANS_KEPT_MAX, TraceRecording
 from .routing import Route, RoutingSpanProcessor
 from .running import Entered, RunningTrace, enter_trace, leave_trace, trace_here
 from .sink import SpanSink
-
-if TYPE_CHECKING:
-    from .otel import OtelTracer
 
 __all__ = ["TraceContext", "recording_of"]
 
@@ -34,28 +31,33 @@ class TraceContext:
 
     Args:
         tracer: whose trace this is.
+        spans: what entering gives: an OpenTelemetry tracer whose spans go to ``tracer``.
         processor: where it is told which way the attempt's spans go.
         attempt: ``None`` where there is none.
         sink: takes the spans.
         enclosing: opens what encloses all spans: one more, as a rule.
+        on_left: is told what was kept of the trace.
         flush: on leaving, wait until the spans are durable.
     """
 
     def __init__(
         self,
-        tracer: OtelTracer,
+        tracer: Tracer,
+        spans: trace.Tracer,
         processor: RoutingSpanProcessor,
         attempt: AttemptRef | None,
         sink: SpanSink,
         *,
         enclosing: Callable[[], AbstractContextManager[object]] | None,
+        on_left: Callable[[TraceRecording], None],
         flush: bool,
     ) -> None:
-        self._tracer = tracer
+        self._spans = spans
         self._processor = processor
         self._attempt = attempt
         self._flush = flush
         self._enclosing = enclosing
+        self._on_left = on_left
         self._sink = sink
         self._recording = TraceRecording(attempt)
         self._route = Route(sink, self._recording)
@@ -70,7 +72,7 @@ class TraceContext:
         if self._enclosing is not None:
             self._span_context = self._enclosing()
             self._span_context.__enter__()
-        return self._tracer.get_tracer()
+        return self._spans
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -101,7 +103,7 @@ class TraceContext:
             if self._entered is not None:
                 leave_trace(self._running, self._entered)
             _left.set(self._running)
-            self._tracer.remember(self._recording)
+            self._on_left(self._recording)
             if self._recording.left_out:
                 logger.warning(
                     "last_trace() holds the first %d spans of this trace; %d more went on their way without it.",
@@ -110,7 +112,7 @@ class TraceContext:
                 )
 
 
-def recording_of(tracer: OtelTracer, otherwise: TraceRecording | None) -> TraceRecording | None:
+def recording_of(tracer: Tracer, otherwise: TraceRecording | None) -> TraceRecording | None:
     """What ``tracer`` kept of the trace context that runs here, else of the one that was left here last."""
     for trace_context in (trace_here(), _left.get()):
         if trace_context is not None and trace_context.tracer is tracer:
