@@ -79,6 +79,7 @@ class AssemblerHandler:
             if sign is not None:
                 await outbox.send(ROLLOUT_EVENTS, sign.rollout_id, sign)
         await self._revise(outbox)
+        await outbox.hand_over()
         return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1))
 
     async def tick(self) -> None:

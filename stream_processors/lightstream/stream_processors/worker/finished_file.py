@@ -85,6 +85,11 @@ class FinishedFile:
         if kept is None or kept[0] < source_offset:
             self._put[rollout_id] = (source_offset, state)
 
+    def unwritten(self, rollout_id: str, source_offset: int) -> bytes | None:
+        """The state that was put with this offset, while it is not :meth:`written`."""
+        put = self._put.get(rollout_id)
+        return put[1] if put is not None and put[0] == source_offset else None
+
     def written(self, rollout_id: str, offset: int, source_offset: int, *, terminal: bool) -> None:
         """A state of the rollout lies at ``offset`` of ``rollouts``, durably; call it in the order of offsets."""
         self._end = offset + 1

@@ -15,6 +15,7 @@ from lightstream.schemas.kafka import (
     QUEUE,
     STATE,
     Headers,
+    Outgoing,
     QueueSummary,
     answers_header,
     read_state,
@@ -117,6 +118,7 @@ class LifecycleHandler:
                 await effects.send(effect.topic, effect.key, effect.record)
         if answers:
             answers[-1].headers.extend(self._queue_header())
+        await effects.hand_over()
         before, self._last = self._last, _Stage(asyncio.get_running_loop())
         return self._finish(effects, answers, before, self._last, batch[-1].offset + 1)
 
@@ -128,23 +130,32 @@ class LifecycleHandler:
         stage: _Stage,
         end: int,
     ) -> int:
+        outbox = self._context.outbox()
+        for answer in answers:  # encoded while the effects are on their way
+            await self._encode(outbox, answer)
         await effects.durable()
         if before is not None:
             await before.sent  # states go out in the order of their facts
-        outbox = self._context.outbox()
-        sent = [
-            await outbox.send(ROLLOUTS, answer.key, answer.state, headers=answer.headers, partition=self.partition)
-            for answer in answers
-        ]
+        await outbox.hand_over()
         stage.sent.set_result(None)
-        await outbox.durable()
+        places = await outbox.durable()
         if before is not None:
             await before.kept
-        for answer, place in zip(answers, sent, strict=True):
+        for answer, place in zip(answers, places, strict=True):
             if answer.state is not None:
-                self._keep(answer.state, place.result().offset)
+                self._keep(answer.state, place.offset)
         stage.kept.set_result(None)
         return end
+
+    async def _encode(self, outbox: Outbox, answer: _Answer) -> None:
+        """Add the answer to what goes out; the state of a finished rollout was encoded to be kept."""
+        state, headers = answer.state, answer.headers
+        if state is not None and self._finished is not None:
+            kept = self._finished.unwritten(state.rollout.rollout_id, state.source_offset)
+            if kept is not None:
+                outbox.add(Outgoing(ROLLOUTS, answer.key, kept, headers, self.partition))
+                return
+        await outbox.send(ROLLOUTS, answer.key, state, headers=headers, partition=self.partition)
 
     def _keep(self, state: RolloutState, offset: int) -> None:
         if self._finished is not None and state.status is not RolloutStatus.UNKNOWN:

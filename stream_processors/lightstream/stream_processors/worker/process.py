@@ -41,9 +41,10 @@ log = logging.getLogger(__name__)
 
 SERVICE_NAME = "worker"
 
-LINGER_MS = 1.0
-"""Records of one batch are handed over within a millisecond; waiting longer only delays the trajectory. The life
-cycle's are small and few at a time: zstd costs more there than it saves, lz4 next to nothing."""
+LINGER_MS = 0.0
+"""Records of a batch are handed over in a row (:class:`Outbox`) and share requests without a wait: librdkafka counts
+lingers in whole milliseconds, and any but none cost each of a rollout's records 1.2 ms. The life cycle's are small and
+few at a time: zstd costs more there than it saves, lz4 next to nothing."""
 
 STOP_TIMEOUT_S = 20.0
 """A stop that takes longer (a thread of the Kafka client that never returns) ends the process the hard way."""
