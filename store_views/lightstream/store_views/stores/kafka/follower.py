@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
-from lightstream.schemas.kafka import ANSWERS, QUEUE, QueueSummary, consumer_config, read_answers
-from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
+from lightstream.schemas.kafka import ANSWERS, QUEUE, STATE, QueueSummary, consumer_config, read_answers, read_state
+from lightstream.schemas.records import Record, ResourcesRecord, RolloutState, WorkerHeartbeat
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
@@ -42,7 +42,7 @@ class Follower:
         self._settings = settings
         self._codec = codec
         self._lock = threading.Lock()
-        self._interest: Counter[str] = Counter()
+        self._judged: Counter[str] = Counter()
         self._verdicts: dict[str, Future[RolloutState]] = {}
         self._terminal: dict[str, list[Future[RolloutState]]] = {}
         self.resources = ResourceVersions()
@@ -94,18 +94,17 @@ class Follower:
         """A future of the state that judges the fact ``event_id``. Ask before writing the fact."""
         future: Future[RolloutState] = Future()
         with self._lock:
-            self._interest[rollout_id] += 1
+            self._judged[rollout_id] += 1
             self._verdicts[event_id] = future
-        future.add_done_callback(lambda _: self._forget(rollout_id, event_id))
+        future.add_done_callback(lambda _: self._forget_verdict(rollout_id, event_id))
         return future
 
     def expect_terminal(self, rollout_id: str) -> Future[RolloutState]:
         """A future of the first terminal state of the rollout that is written from now on."""
         future: Future[RolloutState] = Future()
         with self._lock:
-            self._interest[rollout_id] += 1
             self._terminal.setdefault(rollout_id, []).append(future)
-        future.add_done_callback(lambda _: self._forget(rollout_id, None, future))
+        future.add_done_callback(lambda _: self._forget_end(rollout_id, future))
         return future
 
     def answered_at(self) -> dict[int, int]:
@@ -200,21 +199,23 @@ class Follower:
             # Before the look at who is interested: whoever comes later asks the view for at least this record.
             self._read_up_to[partition] = offset + 1
             self._read_further.notify_all()
-            interested = key in self._interest
-        if self._hand_out is not None and (headers := message.headers()):
-            pairs = headers.items() if isinstance(headers, dict) else headers
-            named = {name: value for name, value in pairs if isinstance(value, bytes)}
-            self._hear(self._hand_out, named, message.value(), partition, offset)
-        if not interested:
+            judged, awaited = key in self._judged, key in self._terminal
+        headers = _headers(message)
+        state = None
+        if self._hand_out is not None and headers:
+            state = self._hear(self._hand_out, headers, message.value(), partition, offset)
+        if not judged and not (awaited and _may_be_terminal(headers)):
             return
         with suppress(DecodeError):  # as above
-            state = self._codec.decode(message.value())
-            if isinstance(state, RolloutState):
-                self._wake(key, state, partition, offset)
+            record = self._codec.decode(message.value()) if state is None else state
+            if isinstance(record, RolloutState):
+                self._wake(key, record, partition, offset)
 
     def _hear(
         self, hand_out: HandOut, headers: dict[str, bytes], value: bytes | None, partition: int, offset: int
-    ) -> None:
+    ) -> RolloutState | None:
+        """Pass on what the headers say; the state, if it had to be decoded."""
+        state: Record | None = None
         with suppress(DecodeError, ValueError):  # not written by a life cycle; the view reports it
             if QUEUE in headers:
                 hand_out.on_queue(partition, QueueSummary.decode(headers[QUEUE]))
@@ -224,6 +225,7 @@ class Follower:
                     state = None if value is None else self._codec.decode(value)
                     self.answered({partition: offset})
                     hand_out.on_answer(request_id, state if isinstance(state, RolloutState) else None, still_to_come)
+        return state if isinstance(state, RolloutState) else None
 
     def _tick(self) -> None:
         now_s = time.monotonic()
@@ -249,14 +251,31 @@ class Follower:
             if future.set_running_or_notify_cancel():
                 future.set_result(state)
 
-    def _forget(self, rollout_id: str, event_id: str | None, waiter: Future[RolloutState] | None = None) -> None:
+    def _forget_verdict(self, rollout_id: str, event_id: str) -> None:
         with self._lock:
-            if event_id is not None:
-                self._verdicts.pop(event_id, None)
-            if waiter is not None and rollout_id in self._terminal:
-                self._terminal[rollout_id] = [f for f in self._terminal[rollout_id] if f is not waiter]
-                if not self._terminal[rollout_id]:
-                    del self._terminal[rollout_id]
-            self._interest[rollout_id] -= 1
-            if self._interest[rollout_id] <= 0:
-                del self._interest[rollout_id]
+            self._verdicts.pop(event_id, None)
+            self._judged[rollout_id] -= 1
+            if self._judged[rollout_id] <= 0:
+                del self._judged[rollout_id]
+
+    def _forget_end(self, rollout_id: str, waiter: Future[RolloutState]) -> None:
+        with self._lock:
+            others = [future for future in self._terminal[rollout_id] if future is not waiter]
+            if others:
+                self._terminal[rollout_id] = others
+            else:
+                del self._terminal[rollout_id]
+
+
+def _headers(message: Message) -> dict[str, bytes]:
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return {name: value for name, value in pairs if isinstance(value, bytes)}
+
+
+def _may_be_terminal(headers: dict[str, bytes]) -> bool:
+    """Whether the state may be an end: who waits for one need not decode the others."""
+    try:
+        return read_state(headers[STATE])[1].is_terminal
+    except (KeyError, ValueError):  # not written by a life cycle: whoever decodes it sees
+        return True

@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 
-from lightstream.schemas.kafka import Position
+from lightstream.schemas.errors import PublishError
+from lightstream.schemas.kafka import Delivered
 from lightstream.schemas.records import RolloutState
 
 from .._loop_calls import call_in
@@ -35,24 +37,17 @@ class Verdicts:
         self._left = len(futures)
         self._on_their_way = 0
         self._durable_s = time.monotonic()
+        self._next_look: asyncio.TimerHandle | None = None
         for future in futures:
             future.add_done_callback(self._count)
         if not futures:
             self._all_there.set_result(None)
 
-    def written(self, verdict: Future[RolloutState], fact: Future[Position]) -> None:
-        """``fact``, whose verdict is ``verdict``, is on its way."""
+    def on_its_way(self, verdict: Future[RolloutState]) -> Delivered:
+        """The fact whose verdict is ``verdict`` goes to Kafka; call the result once it is durable or lost."""
         with self._lock:
             self._on_their_way += 1
-
-        def durable(done: Future[Position]) -> None:
-            with self._lock:
-                self._on_their_way -= 1
-                self._durable_s = time.monotonic()
-            if (error := done.exception()) is not None:
-                _fail(verdict, error)
-
-        fact.add_done_callback(durable)
+        return partial(self._delivered, verdict)
 
     async def all(self) -> list[RolloutState]:
         """The states that carry the verdicts.
@@ -61,15 +56,32 @@ class Verdicts:
             PublishError: a fact did not become durable.
             TimeoutError: a verdict did not come.
         """
-        while not self._all_there.done():
-            with self._lock:
-                waited_s = 0.0 if self._on_their_way else time.monotonic() - self._durable_s
-            if waited_s >= self._patience_s:
-                raise TimeoutError
-            await asyncio.wait([self._all_there], timeout=self._patience_s - waited_s)
+        if not self._all_there.done():
+            self._look()
+            try:
+                await self._all_there
+            finally:
+                if self._next_look is not None:
+                    self._next_look.cancel()
         if any(future.cancelled() for future in self._futures):
             raise asyncio.CancelledError  # the store was closed meanwhile
         return [future.result() for future in self._futures]
+
+    def _look(self) -> None:
+        """Give up where it has taken too long, else look again when it may have."""
+        with self._lock:
+            waited_s = 0.0 if self._on_their_way else time.monotonic() - self._durable_s
+        if waited_s < self._patience_s:
+            self._next_look = self._loop.call_later(self._patience_s - waited_s, self._look)
+        elif not self._all_there.done():
+            self._all_there.set_exception(TimeoutError())
+
+    def _delivered(self, verdict: Future[RolloutState], error: PublishError | None) -> None:
+        with self._lock:
+            self._on_their_way -= 1
+            self._durable_s = time.monotonic()
+        if error is not None:
+            _fail(verdict, error)
 
     def _count(self, _: Future[RolloutState]) -> None:
         with self._lock:
