@@ -14,7 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError, RecordTooLargeError, TopicMismatchError
 from lightstream.schemas.examples import EXAMPLES
-from lightstream.schemas.kafka import KafkaPublisher, Position, bootstrap_servers, consumer_config, create_topics
+from lightstream.schemas.kafka import (
+    KafkaPublisher,
+    Outgoing,
+    Position,
+    bootstrap_servers,
+    consumer_config,
+    create_topics,
+)
 from lightstream.schemas.records import LlmCall, Record, SpanRecord
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TOPICS, topic_named
@@ -88,6 +95,29 @@ def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings,
     publisher.send(SPANS, "key", SPAN, lost.append)
     eventually(lambda: len(lost) == 1)
     assert "'spans' did not become durable" in str(lost[0])
+    publisher.close(0)
+
+
+def test_what_is_handed_over_in_a_row_is_told_of_in_its_order(settings: Settings) -> None:
+    codec = Codec()
+    spans = [SPAN.model_copy(update={"name": f"span {number}"}) for number in range(20)]
+    publisher = KafkaPublisher(settings, linger_ms=0.0)
+    outgoing = [Outgoing(SPANS, f"key {number % 7}", codec.encode(span)) for number, span in enumerate(spans)]
+    count, durable = publisher.publish_all(outgoing)
+    assert count == 20
+    assert [read(settings, position) for position in durable.result(30)] == spans
+    publisher.close()
+
+
+def test_a_full_buffer_takes_the_first_and_the_loss_of_these_is_told_once(tmp_path: Path) -> None:
+    nowhere = Settings.load(
+        kafka_bootstrap_servers="127.0.0.1:9", data_dir=tmp_path, publish_timeout_s=1.0, send_buffer_bytes_max=2**20
+    )
+    publisher = KafkaPublisher(nowhere)
+    count, durable = publisher.publish_all([Outgoing(SPANS, "key", bytes(2**18))] * 20)
+    assert 0 < count < 20
+    with pytest.raises(PublishError, match="'spans' did not become durable"):
+        durable.result(30)
     publisher.close(0)
 
 

@@ -5,6 +5,7 @@ from .config import Compression, bootstrap_servers, common_config, consumer_conf
 from .publisher import (
     BY_KEY,
     RECORD_OVERHEAD_BYTES_MAX,
+    BatchPublisher,
     Delivered,
     Headers,
     KafkaPublisher,
@@ -33,6 +34,7 @@ __all__ = [
     "QUEUE",
     "RECORD_OVERHEAD_BYTES_MAX",
     "STATE",
+    "BatchPublisher",
     "Compression",
     "Delivered",
     "Headers",

@@ -23,6 +23,7 @@ from .config import Compression, producer_config
 
 __all__ = [
     "RECORD_OVERHEAD_BYTES_MAX",
+    "BatchPublisher",
     "Delivered",
     "KafkaPublisher",
     "Outgoing",
@@ -76,16 +77,20 @@ class Publisher(Protocol):
         """Hand over one record; the future resolves when it is durable, or fails with :class:`PublishError`."""
         ...
 
+    def flush(self, timeout_s: float) -> int:
+        """Wait until all is durable or ``timeout_s`` is over; returns how many records are still on their way."""
+        ...
+
+
+class BatchPublisher(Publisher, Protocol):
+    """A publisher that takes encoded records in a row."""
+
     def encoded(self, topic: Topic, record: Record) -> bytes:
         """The record as it is written."""
         ...
 
     def publish_all(self, records: Sequence[Outgoing]) -> tuple[int, Future[list[Position]]]:
         """Hand over encoded records in a row; how many, and a future of where these landed."""
-        ...
-
-    def flush(self, timeout_s: float) -> int:
-        """Wait until all is durable or ``timeout_s`` is over; returns how many records are still on their way."""
         ...
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import Publisher
+from lightstream.schemas.kafka import BatchPublisher
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 
@@ -30,7 +30,7 @@ class WorkerContext:
     """
 
     settings: Settings
-    publisher: Publisher
+    publisher: BatchPublisher
     codec: Codec
     clock: Clock
     group_id: str

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import Future
 
 from lightstream.schemas.errors import BackpressureError
-from lightstream.schemas.kafka import BY_KEY, Headers, Outgoing, Position, Publisher
+from lightstream.schemas.kafka import BY_KEY, BatchPublisher, Headers, Outgoing, Position
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 
@@ -20,7 +20,7 @@ class Outbox:
     them in one request per partition, though it waits for none (a linger costs two milliseconds, however short).
     """
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: BatchPublisher) -> None:
         self._publisher = publisher
         self._ready: list[Outgoing] = []
         self._sent: list[Future[list[Position]]] = []

@@ -49,7 +49,7 @@ from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
 from .spans import span_record
-from .turns import BUFFER_PAUSE_S, FactTurns
+from .turns import BUFFER_PAUSE_S, Turns
 from .verdicts import Verdicts
 
 __all__ = ["KafkaWriting"]
@@ -57,7 +57,7 @@ __all__ = ["KafkaWriting"]
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 0.0
-"""Facts are small and waited for. Those of one turn go out together (:class:`FactTurns`), so none waits for another:
+"""Facts are small and waited for. Those of one turn go out together (:class:`Turns`), so none waits for another:
 any linger, however short, costs 1.2 ms. Such batches gain little by compression, and zstd costs 40 microseconds each in
 the writer alone: all but spans go by lz4."""
 
@@ -90,7 +90,7 @@ class KafkaWriting(ReadingStore):
         self._codec = codec_for(settings)
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS, compression="lz4")
         self._span_publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
-        self._turns = FactTurns(self._publisher, settings.publish_timeout_s)
+        self._turns = Turns(self._publisher, settings.publish_timeout_s)
         self._follower = Follower(settings, self._codec)
         self._hand_out: HandOut | None = None
         self._worker_news: dict[str, WorkerHeartbeat] = {}
@@ -99,7 +99,6 @@ class KafkaWriting(ReadingStore):
         self._lock = threading.Lock()
         self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._spans_at: dict[int, int] = {}
-        self._asking: set[asyncio.AbstractEventLoop] = set()
         self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="lightstream-store")
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
@@ -120,7 +119,7 @@ class KafkaWriting(ReadingStore):
         wants = [Want(worker_id or "", deadline_s if number == 0 else 0.0) for number in range(limit)]
         try:
             hand_out.note(wants)
-            self._ask_soon(hand_out)
+            self._turns.at_end(hand_out.ask)  # once for all callers of this turn: one request instead of one each
             states = await self._handed(hand_out, wants)
         except asyncio.CancelledError:
             for want in wants:
@@ -141,6 +140,7 @@ class KafkaWriting(ReadingStore):
             return [] if state is None else [state]
         futures = [future_in(loop, want.future) for want in wants]
         await asyncio.wait(futures[:1], timeout=max(0.0, wants[0].deadline_s - time.monotonic()))
+        hand_out.ask()  # the turn may be held
         left = [future for want, future in zip(wants, futures, strict=True) if not hand_out.withdraw(want)]
         answers = await asyncio.gather(*left, return_exceptions=True)
         states = [answer for answer in answers if isinstance(answer, RolloutState)]
@@ -154,6 +154,7 @@ class KafkaWriting(ReadingStore):
         future = future_in(loop, want.future)
 
         def give_up() -> None:
+            hand_out.ask()  # the turn may be held
             if hand_out.withdraw(want) and not future.done():  # else it is asked for, and will be answered
                 future.set_result(None)
 
@@ -162,18 +163,6 @@ class KafkaWriting(ReadingStore):
             return await future
         finally:
             timer.cancel()
-
-    def _ask_soon(self, hand_out: HandOut) -> None:
-        """Ask once for all callers that act in this turn of the loop: one request instead of one each."""
-        loop = asyncio.get_running_loop()
-
-        def ask() -> None:
-            self._asking.discard(loop)
-            hand_out.ask()
-
-        if loop not in self._asking:
-            self._asking.add(loop)
-            loop.call_soon(ask)
 
     async def _hand_out_ready(self) -> HandOut:
         """Who gets us work, made when it is first asked for, once it knows of all that this store was told of."""
@@ -242,7 +231,7 @@ class KafkaWriting(ReadingStore):
         waiting = Verdicts(verdicts, self._settings.publish_timeout_s)
         try:
             for fact, value, verdict in zip(facts, encoded, verdicts, strict=True):
-                self._turns.add(fact.rollout_id, value, waiting.on_its_way(verdict))
+                self._turns.write(fact.rollout_id, value, waiting.on_its_way(verdict))
             return await waiting.all()
         except TimeoutError as error:
             raise ServiceUnavailableError(
