@@ -68,7 +68,8 @@ def run(settings: Settings) -> None:
     stop = StopRequest()
     with throttled("aiokafka"), stop.listening(), closing(Membership(settings)) as membership:
         check_topics(settings)
-        asyncio.set_event_loop_policy(_loop_policy())  # for the loop of Faust's consumer thread too
+        # Faust's consumer thread makes its loop by the policy too.
+        asyncio.set_event_loop_policy(_loop_policy())  # pyright: ignore[reportDeprecated]  # from Python 3.14 on
         asyncio.run(_run(settings, membership.instance_id, stop))
 
 
@@ -78,7 +79,8 @@ def _loop_policy() -> asyncio.AbstractEventLoopPolicy:
         import uvloop
     except ImportError:  # not made for Windows and PyPy
         return asyncio.DefaultEventLoopPolicy()
-    return uvloop.EventLoopPolicy()
+    policy: asyncio.AbstractEventLoopPolicy = uvloop.EventLoopPolicy()
+    return policy
 
 
 async def _run(settings: Settings, instance_id: str | None, stop_request: StopRequest) -> None:
