@@ -37,12 +37,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lightstream")
 
 
-def pytest_sessionfinish() -> None:
-    """pytest collects garbage five times at its end. With LiteLLM and torch that takes so long on a busy machine that
-    xdist interrupts it, and the summary begins with a trace of that."""
-    gc.freeze()
-
-
 @pytest.fixture(scope="session")
 def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker for the session: the one named in the environment, else a container, else the embedded one."""

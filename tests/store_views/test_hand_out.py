@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future
@@ -31,6 +32,7 @@ from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.kafka.hand_out import HandOut, Want
 from lightstream.up import Stack
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +195,23 @@ def test_who_has_no_more_time_is_told_that_there_was_nothing() -> None:
     assert not asked.hand_out.withdraw(want)
     asked.hand_out.on_answer(asked.log.written[0][0].request_id, None, 0)
     assert want.future.result(0) is None
+
+
+def test_who_missed_asks_again_as_soon_as_the_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others were quicker, and more waits."""
+    for name in ("MISS_DELAY_S", "MISS_DELAY_S_MAX"):
+        monkeypatch.setattr(f"lightstream.store_views.stores.kafka.hand_out.{name}", 1.0)
+    monkeypatch.setattr("random.random", lambda: 1.0)
+    asked = Asked()
+    asked.hand_out.on_queue(0, QueueSummary(2, [(0, 1, 1), (0, 1, 2)]))
+    asked.wants("a")
+    assert asked.hand_out.due_in_s() == math.inf
+    asked.hand_out.on_answer(asked.log.written[0][0].request_id, None, 0)
+    assert (len(asked.log.written), asked.hand_out.due_in_s() <= 1.0) == (1, True)
+    eventually(lambda: asked.hand_out.due_in_s() <= 0)
+    asked.hand_out.ask()
+    assert asked.asked() == [(0, ["a"]), (0, ["a"])]
+    assert asked.hand_out.due_in_s() == math.inf
 
 
 def test_a_request_that_does_not_become_durable_is_an_error() -> None:

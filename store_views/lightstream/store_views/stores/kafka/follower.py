@@ -176,7 +176,7 @@ class Follower:
     def _run(self, consumer: Consumer) -> None:
         while not self._stopping.is_set():
             # consume() waits for a full batch or the timeout; a first poll() returns as soon as there is one.
-            first = consumer.poll(POLL_TIMEOUT_S)
+            first = consumer.poll(self._poll_timeout_s())
             self._tick()
             if first is None:
                 continue
@@ -232,7 +232,12 @@ class Follower:
                     hand_out.on_answer(request_id, state if isinstance(state, RolloutState) else None, still_to_come)
         return state if isinstance(state, RolloutState) else None
 
+    def _poll_timeout_s(self) -> float:
+        return POLL_TIMEOUT_S if self._hand_out is None else min(POLL_TIMEOUT_S, self._hand_out.due_in_s())
+
     def _tick(self) -> None:
+        if self._hand_out is not None and self._hand_out.due_in_s() <= 0:
+            self._hand_out.ask()
         now_s = time.monotonic()
         if now_s - self._ticked_s >= TICK_INTERVAL_S:
             self._ticked_s = now_s

@@ -91,6 +91,7 @@ class HandOut:
         self._asked: Counter[int] = Counter()
         self._misses = 0
         self._not_before_s = 0.0
+        self._is_put_off = False
         self._since_s = time.monotonic()
         self._ready: Future[None] = Future()
 
@@ -168,8 +169,13 @@ class HandOut:
         """Whether the answer to that request is awaited here."""
         return request_id in self._requests
 
+    def due_in_s(self) -> float:
+        """Seconds until :meth:`ask` should be called for what was put off after a miss; infinite for nothing."""
+        with self._lock:
+            return max(0.0, self._not_before_s - time.monotonic()) if self._is_put_off else math.inf
+
     def tick(self) -> None:
-        """Give up on what is void, and try again what was put off. To be called a few times a second."""
+        """Give up on what is void. To be called a few times a second."""
         now_s = time.monotonic()
         with self._lock:
             void = [name for name, request in self._requests.items() if request.void_s <= now_s]
@@ -212,7 +218,8 @@ class HandOut:
                 if all(r.wants or r.partition != partition for r in self._requests.values()):
                     self._open(partition, [], now_s)
             known = not unknown or now_s - self._since_s >= PATIENCE_S
-            if known and now_s >= self._not_before_s:
+            self._is_put_off = known and bool(self._free) and now_s < self._not_before_s
+            if known and not self._is_put_off:
                 shares: dict[int, list[Want]] = {}
                 for partition in self._turns(len(self._free)):
                     shares.setdefault(partition, []).append(self._free.popleft())
