@@ -38,6 +38,14 @@ FOUND: dict[str, Steps] = {
         silent,
         lambda s: s.update_rollout(0, "running", UNSET, UNSET, UNSET, UNSET),
     ],
+    # A worker whose attempt had fallen silent was busy with it for ever.
+    "a worker has no attempt in hand that has fallen silent": [started, silent, lambda s: s.ask([], 0)],
+    "a worker has it in hand again once that is heard of": [
+        started,
+        silent,
+        lambda s: s.add_spans([(0, 0, 0, 1)]),
+        lambda s: s.ask([], 0),
+    ],
     # The model counted silence from before a crash in which the limit became as short as the silence was.
     "a life cycle that starts again counts silence from then on": [
         lambda s: s.begin(0),

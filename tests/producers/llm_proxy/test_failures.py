@@ -58,7 +58,7 @@ def test_without_any_upstream_the_next_step_is_named(start_proxy: StartProxy, se
     response = httpx.post(start_proxy(llm_upstream_url=None) + PATH, json={"messages": MESSAGES}, timeout=30)
     assert response.status_code == 503
     assert response.headers["retry-after"]
-    for hint in ("LIGHTSTREAM_LLM_UPSTREAM_URL", "lightstream policy"):
+    for hint in ("LIGHTSTREAM_LLM_UPSTREAM_URL", "lightstream up --policy"):
         assert hint in response.json()["error"]["message"]
     assert only_call(settings).http_status == 503
 

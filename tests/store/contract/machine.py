@@ -298,8 +298,9 @@ class ContractMachine(Caller):
         assert [rollout.rollout_id for rollout in shown] == [known.rollout_id for known in over if known.over]
         for rollout_id in ids[:1]:
             self._ask_for_spans(rollout_id, self.attempt_at(rollout_id, which))
-        for worker_id, known in self.workers.items():
-            same_worker(self.run(self.store.get_worker_by_id(worker_id)), worker_id, known)
+        for worker_id in self.workers:
+            shown_worker = self.run(self.store.get_worker_by_id(worker_id))
+            same_worker(shown_worker, worker_id, self.workers.as_it_stands(worker_id, self.reference.rollouts))
 
     def _ask_for_spans(self, rollout_id: str, attempt_id: str) -> None:
         shown = self.run(self.store.query_spans(rollout_id, attempt_id))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .reference import ANY, ENDS, KnownAttempt
+from .reference import ANY, ENDS, KnownAttempt, KnownRollout
 
 __all__ = ["KnownWorker", "KnownWorkers"]
 
@@ -83,6 +83,24 @@ class KnownWorkers(dict[str, KnownWorker]):
         for worker in self.values():
             if worker.attempt_id is not ANY and worker.attempt_id in attempt_ids:
                 worker.status = worker.rollout_id = worker.attempt_id = ANY
+
+    def as_it_stands(self, worker_id: str, rollouts: Mapping[str, KnownRollout]) -> KnownWorker:
+        """What is shown: who has in hand what a deadline took, or silence, has it no more, while that stands."""
+        worker = self[worker_id]
+        if worker.status is ANY or worker.status != "busy":
+            return worker
+        held = worker.runs or set[str]()
+        if worker.rollout_id is not ANY and worker.rollout_id is not None:
+            held = held | {worker.rollout_id}
+        attempts = [
+            attempt for rollout_id in held if rollout_id in rollouts for attempt in rollouts[rollout_id].attempts
+        ]
+        taken = {a.attempt_id for a in attempts if a.worker_id == worker_id and a.status in ("timeout", "unresponsive")}
+        if worker.runs is not None:
+            return replace(worker, status=ANY, rollout_id=ANY, attempt_id=ANY) if taken else worker
+        if worker.attempt_id is not ANY and worker.attempt_id in taken:
+            return replace(worker, status="unknown", rollout_id=None, attempt_id=None)
+        return worker
 
     def _heard(self, worker_id: str) -> KnownWorker:
         return self.setdefault(worker_id, KnownWorker())
