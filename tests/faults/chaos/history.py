@@ -76,13 +76,17 @@ def assert_attempts_open_and_close_once(marks: Iterable[Logged], lives: dict[str
 
 
 def assert_one_final_trajectory_each(trajectories: Iterable[Logged], lives: dict[str, RolloutState]) -> None:
-    """One trajectory of each attempt, with repeats that say the same, and one final one of each rollout."""
-    told: dict[str, Trajectory] = {}
+    """One trajectory of each attempt, with repeats that say the same, and one final one of each rollout.
+
+    An attempt whose Runner was out of reach for longer than it may be silent has a revision, once its spans come.
+    """
+    told: dict[tuple[str, int], Trajectory] = {}
     for logged in trajectories:
         record = logged.record
         assert isinstance(record, Trajectory)
-        assert told.setdefault(record.attempt_id, record) == record, f"two trajectories of {record.attempt_id}"
-    finals = Counter(record.rollout_id for record in told.values() if record.final)
+        place = (record.attempt_id, record.revision)
+        assert told.setdefault(place, record) == record, f"two trajectories of {place}"
+    finals = Counter(record.rollout_id for record in told.values() if record.final and record.revision == 0)
     assert finals == Counter(dict.fromkeys(lives, 1))
 
 
