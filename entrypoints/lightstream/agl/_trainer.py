@@ -66,7 +66,7 @@ class Trainer:
         self.hooks: Sequence[Hook] = (hooks,) if isinstance(hooks, Hook) else tuple(hooks or ())
         self._others = others
         on_a_store = self.algorithm is None or isinstance(self.algorithm, Algorithm)
-        self._training: Any = None if on_a_store else self._trainer_of_theirs()
+        self._training: Any = None if on_a_store else self._trainer_that_trains()
         if self._training is None and others:
             raise SettingsError(
                 f"Trainer takes no {', '.join(sorted(others))} here.",
@@ -139,7 +139,7 @@ class Trainer:
         algorithm.set_llm_proxy(self.llm_proxy)
         algorithm.set_initial_resources(self.initial_resources)
 
-    def _trainer_of_theirs(self) -> Any:
+    def _trainer_that_trains(self) -> Any:
         """The Trainer of an algorithm that trains.
 
         Raises:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
+    AttemptStatus,
     EventKind,
     Record,
     RolloutEvent,
@@ -84,6 +85,7 @@ def assert_one_final_trajectory_each(trajectories: Iterable[Logged], lives: dict
     for logged in trajectories:
         record = logged.record
         assert isinstance(record, Trajectory)
+        assert record.revision == 0 or record.status is AttemptStatus.UNRESPONSIVE, f"revised without need: {record}"
         place = (record.attempt_id, record.revision)
         assert told.setdefault(place, record) == record, f"two trajectories of {place}"
     finals = Counter(record.rollout_id for record in told.values() if record.final and record.revision == 0)

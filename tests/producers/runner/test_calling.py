@@ -112,3 +112,25 @@ def test_hooks_see_the_attempt_and_may_fail_it(
     assert calls == ["start", "trace", "agent", "end None", "start", "end LightstreamError"]
     assert rewards(spans_in_log()) == {"r0": 0.5}
     assert store.ended["r1"][1] == "LightstreamError"
+
+
+def test_a_hook_is_never_given_the_spans_of_another_attempt(settings: Settings, tracer: OtelTracer) -> None:
+    """Of one that was refused before anything of it was traced there are none."""
+    seen: dict[str, set[str]] = {}
+
+    class Collects(Hook):
+        async def on_rollout_start(self, *, agent: Any, runner: Runner, rollout: AttemptedRollout) -> None:
+            if rollout.input == "refuse":
+                raise LightstreamError("not this one")
+
+        async def on_rollout_end(
+            self, *, agent: Any, runner: Runner, rollout: AttemptedRollout, outcome: Outcome, spans: Any = ()
+        ) -> None:
+            seen[rollout.rollout_id] = {span.rollout_id for span in spans}
+
+    @rollout
+    def agent(task: str) -> float:
+        return 1.0
+
+    run(ListStore(), agent, settings, tracer, ["fine", "refuse"], n_concurrent=1, hooks=[Collects()])
+    assert seen == {"r0": {"r0"}, "r1": set()}

@@ -136,7 +136,7 @@ class AttemptRunner:
                     runner=self._runner,
                     rollout=rollout,
                     outcome=outcome,
-                    spans=self._tracer.get_last_trace(),
+                    spans=[s for s in self._tracer.get_last_trace() if s.attempt_id == attempt.attempt_id],
                 )
             except Exception:
                 logger.exception("on_rollout_end of %s failed.", type(hook).__name__)

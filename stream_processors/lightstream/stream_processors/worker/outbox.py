@@ -70,7 +70,10 @@ class Outbox:
                 ready = ready[count:]
             if ready:
                 if not self._sent:
-                    raise BackpressureError(f"the send buffer has no room for {len(ready)} records of a batch.")
+                    raise BackpressureError(
+                        f"the send buffer has no room for {len(ready)} records of a batch.",
+                        next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
+                    )
                 await self._all_sent()
 
     async def durable(self) -> list[Position]:
