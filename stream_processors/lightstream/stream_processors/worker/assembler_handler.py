@@ -19,11 +19,12 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
 
-from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules
+from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules, UnfinishedAttempt
 from ..core.lifecycle import Limits
 from .context import WorkerContext
 from .dead_letter import Unusable, decode
 from .inbox import LogRecord
+from .large_attempts import LargeAttempts
 from .late_spans import LateSpanReader
 from .outbox import Outbox
 from .span_heartbeats import SpanHeartbeats
@@ -36,9 +37,9 @@ log = logging.getLogger(__name__)
 class AssemblerHandler:
     """One partition of the assembler (a :class:`PartitionHandler`).
 
-    It keeps nothing outside memory: the committed offset stays below the opening of the oldest open attempt, and below
-    every late span whose revision is not out, so after a crash the log itself gives the state back, and what was
-    emitted since comes out again with the same identity.
+    It keeps nothing outside memory: the committed offset stays below the opening of the oldest attempt whose trajectory
+    is not out, and below every late span whose revision is not out, so after a crash the log itself gives the state
+    back, and what was emitted since comes out again with the same identity.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:
@@ -49,6 +50,7 @@ class AssemblerHandler:
         self._assembler = Assembler(partition, rules, reads_back=True)
         self._heartbeats = SpanHeartbeats(Limits.of(context.settings))
         self._spans = context.reader(SPANS, partition)
+        self._large = LargeAttempts(self._finish_large)
         self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
         self._refused_told = 0
 
@@ -66,12 +68,11 @@ class AssemblerHandler:
             try:
                 decoded = decode(self._context.codec, self.topic, record)
                 assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # so decode() said
-                if self._assembler.takes_long(decoded):  # the other partitions go on
-                    trajectories = await asyncio.to_thread(self._assemble, decoded, record)
+                if type(decoded) is AttemptClosed and self._assembler.takes_long(decoded):
+                    await self._large.add(self._assembler.detach(decoded, record.offset), record)
                 else:
-                    trajectories = self._assemble(decoded, record)
-                for trajectory in trajectories:
-                    await self._send(outbox, trajectory)
+                    for trajectory in self._assemble(decoded, record):
+                        await self._send(outbox, trajectory)
             except Unusable as unusable:
                 await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
                 continue
@@ -84,6 +85,7 @@ class AssemblerHandler:
 
     async def tick(self) -> None:
         """Time passes in the life cycle; here is only told what happened beside the batches."""
+        self._large.check()
         self._late.check()
         refused = self._assembler.refused_count
         if refused > self._refused_told:
@@ -91,9 +93,11 @@ class AssemblerHandler:
             self._refused_told = refused
 
     def held_back(self) -> int | None:
-        return self._late.oldest
+        held_back = [offset for offset in (self._large.oldest, self._late.oldest) if offset is not None]
+        return min(held_back, default=None)
 
     def close(self) -> None:
+        self._large.close()
         self._late.close()
 
     async def _revise(self, outbox: Outbox) -> None:
@@ -102,8 +106,17 @@ class AssemblerHandler:
         self._late.add(self._assembler.take_to_read())
 
     async def _send_read_back(self, trajectories: Sequence[Trajectory]) -> None:
+        await self._large.all_done()  # what they revise comes first
         outbox = self._context.outbox()
         await self._send_revisions(outbox, trajectories)
+        await outbox.durable()
+
+    async def _finish_large(self, attempt: UnfinishedAttempt, record: LogRecord) -> None:
+        outbox = self._context.outbox()
+        try:
+            await self._send(outbox, await asyncio.to_thread(self._finished, attempt, record))
+        except Unusable as unusable:
+            await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
         await outbox.durable()
 
     async def _send_revisions(self, outbox: Outbox, revisions: Sequence[Trajectory]) -> None:
@@ -117,8 +130,13 @@ class AssemblerHandler:
         try:
             return self._assembler.on_record(decoded, record.offset, record.logged_unix_nano)
         except Exception as error:  # recorded as a dead letter: one span must not stop all others for ever
-            log.exception("the assembler failed on offset %d of partition %d", record.offset, record.partition)
-            raise Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}") from error
+            raise _failed(record, error) from error
+
+    def _finished(self, attempt: UnfinishedAttempt, record: LogRecord) -> Trajectory:
+        try:
+            return attempt.trajectory()
+        except Exception as error:  # as above
+            raise _failed(record, error) from error
 
     async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
         key = trajectory.group_id or trajectory.rollout_id
@@ -141,6 +159,11 @@ class AssemblerHandler:
         except OSError as failure:
             log.error("a trajectory of rollout %s cannot be put aside: %s", trajectory.rollout_id, failure)
             return without_triplets(trajectory, f"{problem} It could not be put aside: {failure}.")
+
+
+def _failed(record: LogRecord, error: Exception) -> Unusable:
+    log.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
+    return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
 
 
 async def _finish(outbox: Outbox, low_water: int) -> int:

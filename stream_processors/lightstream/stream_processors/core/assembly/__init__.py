@@ -7,6 +7,7 @@ from ._reading import AttemptReading, read_attempt
 from ._rules import AssemblyRules
 from ._sighting import Sighting
 from ._tree import Node, SpanKey, resolve
+from ._unfinished import UnfinishedAttempt
 from .assembler import LONG_SPANS_MIN, Assembler
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Node",
     "Sighting",
     "SpanKey",
+    "UnfinishedAttempt",
     "read_attempt",
     "resolve",
 ]

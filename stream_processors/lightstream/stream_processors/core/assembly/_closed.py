@@ -70,11 +70,17 @@ class ClosedAttempts:
     def __contains__(self, key: AttemptKey) -> bool:
         return key in self._known
 
-    def add(self, key: AttemptKey, attempt: OpenAttempt, closed: AttemptClosed, offset: int) -> None:
-        """An attempt closed at ``offset``."""
+    def add(
+        self, key: AttemptKey, attempt: OpenAttempt, closed: AttemptClosed, offset: int, *, hold: bool = True
+    ) -> None:
+        """An attempt closed at ``offset``.
+
+        Args:
+            hold: whether it may be held, as far as there is room and reason.
+        """
         entry = ClosedAttempt(attempt.opened_unix_nano, attempt.first_offset, offset, None, None)
         self._known[key] = entry
-        if self._always or self._to_hold:
+        if hold and (self._always or self._to_hold):
             self._to_hold -= not self._always
             entry.attempt, entry.closed = attempt, closed
             self._held.append(entry)

@@ -10,6 +10,7 @@ from ._attempt import OpenAttempt
 from ._closed import HELD_BYTES_MAX, HELD_SPANS_MAX, AttemptKey, ClosedAttempts
 from ._late import LateSpan, LateSpans
 from ._rules import AssemblyRules
+from ._unfinished import UnfinishedAttempt
 
 __all__ = ["LONG_SPANS_MIN", "Assembler"]
 
@@ -99,12 +100,24 @@ class Assembler:
         completed = [trajectory for record, offset in records for trajectory in self.on_record(record, offset)]
         return completed + self.take_revisions()
 
-    def takes_long(self, record: SpanRecord | AttemptOpened | AttemptClosed) -> bool:
-        """Whether :meth:`on_record` would finish a large attempt: callers with other work do that beside it."""
-        if type(record) is not AttemptClosed:
-            return False
-        attempt = self._open.get((record.rollout_id, record.attempt_id))
+    def takes_long(self, closed: AttemptClosed) -> bool:
+        """Whether :meth:`on_record` would finish a large attempt: callers with other work :meth:`detach` it."""
+        attempt = self._open.get((closed.rollout_id, closed.attempt_id))
         return attempt is not None and attempt.span_count >= LONG_SPANS_MIN
+
+    def detach(self, closed: AttemptClosed, offset: int) -> UnfinishedAttempt:
+        """As :meth:`on_record` for the closing record of an open attempt, but leave its trajectory to the caller.
+
+        The attempt is closed from now on, and this assembler knows no more of it than where it lies: late spans are in
+        :meth:`take_to_read`. Until its trajectory is durable nothing from its opening on may be committed.
+
+        Raises:
+            KeyError: no such attempt is open; nothing changed.
+        """
+        key = (closed.rollout_id, closed.attempt_id)
+        attempt = self._open.pop(key)
+        self._closed.add(key, attempt, closed, offset, hold=False)
+        return UnfinishedAttempt(attempt, closed, offset, self._partition)
 
     @property
     def revises_long(self) -> bool:
