@@ -77,6 +77,7 @@ class Runner:
             raise ValueError(f"n_concurrent is {n_concurrent}; at least 1 is needed")
         self._store = store
         self._agent = agent
+        agent.set_runner(self)
         self._settings = settings or Settings.load()
         self._tracer = tracer
         self._n_concurrent = n_concurrent
