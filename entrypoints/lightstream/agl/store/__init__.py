@@ -7,6 +7,8 @@ from lightstream.schemas.types import LightningStoreCapabilities, LightningStore
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
+from .threading import LightningStoreThreaded
+
 __all__ = [
     "InMemoryLightningStore",
     "LightningStore",
@@ -14,4 +16,5 @@ __all__ = [
     "LightningStoreClient",
     "LightningStoreServer",
     "LightningStoreStatistics",
+    "LightningStoreThreaded",
 ]

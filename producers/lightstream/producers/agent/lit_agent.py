@@ -141,6 +141,12 @@ class LitAgent(Generic[TaskT]):
         """:meth:`rollout_async`, unless overridden; for rollouts of the other modes."""
         return await self.rollout_async(task, resources, rollout)
 
+    def on_rollout_start(self, task: Any, runner: Any, tracer: Tracer) -> None:
+        """Before a task of Agent Lightning's first protocol; other Runners have hooks (:class:`Hook`) instead."""
+
+    def on_rollout_end(self, task: Any, rollout: Any, runner: Any, tracer: Tracer) -> None:
+        """After a task of Agent Lightning's first protocol, with its report."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`rollout` directly."""
         return self.rollout(*args, **kwargs)
