@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import signal
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
@@ -93,9 +94,17 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
             )
         context = multiprocessing.get_context("fork")
         stop = MultiprocessingEvent(ctx=context)
+        elsewhere: list[BaseProcess] = []
+        runner_ended = MultiprocessingEvent(ctx=context)
+
+        def wait_for_runners() -> None:
+            if self.main_process == "runner":
+                runner_ended.wait(2 * self.graceful_timeout)
+            for process in elsewhere if self.main_process == "algorithm" else ():
+                process.join(2 * self.graceful_timeout)
 
         async def decide() -> None:
-            await self._algorithm(algorithm, store, stop)
+            await self._algorithm(algorithm, store, stop, wait_for_runners)
 
         def work(worker_id: int) -> Callable[[], Coroutine[Any, Any, None]]:
             async def run() -> None:
@@ -104,7 +113,6 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
             return run
 
         here: Callable[[], Coroutine[Any, Any, None]]
-        elsewhere: list[BaseProcess] = []
         if self.role == "algorithm":
             here = decide
         elif self.main_process == "runner" or (self.role == "runner" and self.n_runners == 1):
@@ -121,10 +129,12 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
             process.start()
         try:
             asyncio.run(self._watching(here(), elsewhere, stop))
+            runner_ended.set()
             if here is not decide and self.role == "both":
                 elsewhere[0].join()  # a Runner that has done its part leaves the algorithm to go on
         finally:
             stop.set()
+            runner_ended.set()
             self._end(elsewhere)
         if wrong := {p.name: p.exitcode for p in elsewhere if p.exitcode not in self.allowed_exit_codes}:
             raise TrainingError(f"processes failed; their logs say why. Exit codes: {wrong}.")
@@ -179,7 +189,14 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
                 process.kill()
                 process.join()
 
-    async def _algorithm(self, algorithm: AlgorithmBundle, store: LightningStore, stop: ExecutionEvent) -> None:
+    async def _algorithm(
+        self,
+        algorithm: AlgorithmBundle,
+        store: LightningStore,
+        stop: ExecutionEvent,
+        wait_for_runners: Callable[[], None],
+    ) -> None:
+        """The algorithm with its server, which goes on until those Runners have ended whose last words it takes."""
         if not self.managed_store:
             await algorithm(store, stop)
             return
@@ -190,7 +207,9 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
         try:
             await algorithm(server, stop)
         finally:
-            stop.set()  # before clients meet a server that is gone
+            stop.set()
+            with suppress(asyncio.CancelledError):  # what the algorithm raised says more
+                await asyncio.to_thread(wait_for_runners)
             await server.stop()
 
     async def _runner(self, runner: RunnerBundle, store: LightningStore, worker_id: int, stop: ExecutionEvent) -> None:

@@ -34,6 +34,7 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         graceful_delay: seconds that something that is stopped has before it is cancelled.
         poll_interval: seconds that a stop may go unnoticed.
         managed_store: whether the store is checked to be safe for several threads; ``AGL_MANAGED_STORE`` otherwise.
+        drain_delay: as ``graceful_delay``, for Runners, whose attempts may finish; by default the same.
     """
 
     alias = "shm"
@@ -46,6 +47,8 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         graceful_delay: float = 5.0,
         poll_interval: float = 0.05,
         managed_store: bool | None = None,
+        *,
+        drain_delay: float | None = None,
     ) -> None:
         if main_thread not in ("algorithm", "runner"):
             raise ValueError(f"main_thread is {main_thread!r}; it is 'algorithm' or 'runner'")
@@ -57,6 +60,7 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         self.main_thread = main_thread
         self.join_timeout = join_timeout
         self.graceful_delay = graceful_delay
+        self.drain_delay = graceful_delay if drain_delay is None else drain_delay
         self.poll_interval = poll_interval
         self.managed_store = resolve_bool_env_var(LightningEnvVar.AGL_MANAGED_STORE, managed_store, True)
 
@@ -70,10 +74,9 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         failures: list[BaseException] = []
 
         def run(make: Callable[[], Coroutine[Any, Any, None]], *, is_last_word: bool) -> None:
+            graceful_s = self.graceful_delay if is_last_word else self.drain_delay
             try:
-                asyncio.run(
-                    until_stopped(make(), stop, look_interval_s=self.poll_interval, graceful_s=self.graceful_delay)
-                )
+                asyncio.run(until_stopped(make(), stop, look_interval_s=self.poll_interval, graceful_s=graceful_s))
                 if is_last_word:
                     stop.set()
             except BaseException as error:  # noqa: BLE001  # raised in the caller's thread at the end

@@ -45,6 +45,9 @@ _RUNNER: type[Runner[Any]] = Runner
 
 EVENT_LOOK_INTERVAL_S = 0.1
 
+CANCEL_S = 1.0
+"""How long an algorithm may go on after a Runner failed: nobody may be left to run what it waits for."""
+
 DRAIN_S = 30.0
 """How long attempts that run at the end of an algorithm may finish, where no strategy says otherwise."""
 
@@ -195,8 +198,12 @@ class Trainer:
         if not isinstance(adapter, TracerTraceToTriplet):
             raise SettingsError(f"fit_v0 needs a TracerTraceToTriplet as adapter, not {type(adapter).__name__}.")
         agent.set_trainer(self)
-        with SharedTracer(self.tracer).used() as tracer:
-            run_legacy(agent, client, tracer, adapter, n_runners=self.n_runners, tasks_max=self.max_rollouts)
+        try:
+            with SharedTracer(self.tracer).used() as tracer:
+                run_legacy(agent, client, tracer, adapter, n_runners=self.n_runners, tasks_max=self.max_rollouts)
+        finally:
+            if client is not train_data:
+                client.close()
 
     def _run(
         self,
@@ -207,7 +214,7 @@ class Trainer:
         kept_in: LightningStore,
     ) -> None:
         strategy = self.strategy or SharedMemoryExecutionStrategy(
-            self.n_runners, "algorithm", join_timeout=2 * DRAIN_S, graceful_delay=DRAIN_S
+            self.n_runners, "algorithm", join_timeout=2 * DRAIN_S, graceful_delay=CANCEL_S, drain_delay=DRAIN_S
         )
         tracers, opened = SharedTracer(self.tracer), list[LightningStore]()
 
