@@ -176,6 +176,20 @@ def test_a_runner_under_a_policy_kernel(fails: bool, success: bool) -> None:
     asyncio.run(stepped())
 
 
+def test_arguments_that_have_no_part_here_are_named() -> None:
+    store = agl.InMemoryLightningStore(thread_safe=True)
+    with pytest.raises(SettingsError, match=r"eviction_memory_threshold here\. Nothing is evicted"):
+        agl.InMemoryLightningStore(eviction_memory_threshold=0.5)
+    with pytest.raises(SettingsError, match="launch_mode, n_workers here"):
+        agl.LightningStoreServer(store, "localhost", 0, None, "mp", 4)
+    with pytest.raises(SettingsError, match=r"request_timeout here\. patience_s"):
+        agl.LightningStoreClient("http://localhost:1", request_timeout=60.0)
+    with pytest.raises(SettingsError, match="callbacks here"):
+        agl.LLMProxy(port=0, model_list=[], callbacks=["return_token_ids"])
+    with pytest.raises(TypeError, match="takes no colour"):
+        agl.InMemoryLightningStore(colour="red")
+
+
 def test_a_runner_asked_for_heartbeats_that_there_are_none_of() -> None:
     with pytest.raises(SettingsError, match="GPU figures True"):
         agl.LitAgentRunner(heartbeat_include_gpu=True)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lightstream.producers import (
         Hook,
         LitAgent,
-        LLMProxy,
         ParallelWorkerBase,
         emit_annotation,
         emit_exception,
@@ -87,12 +86,10 @@ if TYPE_CHECKING:
         Worker,
         WorkerStatus,
     )
-    from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
+    from lightstream.store_views.stores import KafkaLightningStore
     from lightstream.store_views.stores.http import (
         AgentLightningClient,
         AgentLightningServer,
-        LightningStoreClient,
-        LightningStoreServer,
     )
     from lightstream.stream_processors.adapters import (
         Adapter,
@@ -118,9 +115,10 @@ if TYPE_CHECKING:
         SharedMemoryExecutionStrategy,
         ThreadingEvent,
     )
+    from .llm_proxy import LLMProxy
     from .logging import configure_logger, setup_logging, setup_module_logging
     from .runner import LegacyAgentRunner, LitAgentRunner, Runner
-    from .store.threading import LightningStoreThreaded
+    from .store import InMemoryLightningStore, LightningStoreClient, LightningStoreServer, LightningStoreThreaded
     from .trainer import Trainer, build_component
     from .types import (
         FilterField,

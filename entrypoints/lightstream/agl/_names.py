@@ -19,11 +19,11 @@ FLAT: dict[str, str] = {
         _ADAPTERS: "Adapter LlmProxyTraceToTriplet OtelTraceAdapter TraceAdapter TraceToMessages TraceToTripletBase "
         "TracerTraceToTriplet",
         _INTERFACES: "LightningStore",
-        _PRODUCERS: "Hook LLMProxy LitAgent ParallelWorkerBase emit_annotation emit_exception emit_message "
+        _PRODUCERS: "Hook LitAgent ParallelWorkerBase emit_annotation emit_exception emit_message "
         "emit_object emit_reward find_final_reward find_reward_spans get_message_value get_object_value "
         "get_reward_value get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
-        _STORES: "InMemoryLightningStore KafkaLightningStore",
-        _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient LightningStoreServer",
+        _STORES: "KafkaLightningStore",
+        _STORES_HTTP: "AgentLightningClient AgentLightningServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
         f"{_AGL}_algorithm": "Algorithm Baseline FastAlgorithm algo",
@@ -35,7 +35,8 @@ FLAT: dict[str, str] = {
         "SharedMemoryExecutionStrategy ThreadingEvent",
         f"{_AGL}logging": "configure_logger setup_logging setup_module_logging",
         f"{_AGL}runner": "LegacyAgentRunner LitAgentRunner Runner",
-        f"{_AGL}store.threading": "LightningStoreThreaded",
+        f"{_AGL}llm_proxy": "LLMProxy",
+        f"{_AGL}store": "InMemoryLightningStore LightningStoreClient LightningStoreServer LightningStoreThreaded",
         f"{_AGL}trainer": "Trainer build_component",
         f"{_AGL}types": "FilterField FilterOptions RolloutRawResult RolloutRawResultLegacy SortOptions "
         "SpanAttributeNames SpanNames",

@@ -200,7 +200,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
         if not self.managed_store:
             await algorithm(store, stop)
             return
-        from lightstream.store_views.stores.http import LightningStoreServer
+        from ..store import LightningStoreServer
 
         server = LightningStoreServer(store, self.server_host, self.server_port)
         await server.start()
@@ -216,7 +216,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
         if not self.managed_store:
             await runner(store, worker_id, stop)
             return
-        from lightstream.store_views.stores.http import LightningStoreClient
+        from ..store import LightningStoreClient
 
         client = LightningStoreClient(f"http://{self.server_host}:{self.server_port}")
         try:

@@ -155,7 +155,6 @@ class LegacyAgentRunner(Runner[Any]):
 
     def _traced(self, task: Task) -> Any:
         return self.tracer.trace_context(
-            name=f"rollout_{task.rollout_id}",
             store=self._no_store,
             rollout_id=task.rollout_id,
             attempt_id=_attempt_id(task),

@@ -15,7 +15,6 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources
-from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.stream_processors.adapters import TraceAdapter, TracerTraceToTriplet
 from lightstream.trainers.tasks import Dataset
 
@@ -27,6 +26,7 @@ from ..execution import (
     SharedMemoryExecutionStrategy,
 )
 from ..runner import LitAgentRunner, Runner
+from ..store import InMemoryLightningStore
 from ._call_in_thread import call_in_thread
 from ._legacy import client_of, run_legacy
 from ._shared_tracer import SharedTracer
