@@ -121,7 +121,7 @@ def test_a_trace_without_calls_becomes_spans_of_the_rollout() -> None:
 
 def test_tasks_without_a_server() -> None:
     loader = agl.DevTaskLoader(["one", "two"], {"main_llm": LLM})
-    with pytest.warns(DeprecationWarning, match="n_runners"):
+    with pytest.warns(DeprecationWarning, match="n_runners"), pytest.warns(DeprecationWarning, match="max_rollouts"):
         agl.Trainer(n_workers=1, max_tasks=3).fit_v0(InLoop(), loader)
     assert [report.rollout_id for report in loader.rollouts] == ["local_task_001", "local_task_002", "local_task_001"]
     assert {report.metadata["lightstream.error_type"] for report in loader.rollouts} == {"ValueError"}, "no mode"

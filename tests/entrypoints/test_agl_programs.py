@@ -38,6 +38,7 @@ class Watcher(agl.Hook):
         self.seen.append(("trace", len(tracer.get_last_trace())))
 
     async def on_rollout_end(self, *, agent: Any, runner: Any, rollout: Any, spans: Any) -> None:  # type: ignore[override]  # others are allowed
+        assert runner is agent.runner or runner.get_worker_id() != agent.runner.get_worker_id()
         self.seen.append(("rollout", len(spans)))
 
 

@@ -25,7 +25,5 @@ def refuse(of: str, arguments: Mapping[str, Any], instead: Mapping[str, str]) ->
     if unknown := arguments.keys() - instead.keys():
         raise TypeError(f"{of} takes no {', '.join(sorted(unknown))}")
     if given := [name for name, value in arguments.items() if value is not None]:
-        raise SettingsError(
-            f"{of} takes no {', '.join(given)} here.",
-            next_step=" ".join(dict.fromkeys(instead[name] for name in given)),
-        )
+        steps = dict.fromkeys(instead[name] for name in given)  # each once
+        raise SettingsError(f"{of} takes no {', '.join(given)} here.", next_step=" ".join(steps))

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from lightstream.producers import Hook, LitAgent, OtelTracer
 from lightstream.producers import Runner as RollingRunner
+from lightstream.producers.instrumentation import instrument_as_asked
 from lightstream.producers.runner import Outcome
 from lightstream.producers.runner.attempt import AttemptRunner
 from lightstream.schemas.errors import SettingsError
@@ -17,6 +18,7 @@ from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
 from .._where_spans_go import spans_beside
 from ..execution.events import ExecutionEvent
+from ._hooks import OwnRunner
 from .base import Runner
 
 __all__ = ["LitAgentRunner"]
@@ -102,7 +104,7 @@ class LitAgentRunner(Runner[TaskT]):
 
     def init(self, agent: LitAgent[Any], *, hooks: Sequence[Hook] | None = None, **kwargs: Any) -> None:
         """Say what to run, and which hooks around it."""
-        self._agent, self._hooks = agent, tuple(hooks or ())
+        self._agent, self._hooks = agent, tuple(OwnRunner(hook, self) for hook in hooks or ())
         self._tracer = self._tracer_given or OtelTracer()
         self._tracer.init()
         agent.set_runner(self)
@@ -159,9 +161,10 @@ class LitAgentRunner(Runner[TaskT]):
     ) -> tuple[Outcome, Rollout]:
         """Run one task; how it went, and the rollout as the store has it then."""
         runner, store, agent, tracer = self._ready()
+        settings = Settings.load()
+        instrument_as_asked(settings.instrument)
         resources_id = None if resources is None else (await store.add_resources(resources)).resources_id
         started = await store.start_rollout(task, mode, resources_id, worker_id=runner.worker_id)
-        settings = Settings.load()
         attempts = AttemptRunner(
             runner,
             store,

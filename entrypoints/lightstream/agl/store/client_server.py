@@ -20,7 +20,7 @@ SERVER_INSTEAD = {
     "n_workers": "A thread serves: leave it out, or 1.",
     "tracker": "statistics() says how much is stored.",
 }
-CLIENT_INSTEAD = dict.fromkeys(
+CLIENT_INSTEAD: dict[str, str] = dict.fromkeys(
     ("connection_timeout", "health_retry_delays", "request_timeout", "retry_delays"),
     "patience_s says for how many seconds calls wait for a server that is away.",
 )
