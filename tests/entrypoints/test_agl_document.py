@@ -39,7 +39,8 @@ def test_what_is_said_to_be_absent_is_of_agent_lightning() -> None:
 def test_the_module_of_rewards_is_a_decorator_too() -> None:
     """``agl.reward`` is a function, and a module once that was imported."""
     import lightstream.agl as agl
-    import lightstream.agl.reward
+
+    module = import_module("lightstream.agl.reward")
 
     @agl.reward
     def of(task: str) -> float:
@@ -47,4 +48,4 @@ def test_the_module_of_rewards_is_a_decorator_too() -> None:
 
     with agl.DummyTracer().lifespan():
         assert callable(of)
-    assert lightstream.agl.reward.find_final_reward is agl.find_final_reward
+    assert module.find_final_reward is agl.find_final_reward

@@ -113,12 +113,13 @@ class LitAgentRunner(Runner[TaskT]):
         """Say where rollouts come from."""
         agent, tracer = self.get_agent(), self.tracer
         self._store, self.worker_id = store, worker_id
-        tracer.init_worker(worker_id, spans_beside(store))
+        takes_spans = spans_beside(store)
+        tracer.init_worker(worker_id, takes_spans)
         self._runner = RollingRunner(
             store,
             agent,
             tracer=tracer,
-            worker_id=self.get_worker_id(),
+            worker_id=None if takes_spans is None else self.get_worker_id(),  # a cluster has Runners of many machines
             hooks=self._hooks,
             heartbeat_interval_s_max=self._heartbeat_interval_s,
         )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import functools
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -16,21 +12,19 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources
 from lightstream.stream_processors.adapters import TraceAdapter, TracerTraceToTriplet
-from lightstream.trainers.tasks import Dataset
 
 from .._algorithm import Algorithm, Baseline, FastAlgorithm, algo
 from ..execution import (
     ClientServerExecutionStrategy,
-    ExecutionEvent,
     ExecutionStrategy,
-    SharedMemoryExecutionStrategy,
 )
-from ..runner import LitAgentRunner, Runner
+from ..runner import Runner
 from ..store import InMemoryLightningStore
-from ._call_in_thread import call_in_thread
 from ._legacy import client_of, run_legacy
+from ._on_store import run_on_store
 from ._shared_tracer import SharedTracer
-from .init_utils import build_component, instantiate_component, instantiate_from_spec
+from ._training import training_trainer
+from .init_utils import build_component, instantiate_from_spec
 from .registry import ExecutionStrategyRegistry
 
 __all__ = ["ComponentSpec", "Trainer"]
@@ -41,15 +35,6 @@ ComponentSpec: TypeAlias = PartT | type[PartT] | Callable[[], PartT] | str | dic
 """A part of a Trainer, or what describes it: see :func:`build_component`."""
 
 _ADAPTER: type[TraceAdapter[Any]] = TraceAdapter
-_RUNNER: type[Runner[Any]] = Runner
-
-EVENT_LOOK_INTERVAL_S = 0.1
-
-CANCEL_S = 1.0
-"""How long an algorithm may go on after a Runner failed: nobody may be left to run what it waits for."""
-
-DRAIN_S = 30.0
-"""How long attempts that run at the end of an algorithm may finish, where no strategy says otherwise."""
 
 
 class Trainer:
@@ -116,6 +101,7 @@ class Trainer:
         self.port = port
         self.hooks: Sequence[Hook] = (hooks,) if isinstance(hooks, Hook) else tuple(hooks or ())
         self.tracer = build_component(tracer, expected_type=OtelTracer, spec_name="tracer", allow_none=True)
+        self._store_is_given = isinstance(store, LightningStore)
         self.store = build_component(store, expected_type=LightningStore, spec_name="store", allow_none=True)
         self.adapter = build_component(
             adapter,
@@ -135,20 +121,23 @@ class Trainer:
         self.strategy = self._strategy(strategy)
         self.runner: Any = runner
         self.algorithm: Any = _algorithm(algorithm)
-        self._opening = threading.Lock()
         on_a_store = self.algorithm is None or isinstance(self.algorithm, Algorithm)
-        self._training: Any = None if on_a_store else self._trainer_that_trains(others)
+        self._training: Any = None if on_a_store else training_trainer(self, others)
         if on_a_store and others:
             raise SettingsError(
                 f"Trainer takes no {', '.join(sorted(others))} here.",
                 next_step="Arguments of lightstream.trainers.Trainer are for algorithms that train.",
             )
 
-    def fit(self, agent: LitAgent[Any], train_dataset: Any = None, val_dataset: Any = None) -> None:
+    def fit(self, agent: Any, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Run the algorithm to its end.
 
         Without an algorithm Runners alone work, until something stops them: Ctrl-C, or ``max_rollouts``.
-        ``train_dataset`` may be the URL of a server of the first protocol (:meth:`fit_v0`).
+
+        Args:
+            agent: a :class:`LitAgent`; ``None`` where an algorithm trains and Runners run elsewhere (``n_runners=0``).
+            train_dataset: the tasks; or the URL of a server of the first protocol (:meth:`fit_v0`).
+            val_dataset: tasks for algorithms that measure.
 
         Raises:
             Exception: what the algorithm raised.
@@ -156,14 +145,19 @@ class Trainer:
         if isinstance(train_dataset, str):
             self.fit_v0(agent, train_dataset)
             return
-        agent.set_trainer(self)
+        if agent is not None:
+            agent.set_trainer(self)
         if self._training is not None:
             self._training.fit(agent, train_dataset, val_dataset)
             return
         from lightstream.store_views.stores import KafkaLightningStore
 
         store = self.store or KafkaLightningStore(Settings.load())
-        self._run(self.algorithm, agent, train_dataset, val_dataset, store)
+        run_on_store(self, self.algorithm, agent, train_dataset, val_dataset, store)
+
+    def starts(self, store: LightningStore) -> bool:
+        """Whether ``store`` is this Trainer's to start, and was not given."""
+        return store is not self.store or not self._store_is_given
 
     def dev(self, agent: LitAgent[Any], train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Roll the tasks out without a service, to see whether the agent runs: by :class:`Baseline`, in memory.
@@ -177,9 +171,9 @@ class Trainer:
         if not isinstance(algorithm, FastAlgorithm):
             raise TypeError(f"Trainer.dev takes a FastAlgorithm, or none; {type(algorithm).__name__} is none")
         if self.store is None:
-            self.store = InMemoryLightningStore()
+            self.store, self._store_is_given = InMemoryLightningStore(), True
         agent.set_trainer(self)
-        self._run(algorithm, agent, train_dataset, val_dataset, self.store)
+        run_on_store(self, algorithm, agent, train_dataset, val_dataset, self.store)
 
     def fit_v0(self, agent: LitAgent[Any], train_data: Any, *, val_data: Any = None, dev_data: Any = None) -> None:
         """Run the agent for a server of Agent Lightning's first protocol, without an algorithm here.
@@ -205,66 +199,6 @@ class Trainer:
             if client is not train_data:
                 client.close()
 
-    def _run(
-        self,
-        algorithm: Algorithm | None,
-        agent: LitAgent[Any],
-        train_dataset: Dataset | None,
-        val_dataset: Dataset | None,
-        kept_in: LightningStore,
-    ) -> None:
-        strategy = self.strategy or SharedMemoryExecutionStrategy(
-            self.n_runners, "algorithm", join_timeout=2 * DRAIN_S, graceful_delay=CANCEL_S, drain_delay=DRAIN_S
-        )
-        tracers, opened = SharedTracer(self.tracer), list[LightningStore]()
-
-        async def open_once() -> None:
-            """A store that is this Trainer's own starts where it is used first: after processes were forked."""
-            with self._opening:
-                if kept_in is not self.store and not opened:
-                    opened.append(kept_in)
-                    await kept_in.start()
-
-        async def decide(store: LightningStore, event: ExecutionEvent) -> None:
-            await asyncio.to_thread(asyncio.run, open_once())
-            if algorithm is None:
-                while not event.is_set():  # noqa: ASYNC110  # a thread or process sets it
-                    await asyncio.sleep(EVENT_LOOK_INTERVAL_S)
-                return
-            self._prepare(algorithm, store)
-            if algorithm.is_async():
-                await algorithm.run(train_dataset, val_dataset)
-            else:
-                await call_in_thread(functools.partial(algorithm.run, train_dataset, val_dataset), "algorithm")
-
-        async def work(store: LightningStore, worker_id: int, event: ExecutionEvent) -> None:
-            if store is kept_in:
-                await asyncio.to_thread(asyncio.run, open_once())
-            with tracers.used() as tracer:
-                runner = self._make_runner(tracer)
-                with runner.run_context(agent=agent, store=store, hooks=self.hooks, worker_id=worker_id):
-                    await runner.iter(event=event)
-
-        try:
-            strategy.execute(decide, work, kept_in)
-        finally:
-            if opened:
-                asyncio.run(kept_in.close())
-
-    def _make_runner(self, tracer: OtelTracer) -> Runner[Any]:
-        if isinstance(self.runner, Runner):
-            return copy.copy(self.runner)
-        defaults = {"tracer": tracer, "max_rollouts": self.max_rollouts}
-        made = build_component(
-            self.runner,
-            expected_type=_RUNNER,
-            spec_name="runner",
-            default_factory=lambda: instantiate_component(LitAgentRunner, None, defaults),
-            optional_defaults=defaults,
-        )
-        assert made is not None  # noqa: S101  # there is a default
-        return made
-
     def _strategy(self, strategy: Any) -> ExecutionStrategy | None:
         if strategy is None and self.port is not None:
             strategy = "cs"
@@ -283,29 +217,6 @@ class Trainer:
             made.server_port = self.port
         self.n_runners = getattr(made, "n_runners", self.n_runners)
         return made
-
-    def _prepare(self, algorithm: Algorithm, store: LightningStore) -> None:
-        algorithm.set_trainer(self)
-        algorithm.set_store(store)
-        algorithm.set_adapter(self.adapter or TracerTraceToTriplet())
-        algorithm.set_llm_proxy(self.llm_proxy)
-        algorithm.set_initial_resources(self.initial_resources)
-
-    def _trainer_that_trains(self, others: Mapping[str, Any]) -> Any:
-        """The Trainer of an algorithm that trains.
-
-        Raises:
-            SettingsError: an argument was given that it has no use for.
-        """
-        from lightstream import trainers
-
-        mine = ("max_rollouts", "initial_resources", "tracer", "adapter", "llm_proxy", "hooks", "strategy", "runner")
-        if unused := [name for name in mine if getattr(self, name)]:
-            raise SettingsError(
-                f"{type(self.algorithm).__name__} has no use for {', '.join(unused)}.",
-                next_step="Its Runners are processes of their own, and read their settings from the environment.",
-            )
-        return trainers.Trainer(algorithm=self.algorithm, n_runners=self.n_runners, store=self.store, **others)
 
 
 def _algorithm(described: Any) -> Any:
