@@ -157,6 +157,20 @@ class Kernel:
         return await agent(task)
 
 
+class Kernels(Kernel):
+    """Several Runners may be told."""
+
+    def __init__(self) -> None:
+        self.handlers: list[ViolationHandler] = []
+
+    def on_policy_violation(self, handler: ViolationHandler, /) -> None:
+        self.handlers.append(handler)
+
+    def handler(self, *violation: Any) -> None:  # type: ignore[override]  # it tells all of them
+        for handler in self.handlers:
+            handler(*violation)
+
+
 @pytest.mark.parametrize(("fails", "success"), [(True, False), (False, True)])
 def test_a_runner_under_a_policy_kernel(fails: bool, success: bool) -> None:
     @agl.rollout
@@ -174,6 +188,23 @@ def test_a_runner_under_a_policy_kernel(fails: bool, success: bool) -> None:
         assert statuses == ["succeeded", "succeeded" if success else "failed"]
 
     asyncio.run(stepped())
+
+
+def test_several_runners_under_one_kernel() -> None:
+    """The kernel tells each of them of every violation; it is emitted once, in its own rollout."""
+    kernel = Kernels()
+
+    @agl.rollout
+    async def agent(task: str) -> float:
+        return 1.0
+
+    trainer = agl.Trainer(runner=AgentOSRunner(kernel), n_runners=2)
+    trainer.dev(agent, ["forbidden", "allowed", "forbidden", "allowed"])
+    assert trainer.store is not None
+    rollouts = asyncio.run(trainer.store.query_rollouts())
+    spans = [list(asyncio.run(trainer.store.query_spans(rollout.rollout_id))) for rollout in rollouts]
+    told = [sum(span.attributes.get("agent_os.violation") is True for span in found) for found in spans]
+    assert (told, len(kernel.handlers)) == ([1, 0, 1, 0], 2)
 
 
 def test_arguments_that_have_no_part_here_are_named() -> None:

@@ -43,7 +43,7 @@ class GovernedAgent(LitAgent[Any]):
     """Runs ``agent`` by ``kernel``, and takes down what that tells of violations. Any number of attempts at once.
 
     A violation belongs to the attempt in whose thread or task (or one started from there) the kernel tells of it; told
-    anywhere else, to the only one that runs. If several run, it is logged as an error and belongs to none.
+    anywhere else, to the only one that its kernel runs. If several run, it is logged as an error and belongs to none.
 
     Args:
         agent: what to run.
@@ -74,7 +74,6 @@ class GovernedAgent(LitAgent[Any]):
         self.fail_on_violation = fail_on_violation
         self.emit_violations = emit_violations
         self._on_attempt = on_attempt
-        self._running: list[_Execution] = []
         kernel.on_policy_violation(self._violated)
 
     def is_async(self) -> bool:
@@ -141,7 +140,7 @@ class GovernedAgent(LitAgent[Any]):
         token = _here.set(execution)
         execution.context = copy_context()
         with _lock:
-            self._running.append(execution)
+            _running.append(execution)
         try:
             try:
                 yield
@@ -153,7 +152,7 @@ class GovernedAgent(LitAgent[Any]):
             self._refuse(execution, None)
         finally:
             with _lock:
-                self._running.remove(execution)
+                _running.remove(execution)
             _here.reset(token)
             if self._on_attempt is not None:
                 self._on_attempt(list(execution.violations))
@@ -172,9 +171,10 @@ class GovernedAgent(LitAgent[Any]):
             self._take(execution, violation)
         elif execution is None:
             with _lock:
-                running = list(self._running)
+                running = [other for other in _running if other.owner.kernel is self.kernel]
             if len(running) == 1 and running[0].context is not None:
-                running[0].context.copy().run(self._take, running[0], violation)
+                if running[0].owner is self:  # otherwise the other one is told as well
+                    running[0].context.copy().run(self._take, running[0], violation)
             else:
                 logger.error("%s was told outside of any attempt while %s run.", violation, len(running))
 
@@ -194,8 +194,11 @@ class GovernedAgent(LitAgent[Any]):
             raise PolicyViolationError(violation)
 
 
+_running: list[_Execution] = []
+"""Of all agents in this process: a kernel may govern several."""
+
 _lock = threading.Lock()
-"""Held for moments. Of the module, since agents travel to other processes, which locks do not."""
+"""Held for moments, around it."""
 
 
 class _Bound:
