@@ -145,6 +145,38 @@ def test_helpers_of_algorithms() -> None:
     assert set(next(batch_iter_over_dataset([1, 2, 3], 9))) == {1, 2, 3}
 
 
+class Named(agl.FastAlgorithm):
+    """Tells its name."""
+
+    def __init__(self, name: str = "plain") -> None:
+        self.name = name
+
+    def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
+        assert self.get_trainer().algorithm is self
+
+
+def test_parts_of_a_trainer_are_described_in_many_ways() -> None:
+    path = f"{agl.InMemoryLightningStore.__module__}.InMemoryLightningStore"
+    described: list[tuple[Any, str]] = [
+        (Named(), "plain"),
+        (Named, "plain"),
+        (lambda: Named("made"), "made"),
+        ({"type": f"{Named.__module__}.Named", "name": "of a dictionary"}, "of a dictionary"),
+    ]
+    for (algorithm, name), store in zip(
+        described, (path, {"type": path, "thread_safe": True}, agl.InMemoryLightningStore, None), strict=True
+    ):
+        trainer = agl.Trainer(algorithm=algorithm, store=store, adapter={"agent_match": "x"}, tracer=agl.OtelTracer)
+        trainer.dev(agl.rollout(lambda task: 1.0), [1])
+        assert (trainer.algorithm.name, type(trainer.store)) == (name, agl.InMemoryLightningStore)
+        assert isinstance(trainer.adapter, agl.TracerTraceToTriplet)
+        assert trainer.adapter.agent_match == "x"
+    with pytest.raises(TypeError, match="no method run"):
+        agl.Trainer(algorithm=lambda: 1)
+    with pytest.raises(ValueError, match="without 'type'"):
+        agl.Trainer(store={"thread_safe": True})
+
+
 class Kernel:
     """Blocks what is forbidden."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -220,12 +221,24 @@ class Trainer:
 
 
 def _algorithm(described: Any) -> Any:
-    """An algorithm on a store, or one that trains."""
-    if described is None or hasattr(described, "run"):
-        return described() if isinstance(described, type) else described
+    """An algorithm on a store, or one that trains.
+
+    A function that takes nothing makes one; one that takes something is one.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if described is None or (hasattr(described, "run") and not isinstance(described, type)):
+        return described
     if isinstance(described, str | Mapping):
-        return instantiate_from_spec(described, spec_name="algorithm")
-    return algo(described)
+        made = instantiate_from_spec(described, spec_name="algorithm")
+    elif isinstance(described, type) or not inspect.signature(described).parameters:
+        made = described()
+    else:
+        return algo(described)
+    if not hasattr(made, "run"):
+        raise TypeError(f"algorithm is {type(made).__name__}, which has no method run")
+    return made
 
 
 def _renamed(old_name: str, old: Any, name: str, value: Any) -> Any:
