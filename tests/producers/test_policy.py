@@ -173,6 +173,8 @@ def test_what_is_no_kernel_is_refused_at_once() -> None:
     agent = agents(SqlKernel())[0]
     with pytest.raises(SettingsError, match=r"on_policy_violation.* and execute"):
         GovernedAgent(agent, object())  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(SettingsError, match="rollout makes one"):
+        GovernedAgent(len, SqlKernel())  # type: ignore[arg-type]  # what is refused
     error = PolicyViolationError(PolicyViolation("p", "d", "high", True))
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # written one line above
     assert (str(again), again.violation) == (str(error), error.violation)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import NamedResources, Rollout
 
 from ..agent import LitAgent, RolloutResult
@@ -55,7 +56,7 @@ class GovernedAgent(LitAgent[Any]):
         on_attempt: called at the end of each attempt with its violations.
 
     Raises:
-        SettingsError: ``kernel`` is no kernel.
+        SettingsError: ``kernel`` is no kernel, or ``agent`` no agent.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class GovernedAgent(LitAgent[Any]):
         on_attempt: Callable[[list[PolicyViolation]], None] | None = None,
     ) -> None:
         check_kernel(kernel)
+        if not isinstance(cast("Any", agent), LitAgent):
+            step = "lightstream.producers.rollout makes one of a function of a task."
+            raise SettingsError(f"{agent!r:.100} is no agent.", next_step=step)
         super().__init__(trained_agents=agent.trained_agents)
         self.agent = agent
         self.kernel: Any = kernel
