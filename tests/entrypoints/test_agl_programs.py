@@ -38,6 +38,7 @@ class Watcher(agl.Hook):
         self.seen.append(("trace", len(tracer.get_last_trace())))
 
     async def on_rollout_end(self, *, agent: Any, runner: Any, rollout: Any, spans: Any) -> None:  # type: ignore[override]  # others are allowed
+        assert runner is agent.runner or runner.get_worker_id() != agent.runner.get_worker_id()
         self.seen.append(("rollout", len(spans)))
 
 
@@ -93,10 +94,14 @@ def test_an_algorithm_of_ones_own_class() -> None:
 
 
 def test_a_trainer_says_what_it_cannot_do() -> None:
-    with pytest.raises(SettingsError, match="strategy"):
-        agl.Trainer(strategy="shm")
-    with pytest.raises(SettingsError, match="algorithm"):
-        agl.Trainer().fit(greeter, ["x"])
+    with pytest.raises(SettingsError, match=r"agl\.execution\.Quick"):
+        agl.Trainer(strategy="agentlightning.execution.Quick")
+    with pytest.raises(SettingsError, match="trainer_id"):
+        agl.Trainer(trainer_id="x")
+    with pytest.raises(SettingsError, match=r"Trainer\.dev"):
+        agl.Trainer(dev=True)
+    with pytest.raises(TypeError, match="adapter"):
+        agl.Trainer(adapter=lambda: "none")  # type: ignore[arg-type,return-value]  # what is refused
     with pytest.raises(SettingsError, match="hooks"):
         agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), hooks=Watcher())
 

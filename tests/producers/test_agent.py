@@ -109,3 +109,29 @@ def test_an_agent_has_the_tracer_of_its_attempt() -> None:
         assert agent.tracer is agent.get_tracer() is tracer
     finally:
         clear_active_tracer()
+
+
+def test_an_agent_knows_who_runs_and_trains_it_while_they_live() -> None:
+    class Owner:
+        tracer = DummyTracer()
+
+    agent, runner, trainer = Holding(), Owner(), Owner()
+    with pytest.raises(SettingsError, match="has no Trainer"):
+        _ = agent.trainer
+    agent.set_trainer(trainer)
+    agent.set_runner(runner)
+    assert (agent.trainer, agent.runner, agent.tracer) == (trainer, runner, runner.tracer)
+    again = pickle.loads(pickle.dumps(agent))  # noqa: S301  # written one line above
+    with pytest.raises(SettingsError, match="has no Runner"):
+        _ = again.runner
+    del runner
+    assert agent.tracer is trainer.tracer
+    with pytest.raises(SettingsError, match="has no Runner"):
+        agent.get_runner()
+
+
+class Holding(LitAgent[str]):
+    """Calls no ``__init__`` of its base."""
+
+    def __init__(self) -> None:
+        self.held = 1

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from lightstream.producers import (
         Hook,
         LitAgent,
-        LLMProxy,
         ParallelWorkerBase,
-        Runner,
         emit_annotation,
         emit_exception,
         emit_message,
@@ -88,12 +86,10 @@ if TYPE_CHECKING:
         Worker,
         WorkerStatus,
     )
-    from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
+    from lightstream.store_views.stores import KafkaLightningStore
     from lightstream.store_views.stores.http import (
         AgentLightningClient,
         AgentLightningServer,
-        LightningStoreClient,
-        LightningStoreServer,
     )
     from lightstream.stream_processors.adapters import (
         Adapter,
@@ -104,12 +100,35 @@ if TYPE_CHECKING:
         TraceToMessages,
         TraceToTripletBase,
     )
-    from lightstream.trainers import VERL
     from lightstream.trainers.tasks import Dataset
 
     from ._algorithm import Algorithm, Baseline, FastAlgorithm, algo
-    from ._lit_agent_runner import LitAgentRunner
-    from ._trainer import Trainer
+    from .algorithm.verl import VERL
+    from .client import DevTaskLoader
+    from .config import lightning_cli
+    from .env_var import LightningEnvVar, resolve_bool_env_var, resolve_int_env_var, resolve_str_env_var
+    from .execution import (
+        ClientServerExecutionStrategy,
+        ExecutionEvent,
+        ExecutionStrategy,
+        MultiprocessingEvent,
+        SharedMemoryExecutionStrategy,
+        ThreadingEvent,
+    )
+    from .llm_proxy import LLMProxy
+    from .logging import configure_logger, setup_logging, setup_module_logging
+    from .runner import LegacyAgentRunner, LitAgentRunner, Runner
+    from .store import InMemoryLightningStore, LightningStoreClient, LightningStoreServer, LightningStoreThreaded
+    from .trainer import Trainer, build_component
+    from .types import (
+        FilterField,
+        FilterOptions,
+        RolloutRawResult,
+        RolloutRawResultLegacy,
+        SortOptions,
+        SpanAttributeNames,
+        SpanNames,
+    )
 
 __all__ = [
     "LLM",
@@ -125,25 +144,35 @@ __all__ = [
     "AttributeValue",
     "Attributes",
     "Baseline",
+    "ClientServerExecutionStrategy",
     "Dataset",
+    "DevTaskLoader",
     "DummyTracer",
     "EnqueueRolloutRequest",
     "Event",
+    "ExecutionEvent",
+    "ExecutionStrategy",
     "FastAlgorithm",
+    "FilterField",
+    "FilterOptions",
     "GenericResponse",
     "Hook",
     "InMemoryLightningStore",
     "KafkaLightningStore",
     "LLMProxy",
+    "LegacyAgentRunner",
+    "LightningEnvVar",
     "LightningStore",
     "LightningStoreCapabilities",
     "LightningStoreClient",
     "LightningStoreServer",
     "LightningStoreStatistics",
+    "LightningStoreThreaded",
     "Link",
     "LitAgent",
     "LitAgentRunner",
     "LlmProxyTraceToTriplet",
+    "MultiprocessingEvent",
     "NamedResources",
     "OtelResource",
     "OtelTraceAdapter",
@@ -159,17 +188,24 @@ __all__ = [
     "RolloutConfig",
     "RolloutLegacy",
     "RolloutMode",
+    "RolloutRawResult",
+    "RolloutRawResultLegacy",
     "RolloutStatus",
     "Runner",
+    "SharedMemoryExecutionStrategy",
+    "SortOptions",
     "Span",
+    "SpanAttributeNames",
     "SpanContext",
     "SpanCoreFields",
     "SpanLike",
+    "SpanNames",
     "SpanRecordingContext",
     "StatusCode",
     "Task",
     "TaskIfAny",
     "TaskInput",
+    "ThreadingEvent",
     "TraceAdapter",
     "TraceState",
     "TraceStatus",
@@ -182,7 +218,9 @@ __all__ = [
     "Worker",
     "WorkerStatus",
     "algo",
+    "build_component",
     "clear_active_tracer",
+    "configure_logger",
     "emit_annotation",
     "emit_exception",
     "emit_message",
@@ -196,12 +234,18 @@ __all__ = [
     "get_reward_value",
     "get_rewards_from_span",
     "is_reward_span",
+    "lightning_cli",
     "llm_rollout",
     "operation",
     "prompt_rollout",
+    "resolve_bool_env_var",
+    "resolve_int_env_var",
+    "resolve_str_env_var",
     "reward",
     "rollout",
     "set_active_tracer",
+    "setup_logging",
+    "setup_module_logging",
 ]
 
 

@@ -197,5 +197,5 @@ class Baseline(FastAlgorithm):
             for span in spans:
                 told = span.attributes if self.span_verbosity == "key_values" else sorted(span.attributes)
                 logger.info("rollout %s: span %s, %s: %s", rollout_id, span.sequence_id, span.name, told)
-        if self._adapter is not None:
+        if self._adapter is not None and spans:
             logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))

@@ -1,4 +1,4 @@
-"""Where each name of Agent Lightning's public interface (0.3.0) is here."""
+"""Agent Lightning's flat public names (0.3.0): where each is here, or what to use instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ _TRACERS = "lightstream.producers.tracer"
 _INTERFACES = "lightstream.schemas.interfaces"
 _STORES = "lightstream.store_views.stores"
 _STORES_HTTP = "lightstream.store_views.stores.http"
-_TRAINERS = "lightstream.trainers"
 _TYPES = "lightstream.schemas.types"
 
 FLAT: dict[str, str] = {
@@ -20,17 +19,27 @@ FLAT: dict[str, str] = {
         _ADAPTERS: "Adapter LlmProxyTraceToTriplet OtelTraceAdapter TraceAdapter TraceToMessages TraceToTripletBase "
         "TracerTraceToTriplet",
         _INTERFACES: "LightningStore",
-        _PRODUCERS: "Hook LLMProxy LitAgent ParallelWorkerBase Runner emit_annotation emit_exception emit_message "
+        _PRODUCERS: "Hook LitAgent ParallelWorkerBase emit_annotation emit_exception emit_message "
         "emit_object emit_reward find_final_reward find_reward_spans get_message_value get_object_value "
         "get_reward_value get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
-        _STORES: "InMemoryLightningStore KafkaLightningStore",
-        _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient LightningStoreServer",
+        _STORES: "KafkaLightningStore",
+        _STORES_HTTP: "AgentLightningClient AgentLightningServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
-        _TRAINERS: "VERL",
         f"{_AGL}_algorithm": "Algorithm Baseline FastAlgorithm algo",
-        f"{_AGL}_lit_agent_runner": "LitAgentRunner",
-        f"{_AGL}_trainer": "Trainer",
+        f"{_AGL}algorithm.verl": "VERL",
+        f"{_AGL}client": "DevTaskLoader",
+        f"{_AGL}config": "lightning_cli",
+        f"{_AGL}env_var": "LightningEnvVar resolve_bool_env_var resolve_int_env_var resolve_str_env_var",
+        f"{_AGL}execution": "ClientServerExecutionStrategy ExecutionEvent ExecutionStrategy MultiprocessingEvent "
+        "SharedMemoryExecutionStrategy ThreadingEvent",
+        f"{_AGL}logging": "configure_logger setup_logging setup_module_logging",
+        f"{_AGL}runner": "LegacyAgentRunner LitAgentRunner Runner",
+        f"{_AGL}llm_proxy": "LLMProxy",
+        f"{_AGL}store": "InMemoryLightningStore LightningStoreClient LightningStoreServer LightningStoreThreaded",
+        f"{_AGL}trainer": "Trainer build_component",
+        f"{_AGL}types": "FilterField FilterOptions RolloutRawResult RolloutRawResultLegacy SortOptions "
+        "SpanAttributeNames SpanNames",
         "lightstream.trainers.tasks": "Dataset",
         _TYPES: "Attempt AttemptStatus AttemptedRollout AttributeValue Attributes EnqueueRolloutRequest Event "
         "GenericResponse LLM LightningStoreCapabilities LightningStoreStatistics Link NamedResources OtelResource "
@@ -43,33 +52,8 @@ FLAT: dict[str, str] = {
 """Name -> the module that has it."""
 
 ABSENT: dict[str, str] = {
-    "APO": "an algorithm of your own is a function of lightstream.trainers.AlgorithmContext (lightstream.agl.algo)",
-    "ClientServerExecutionStrategy": "Runners are processes of their own: Trainer(n_runners=…)",
-    "CollectionBasedLightningStore": "stores here are folds over the log: InMemoryLightningStore, KafkaLightningStore",
-    "DevTaskLoader": "InMemoryLightningStore holds tasks without a server",
-    "ExecutionEvent": "Runner.stop() ends a Runner",
-    "ExecutionStrategy": "Runners are processes of their own: Trainer(n_runners=…)",
-    "FilterField": "a store's queries take their filters as arguments",
-    "FilterOptions": "a store's queries take their filters as arguments",
-    "LegacyAgentRunner": "lightstream.producers.Runner",
-    "LightningEnvVar": "settings are LIGHTSTREAM_… variables: lightstream.schemas.settings",
-    "LightningStoreThreaded": "every store here is safe for use from several threads",
-    "MultiprocessingEvent": "Runner.stop() ends a Runner",
-    "RolloutRawResult": "lightstream.producers.agent.RolloutResult",
-    "RolloutRawResultLegacy": "lightstream.producers.agent.RolloutResult",
-    "SharedMemoryExecutionStrategy": "Runners are processes of their own: Trainer(n_runners=…)",
-    "SortOptions": "a store's queries take sort_by and sort_order",
-    "SpanAttributeNames": "lightstream.agl.semconv",
-    "SpanNames": "lightstream.agl.semconv",
-    "ThreadingEvent": "Runner.stop() ends a Runner",
-    "build_component": "parts are made by their own classes",
-    "configure_logger": "logging.basicConfig",
-    "lightning_cli": "the command line `lightstream`",
-    "resolve_bool_env_var": "lightstream.schemas.settings",
-    "resolve_int_env_var": "lightstream.schemas.settings",
-    "resolve_str_env_var": "lightstream.schemas.settings",
-    "setup_logging": "logging.basicConfig",
-    "setup_module_logging": "logging.basicConfig",
+    "APO": "an algorithm of your own: `lightstream.agl.algo`, or `lightstream.trainers.algo` to train",
+    "CollectionBasedLightningStore": "`InMemoryLightningStore`, `KafkaLightningStore`: stores are folds over the log",
 }
 """Name -> what to use instead. Everything of Agent Lightning that has no counterpart of the same name."""
 

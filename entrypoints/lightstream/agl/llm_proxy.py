@@ -2,6 +2,54 @@
 
 from __future__ import annotations
 
-from lightstream.producers import LLMProxy
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["LLMProxy"]
+from lightstream.producers import LLMProxy as Proxy
+from lightstream.producers.llm_proxy.model_list import ModelConfig
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.settings import Settings
+
+from ._arguments import refuse
+
+__all__ = ["LLMProxy", "ModelConfig"]
+
+INSTEAD = {
+    "callbacks": "Each call is recorded with its token ids: leave it out.",
+    "launch_mode": "A thread serves: leave it out, or 'thread'.",
+    "launcher_args": "Give host and port.",
+    "middlewares": "Rollout and attempt are found by themselves: leave it out.",
+    "num_workers": "A thread serves: leave it out, or 1.",
+}
+
+
+class LLMProxy(Proxy):
+    """As ``lightstream.producers.LLMProxy``, with Agent Lightning's arguments.
+
+    Args:
+        port, model_list, store, host, litellm_config, num_retries, settings: of the base class.
+        num_workers, launch_mode: 1, ``thread``.
+        others: not here.
+
+    Raises:
+        SettingsError: one of ``others``, or another mode or number was given; also as the base class.
+    """
+
+    def __init__(
+        self,
+        port: int | None = None,
+        model_list: Sequence[ModelConfig | Mapping[str, Any]] | None = None,
+        store: LightningStore | None = None,
+        host: str | None = None,
+        litellm_config: Mapping[str, Any] | None = None,
+        num_retries: int = 0,
+        num_workers: int = 1,
+        launch_mode: str = "thread",
+        *,
+        settings: Settings | None = None,
+        **others: Any,
+    ) -> None:
+        mode = None if launch_mode == "thread" else launch_mode
+        workers = None if num_workers == 1 else num_workers
+        refuse("LLMProxy", {"launch_mode": mode, "num_workers": workers} | others, INSTEAD)
+        super().__init__(port, model_list, store, host, litellm_config, num_retries, settings=settings)

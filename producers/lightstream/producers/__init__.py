@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .exporter import KafkaSpanExporter
     from .instrumentation import instrument, uninstrument
     from .llm_proxy import LLMProxy
+    from .policy import GovernedAgent, PolicyRunner
     from .runner import Hook, Runner
     from .tracer import (
         AgentOpsTracer,
@@ -54,6 +55,7 @@ __all__ = [
     "AgentOpsTracer",
     "AttemptRef",
     "DummyTracer",
+    "GovernedAgent",
     "Hook",
     "KafkaSpanExporter",
     "LLMProxy",
@@ -61,6 +63,7 @@ __all__ = [
     "NoActiveTracerError",
     "OtelTracer",
     "ParallelWorkerBase",
+    "PolicyRunner",
     "Runner",
     "Tracer",
     "WeaveTracer",
@@ -99,6 +102,7 @@ _MODULES = {
     "AgentOpsTracer": "tracer",
     "AttemptRef": "context",
     "DummyTracer": "tracer",
+    "GovernedAgent": "policy",
     "Hook": "runner",
     "KafkaSpanExporter": "exporter",
     "LLMProxy": "llm_proxy",
@@ -106,6 +110,7 @@ _MODULES = {
     "NoActiveTracerError": "emitter",
     "OtelTracer": "tracer",
     "ParallelWorkerBase": "worker_base",
+    "PolicyRunner": "policy",
     "Runner": "runner",
     "Tracer": "tracer",
     "WeaveTracer": "tracer",

@@ -72,10 +72,14 @@ def test_mode_chooses_the_method(settings: Settings, tracer: OtelTracer) -> None
             called.append(f"validate {task}")
 
     store = ListStore()
-    requests = [EnqueueRolloutRequest(input="a", mode="train"), EnqueueRolloutRequest(input="b", mode="val")]
+    requests = [
+        EnqueueRolloutRequest(input="a", mode="train"),
+        EnqueueRolloutRequest(input="b", mode="val"),
+        EnqueueRolloutRequest(input="c"),
+    ]
     asyncio.run(store.enqueue_many_rollouts(requests))
-    asyncio.run(Runner(store, Agent(), settings=settings, tracer=tracer).run(max_rollouts=2))
-    assert called == ["train a", "validate b"]
+    asyncio.run(Runner(store, Agent(), settings=settings, tracer=tracer).run(max_rollouts=3))
+    assert called == ["train a", "validate b", "validate c"]
 
 
 def test_hooks_see_the_attempt_and_may_fail_it(

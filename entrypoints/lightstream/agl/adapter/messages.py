@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lightstream.stream_processors.adapters import TraceToMessages
+from lightstream.stream_processors.adapters import OpenAIMessages, TraceToMessages
 
-__all__ = ["TraceToMessages"]
+__all__ = ["OpenAIMessages", "TraceToMessages"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import VERL
-
 from .._algorithm import Algorithm, Baseline, FastAlgorithm, algo
+from .verl import VERL
 
 __all__ = ["VERL", "Algorithm", "Baseline", "FastAlgorithm", "algo"]

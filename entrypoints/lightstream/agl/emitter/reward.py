@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from lightstream.producers import (
     emit_reward,
     find_final_reward,
@@ -13,6 +15,7 @@ from lightstream.producers import (
 )
 
 __all__ = [
+    "RewardDimension",
     "emit_reward",
     "find_final_reward",
     "find_reward_spans",
@@ -21,3 +24,10 @@ __all__ = [
     "is_reward_span",
     "reward",
 ]
+
+
+class RewardDimension(TypedDict):
+    """One dimension of a reward."""
+
+    name: str
+    value: float

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LightningStoreCapabilities, LightningStoreStatistics
-from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
+
+from .client_server import LightningStoreClient, LightningStoreServer
+from .memory import InMemoryLightningStore
+from .threading import LightningStoreThreaded
 
 __all__ = [
     "InMemoryLightningStore",
@@ -14,4 +16,5 @@ __all__ = [
     "LightningStoreClient",
     "LightningStoreServer",
     "LightningStoreStatistics",
+    "LightningStoreThreaded",
 ]

@@ -2,6 +2,71 @@
 
 from __future__ import annotations
 
-from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
+from collections.abc import Sequence
+from typing import Any
+
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.settings import Settings
+from lightstream.store_views.stores.http import LightningStoreClient as HttpClient
+from lightstream.store_views.stores.http import LightningStoreServer as HttpServer
+
+from .._arguments import refuse
 
 __all__ = ["LightningStoreClient", "LightningStoreServer"]
+
+SERVER_INSTEAD = {
+    "launch_mode": "A thread serves: leave it out, or 'thread'.",
+    "launcher_args": "Give host and port.",
+    "n_workers": "A thread serves: leave it out, or 1.",
+    "tracker": "statistics() says how much is stored.",
+}
+CLIENT_INSTEAD: dict[str, str] = dict.fromkeys(
+    ("connection_timeout", "health_retry_delays", "request_timeout", "retry_delays"),
+    "patience_s says for how many seconds calls wait for a server that is away.",
+)
+
+
+class LightningStoreServer(HttpServer):
+    """As ``lightstream.store_views.stores.http.LightningStoreServer``, with Agent Lightning's arguments.
+
+    Args:
+        store, host, port, cors_allow_origins, settings: of the base class.
+        launch_mode, n_workers: ``thread``, 1.
+        others: not here.
+
+    Raises:
+        SettingsError: one of ``others``, or another mode or number was given.
+    """
+
+    def __init__(
+        self,
+        store: LightningStore,
+        host: str | None = None,
+        port: int | None = None,
+        cors_allow_origins: Sequence[str] | str | None = None,
+        launch_mode: str = "thread",
+        n_workers: int = 1,
+        *,
+        settings: Settings | None = None,
+        **others: Any,
+    ) -> None:
+        mode = None if launch_mode == "thread" else launch_mode
+        workers = None if n_workers == 1 else n_workers
+        refuse("LightningStoreServer", {"launch_mode": mode, "n_workers": workers} | others, SERVER_INSTEAD)
+        super().__init__(store, host, port, settings=settings, cors_allow_origins=cors_allow_origins)
+
+
+class LightningStoreClient(HttpClient):
+    """As ``lightstream.store_views.stores.http.LightningStoreClient``, with Agent Lightning's arguments.
+
+    Args:
+        server_address: URL of the server.
+        options: of the base class (``settings``, ``token``, ``patience_s``); Agent Lightning's delays are not here.
+
+    Raises:
+        SettingsError: one of the delays was given.
+    """
+
+    def __init__(self, server_address: str | None = None, **options: Any) -> None:
+        refuse("LightningStoreClient", {name: options.pop(name, None) for name in CLIENT_INSTEAD}, CLIENT_INSTEAD)
+        super().__init__(server_address, **options)

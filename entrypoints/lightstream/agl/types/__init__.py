@@ -46,6 +46,9 @@ from lightstream.schemas.types import (
 )
 from lightstream.trainers.tasks import Dataset
 
+from .core import FilterField, FilterOptions, RolloutRawResult, RolloutRawResultLegacy, SortOptions
+from .tracer import SpanAttributeNames, SpanNames
+
 __all__ = [
     "LLM",
     "Attempt",
@@ -56,6 +59,8 @@ __all__ = [
     "Dataset",
     "EnqueueRolloutRequest",
     "Event",
+    "FilterField",
+    "FilterOptions",
     "GenericResponse",
     "Hook",
     "LightningStoreCapabilities",
@@ -74,11 +79,16 @@ __all__ = [
     "RolloutConfig",
     "RolloutLegacy",
     "RolloutMode",
+    "RolloutRawResult",
+    "RolloutRawResultLegacy",
     "RolloutStatus",
+    "SortOptions",
     "Span",
+    "SpanAttributeNames",
     "SpanContext",
     "SpanCoreFields",
     "SpanLike",
+    "SpanNames",
     "SpanRecordingContext",
     "StatusCode",
     "Task",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import NamedResources, Rollout
 
+from .weak_handle import WeakHandle
+
 if TYPE_CHECKING:
     from ..tracer import Tracer
 
@@ -32,30 +34,77 @@ class LitAgent(Generic[TaskT]):
     """
 
     trained_agents: str | None = None
+    _trainer_set: WeakHandle = WeakHandle()
+    _runner_set: WeakHandle = WeakHandle()
 
     def __init__(self, *, trained_agents: str | None = None) -> None:
         self.trained_agents = trained_agents
 
-    def get_tracer(self) -> Tracer:
-        """The tracer of the attempt that runs here.
+    def set_trainer(self, trainer: Any) -> None:
+        """Say which Trainer trains this agent. It is not kept alive, and does not travel to other processes."""
+        self._trainer_set = WeakHandle(trainer)
+
+    def get_trainer(self) -> Any:
+        """The Trainer that trains this agent, in this process.
 
         Raises:
-            SettingsError: none runs here.
+            SettingsError: none was set, or it is gone.
+        """
+        return self._there(self._trainer_set, "Trainer")
+
+    @property
+    def trainer(self) -> Any:
+        """As :meth:`get_trainer`."""
+        return self.get_trainer()
+
+    def set_runner(self, runner: Any) -> None:
+        """Say which Runner runs this agent: a Runner does it when it is made. Of several the last one counts."""
+        self._runner_set = WeakHandle(runner)
+
+    def get_runner(self) -> Any:
+        """The Runner that runs this agent, in this process.
+
+        Raises:
+            SettingsError: none was set, or it is gone.
+        """
+        return self._there(self._runner_set, "Runner")
+
+    @property
+    def runner(self) -> Any:
+        """As :meth:`get_runner`."""
+        return self.get_runner()
+
+    def get_tracer(self) -> Tracer:
+        """The tracer of the attempt that runs here; outside of any, that of the Runner or the Trainer.
+
+        Raises:
+            SettingsError: there is none.
         """
         from ..tracer import get_active_tracer
 
-        tracer = get_active_tracer()
-        if tracer is None:
-            raise SettingsError(
-                f"{type(self).__name__} runs outside of any attempt, so it has no tracer.",
-                next_step="Ask while a Runner runs it, or inside `trace_context(...)`.",
-            )
-        return tracer
+        owners = (self._runner_set.get(), self._trainer_set.get())
+        tracer: Tracer | None
+        for tracer in (get_active_tracer(), *(getattr(owner, "tracer", None) for owner in owners)):
+            if tracer is not None:
+                return tracer
+        raise SettingsError(
+            f"{type(self).__name__} runs outside of any attempt, so it has no tracer.",
+            next_step="Ask while a Runner runs it, or inside `trace_context(...)`.",
+        )
 
     @property
     def tracer(self) -> Tracer:
         """As :meth:`get_tracer`."""
         return self.get_tracer()
+
+    def _there(self, handle: WeakHandle, what: str) -> Any:
+        owner = handle.get()
+        if owner is None:
+            raise SettingsError(
+                f"{type(self).__name__} has no {what} in this process.",
+                next_step=f"Ask while one lives that was given this agent, or set_{what.lower()}(…) first.",
+            )
+        return owner
 
     def is_async(self) -> bool:
         """Whether the Runner calls the asynchronous methods: true when any of them is overridden."""
@@ -91,6 +140,12 @@ class LitAgent(Generic[TaskT]):
     async def validation_rollout_async(self, task: TaskT, resources: NamedResources, rollout: Rollout) -> RolloutResult:
         """:meth:`rollout_async`, unless overridden; for rollouts of the other modes."""
         return await self.rollout_async(task, resources, rollout)
+
+    def on_rollout_start(self, task: Any, runner: Any, tracer: Tracer) -> None:
+        """Before a task of Agent Lightning's first protocol; other Runners have hooks (:class:`Hook`) instead."""
+
+    def on_rollout_end(self, task: Any, rollout: Any, runner: Any, tracer: Tracer) -> None:
+        """After a task of Agent Lightning's first protocol, with its report."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`rollout` directly."""

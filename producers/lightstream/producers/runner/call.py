@@ -31,7 +31,7 @@ async def call_agent(
     its (daemon) thread. ``SystemExit``, ``KeyboardInterrupt`` and ``CancelledError`` raised by the agent are failures
     of this attempt and of nothing else. If the caller is cancelled, so is the agent.
     """
-    training = rollout.mode in (None, "train")
+    training = rollout.mode == "train"
     if agent.is_async():
         method = agent.training_rollout_async if training else agent.validation_rollout_async
         running: asyncio.Future[Outcome] = asyncio.create_task(_guarded(method(rollout.input, resources, rollout)))

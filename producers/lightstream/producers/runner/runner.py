@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -56,6 +57,7 @@ class Runner:
         instrument: whose calls become spans (see :func:`instrument`): all libraries, none, or these; by default what
             ``settings.instrument`` says. It stays so when the Runner ends, for others in the process.
         drain_timeout_s: how long running attempts may finish after :meth:`stop`.
+        heartbeat_interval_s_max: seconds between two heartbeats, where the limits would allow for more.
         clock: for heartbeats.
     """
 
@@ -71,12 +73,14 @@ class Runner:
         hooks: Sequence[Hook] = (),
         instrument: bool | Sequence[str] | None = None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
+        heartbeat_interval_s_max: float | None = None,
         clock: Clock | None = None,
     ) -> None:
         if n_concurrent < 1:
             raise ValueError(f"n_concurrent is {n_concurrent}; at least 1 is needed")
         self._store = store
         self._agent = agent
+        agent.set_runner(self)
         self._settings = settings or Settings.load()
         self._tracer = tracer
         self._n_concurrent = n_concurrent
@@ -85,6 +89,7 @@ class Runner:
         self._instrument = self._settings.instrument if instrument is None else instrument
         self._idle_limit_s = self._settings.rollout_unresponsive_s
         self._drain_timeout_s = drain_timeout_s
+        self._heartbeat_interval_s_max = math.inf if heartbeat_interval_s_max is None else heartbeat_interval_s_max
         self._clock = clock or SystemClock()
         self._running: dict[tuple[str, str], AttemptedRollout] = {}
         self._hurried = asyncio.Event()
@@ -224,7 +229,7 @@ class Runner:
 
     def _heartbeat_interval_s(self) -> float:
         limits = [r.config.unresponsive_seconds for r in self._running.values() if r.config.unresponsive_seconds]
-        return min([self._idle_limit_s, *limits]) / HEARTBEATS_PER_LIMIT
+        return min(self._heartbeat_interval_s_max, min([self._idle_limit_s, *limits]) / HEARTBEATS_PER_LIMIT)
 
     async def _send_heartbeat(self, status: WorkerStatus) -> None:
         attempts = list(self._running)

@@ -55,20 +55,35 @@ class OtelTracer(Tracer):
         self._owns_exporter = exporter is None
         self.exporter = exporter or KafkaSpanExporter(settings)
         self._store_sink: StoreSpanSink | None = None
+        self._workers: set[int] = set()
+        self._workers_lock = threading.Lock()
         self._last: TraceRecording | None = None
         self._processor.set_default(self.exporter)
         _add_otlp_once(self._provider, otlp_endpoint)
 
     def init_worker(self, worker_id: int, store: LightningStore | None = None, *args: Any, **kwargs: Any) -> None:
-        """As the base class. A store that is given takes the spans of attempts instead of Kafka."""
+        """As the base class. A store that is given takes the spans of attempts instead of Kafka.
+
+        Workers of one process may share a tracer: the last one that was told of a store says which.
+        """
         super().init_worker(worker_id, store)
-        self._store_sink = None if store is None else StoreSpanSink(store)
+        with self._workers_lock:
+            self._workers.add(worker_id)
+            if store is None:
+                self._store_sink = None
+            elif self._store_sink is None or self._store_sink.store is not store:
+                self._store_sink = StoreSpanSink(store)
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
+        """As the base class; with the last worker, the store's spans are flushed and the store forgotten."""
         super().teardown_worker(worker_id)
-        if self._store_sink is not None:
-            self._store_sink.shutdown()
-            self._store_sink = None
+        with self._workers_lock:
+            self._workers.discard(worker_id)
+            sink = None if self._workers else self._store_sink
+            if sink is not None:
+                self._store_sink = None
+        if sink is not None:
+            sink.shutdown()
 
     def get_tracer(self) -> trace.Tracer:
         """An OpenTelemetry tracer whose spans come here."""

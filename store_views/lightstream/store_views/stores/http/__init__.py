@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ._forwarding import ForwardingStore
     from .app import create_app
     from .client import LightningStoreClient
     from .legacy.client import AgentLightningClient
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentLightningClient",
     "AgentLightningServer",
+    "ForwardingStore",
     "LightningStoreClient",
     "LightningStoreServer",
     "create_app",
@@ -32,6 +34,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "AgentLightningClient": "legacy.client",
         "AgentLightningServer": "legacy.server",
+        "ForwardingStore": "_forwarding",
         "LightningStoreClient": "client",
         "LightningStoreServer": "server",
         "create_app": "app",

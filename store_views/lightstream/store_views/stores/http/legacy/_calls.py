@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from lightstream.schemas.errors import NotFoundError
-from lightstream.schemas.types import AttemptedRollout, GenericResponse, RolloutLegacy, Task, TaskIfAny
+from lightstream.schemas.types import AttemptedRollout, AttemptStatus, GenericResponse, RolloutLegacy, Task, TaskIfAny
 
 from .. import _calls as calls
 from .._calls import Call
@@ -19,6 +19,9 @@ __all__ = ["ATTEMPT", "NextTask", "latest_resources", "next_task", "report_rollo
 
 ATTEMPT = "lightstream.attempt_id"
 """In a task's metadata: which attempt it is. An agent that sends the task back says with it which one it ran."""
+
+ERROR_TYPE, ERROR_MESSAGE = "lightstream.error_type", "lightstream.error_message"
+"""In a report's metadata: the agent failed, and why."""
 
 
 class NextTask(BaseModel):
@@ -49,16 +52,27 @@ async def resources_by_id(call: Call) -> Any:
 
 
 async def report_rollout(call: Call) -> Any:
-    """Keeps what was reported, then ends the attempt: every span of it is durable by then."""
+    """Keeps what was reported, then ends the attempt: every span of it is durable by then.
+
+    The protocol knows no failure: an error in the metadata (:data:`ERROR_TYPE`, an extension) makes it one.
+    """
     report: RolloutLegacy = call.asked
     attempt_id = report.task.metadata.get(ATTEMPT) if report.task else None
     if not isinstance(attempt_id, str):
         attempt_id = await _latest_attempt(call, report.rollout_id)
     spans, unreadable = spans_of(report, attempt_id)
     await call.store.add_many_spans(spans)
-    attempt = await call.store.update_attempt(report.rollout_id, attempt_id, "succeeded")
+    error = report.metadata.get(ERROR_TYPE)
+    status: AttemptStatus = "succeeded" if error is None else "failed"
+    attempt = await call.store.update_attempt(
+        report.rollout_id,
+        attempt_id,
+        status,
+        error_type=None if error is None else str(error),
+        error_message=None if error is None else str(report.metadata.get(ERROR_MESSAGE, "")),
+    )
     data = {"attempt_id": attempt_id, "spans": len(spans), "unreadable_spans": unreadable}
-    if attempt.status == "succeeded":
+    if attempt.status == status:
         return GenericResponse(status="ok", message=f"Rollout {report.rollout_id} received and stored.", data=data)
     late = f"Rollout {report.rollout_id} came too late: attempt {attempt_id} is {attempt.status}. It was stored."
     return GenericResponse(status="ignored", message=late, data=data)

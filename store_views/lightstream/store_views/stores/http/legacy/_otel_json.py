@@ -1,4 +1,4 @@
-"""Spans as ``ReadableSpan.to_json()`` writes them."""
+"""Spans as ``ReadableSpan.to_json()`` writes them, or a :class:`Span` itself does (``model_dump``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["span_of_json"]
 
 def span_of_json(said: Mapping[str, Any], rollout_id: str, attempt_id: str, sequence_id: int) -> Span | None:
     """The span, or ``None`` where this is none."""
+    place = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": sequence_id}
     try:
+        if "trace_id" in said:
+            return Span.model_validate({**said, **place})
         context = _context(said["context"])
         parent_id = None if said.get("parent_id") is None else _hex(said["parent_id"])
         resource = said.get("resource") or {}

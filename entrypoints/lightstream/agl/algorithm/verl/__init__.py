@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lightstream.trainers import VERL
+from .interface import VERL
 
 __all__ = ["VERL"]

@@ -1,0 +1,9 @@
+"""Runners."""
+
+from __future__ import annotations
+
+from .agent import LitAgentRunner
+from .base import Runner
+from .legacy import LegacyAgentRunner
+
+__all__ = ["LegacyAgentRunner", "LitAgentRunner", "Runner"]

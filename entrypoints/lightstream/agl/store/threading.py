@@ -1,0 +1,28 @@
+"""A store for several threads."""
+
+from __future__ import annotations
+
+from lightstream.schemas.errors import StoreError
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.store_views.stores.http import ForwardingStore
+
+__all__ = ["LightningStoreThreaded"]
+
+
+class LightningStoreThreaded(ForwardingStore):
+    """The store that it is given, which is safe for several threads as every store here is.
+
+    Raises:
+        StoreError: it is somebody's that is not.
+    """
+
+    def __init__(self, store: LightningStore) -> None:
+        super().__init__(store)
+        if not store.capabilities.get("thread_safe"):
+            raise StoreError(f"{type(store).__name__} is not safe for several threads, which locks do not mend.")
+
+    async def start(self) -> None:
+        await self.store.start()
+
+    async def close(self) -> None:
+        await self.store.close()

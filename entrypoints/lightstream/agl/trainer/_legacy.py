@@ -1,0 +1,55 @@
+"""``Trainer.fit_v0``: an agent for a server of the first protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lightstream.producers import LitAgent, OtelTracer
+from lightstream.store_views.stores.http import AgentLightningClient
+from lightstream.stream_processors.adapters import TracerTraceToTriplet
+
+from ..runner import LegacyAgentRunner
+
+__all__ = ["client_of", "run_legacy"]
+
+
+def client_of(server: Any) -> AgentLightningClient | None:
+    """The client of a URL, or the client itself; ``None`` where it is neither (tasks)."""
+    if isinstance(server, str):
+        if not server.startswith(("http://", "https://")):
+            raise ValueError(f"{server!r} is no URL of a server: http://…")
+        return AgentLightningClient(server)
+    return server if isinstance(server, AgentLightningClient) else None
+
+
+def run_legacy(
+    agent: LitAgent[Any],
+    client: AgentLightningClient,
+    tracer: OtelTracer,
+    adapter: TracerTraceToTriplet,
+    *,
+    n_runners: int,
+    tasks_max: int | None,
+) -> None:
+    """Run the tasks of ``client`` by ``n_runners`` Runners, each in a thread and up to ``tasks_max`` of them."""
+    failures: list[BaseException] = []
+
+    def work(worker_id: int) -> None:
+        runner = LegacyAgentRunner(agent, client, tracer, adapter, worker_id, tasks_max)
+        run: Callable[[], Any] = (lambda: asyncio.run(runner.iter_async())) if agent.is_async() else runner.iter
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread at the end
+            failures.append(error)
+
+    beside = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(1, n_runners)]
+    for thread in beside:
+        thread.start()
+    work(0)
+    for thread in beside:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,113 @@
+"""Runs an algorithm on a store, beside its Runners, as the Trainer's strategy says."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from lightstream.producers import OtelTracer
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.stream_processors.adapters import TracerTraceToTriplet
+from lightstream.trainers.tasks import Dataset
+
+from .._algorithm import Algorithm
+from ..execution import ExecutionEvent, SharedMemoryExecutionStrategy
+from ..runner import LitAgentRunner, Runner
+from ._call_in_thread import call_in_thread
+from ._shared_tracer import SharedTracer
+from .init_utils import build_component, instantiate_component
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+__all__ = ["run_on_store"]
+
+_RUNNER: type[Runner[Any]] = Runner
+
+EVENT_LOOK_INTERVAL_S = 0.1
+"""How long a set event may go unnoticed where there is no algorithm."""
+
+CANCEL_S = 1.0
+"""How long an algorithm may go on after a Runner failed: nobody may be left to run what it waits for."""
+
+DRAIN_S = 30.0
+"""How long attempts that run at the end of an algorithm may finish, where no strategy says otherwise."""
+
+
+def run_on_store(
+    trainer: Trainer,
+    algorithm: Algorithm | None,
+    agent: Any,
+    train_dataset: Dataset | None,
+    val_dataset: Dataset | None,
+    kept_in: LightningStore,
+) -> None:
+    """Run ``algorithm`` to its end; without one, until something stops the Runners.
+
+    Raises:
+        Exception: what the algorithm or a Runner raised.
+    """
+    strategy = trainer.strategy or SharedMemoryExecutionStrategy(
+        trainer.n_runners, "algorithm", join_timeout=2 * DRAIN_S, graceful_delay=CANCEL_S, drain_delay=DRAIN_S
+    )
+    tracers, opening, opened = SharedTracer(trainer.tracer), threading.Lock(), False
+
+    async def open_once() -> None:
+        """A store that the Trainer made starts where it is used first: after processes were forked."""
+        nonlocal opened
+        with opening:
+            if trainer.starts(kept_in) and not opened:
+                opened = True
+                await kept_in.start()
+
+    async def decide(store: LightningStore, event: ExecutionEvent) -> None:
+        await asyncio.to_thread(asyncio.run, open_once())
+        if algorithm is None:
+            while not event.is_set():  # noqa: ASYNC110  # a thread or process sets it
+                await asyncio.sleep(EVENT_LOOK_INTERVAL_S)
+            return
+        _prepare(trainer, algorithm, store)
+        if algorithm.is_async():
+            await algorithm.run(train_dataset, val_dataset)
+        else:
+            await call_in_thread(functools.partial(algorithm.run, train_dataset, val_dataset), "algorithm")
+
+    async def work(store: LightningStore, worker_id: int, event: ExecutionEvent) -> None:
+        if store is kept_in:
+            await asyncio.to_thread(asyncio.run, open_once())
+        with tracers.used() as tracer:
+            runner = _make_runner(trainer, tracer)
+            with runner.run_context(agent=agent, store=store, hooks=trainer.hooks, worker_id=worker_id):
+                await runner.iter(event=event)
+
+    try:
+        strategy.execute(decide, work, kept_in)
+    finally:
+        if opened and kept_in is not trainer.store:
+            asyncio.run(kept_in.close())
+
+
+def _make_runner(trainer: Trainer, tracer: OtelTracer) -> Runner[Any]:
+    if isinstance(trainer.runner, Runner):
+        return copy.copy(trainer.runner)
+    defaults = {"tracer": tracer, "max_rollouts": trainer.max_rollouts}
+    made = build_component(
+        trainer.runner,
+        expected_type=_RUNNER,
+        spec_name="runner",
+        default_factory=lambda: instantiate_component(LitAgentRunner, None, defaults),
+        optional_defaults=defaults,
+    )
+    assert made is not None  # noqa: S101  # there is a default
+    return made
+
+
+def _prepare(trainer: Trainer, algorithm: Algorithm, store: LightningStore) -> None:
+    algorithm.set_trainer(trainer)
+    algorithm.set_store(store)
+    algorithm.set_adapter(trainer.adapter or TracerTraceToTriplet())
+    algorithm.set_llm_proxy(trainer.llm_proxy)
+    algorithm.set_initial_resources(trainer.initial_resources)
