@@ -27,7 +27,7 @@ from lightstream.schemas.types import LogPositions, PaginatedResult
 from .._identity import repeatable
 from ._answers import AnswerMemory
 from ._calls import Call, StoppingError, Unfinished
-from ._errors import Answer, error_answer, refusal, unfit_answer
+from ._errors import Answer, error_answer, no_body_answer, refusal, unfit_answer
 from ._routes import LEGACY, ROUTES, Found, Route, find_route
 from ._wire import IDEMPOTENCY_KEY, POSITIONS, PREFIX, UNFINISHED, encode_answer
 
@@ -42,7 +42,7 @@ REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 """Of a body over the limit this much is read and thrown away: a client that still sends would miss the answer."""
 
 RETRY_AFTER = {"retry-after": "1"}
-TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs")
+TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1/development/profiles")
 
 
 def create_app(
@@ -133,6 +133,8 @@ class StoreApplication(Starlette):
     async def _asked(self, request: Request, found: Found, raw_path: bytes) -> Answer:
         route = found.route
         body = await read_body(request, self._body_bytes_max)
+        if not body and route.method != "GET" and not route.body_optional:
+            return no_body_answer()
         try:
             asked = _query(route, request) if route.method == "GET" else _body(route, body)
         except ValidationError as error:

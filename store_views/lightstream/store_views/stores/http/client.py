@@ -22,8 +22,9 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
+from .._checks import checked_resources
 from .._query import query_of
-from ._client_rollouts import ClientOfRollouts, given, page_of
+from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
 from ._wire import WAIT_S_MAX, path_segment
 
@@ -150,13 +151,13 @@ class LightningStoreClient(ClientOfRollouts):
             "name": name,
             "name_contains": name_contains,
             "filter_logic": filter_logic,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
             "sort_by": sort_by,
             "sort_order": sort_order,
         }
         page = (await self._connection.post("/spans/search", body, writes=False)).value
-        return page_of(page, [Span.model_validate(value) for value in page["items"]])
+        return page_of(page, [Span.model_validate(value) for value in page["items"]], limit)
 
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
         body = {"rollout_id": rollout_id, "attempt_id": attempt_id}
@@ -169,11 +170,13 @@ class LightningStoreClient(ClientOfRollouts):
     # --- resources
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        return ResourcesUpdate.model_validate((await self._connection.post("/resources", dict(resources))).value)
+        return ResourcesUpdate.model_validate(
+            (await self._connection.post("/resources", checked_resources(resources))).value
+        )
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         path = f"/resources/{path_segment('resources_id', resources_id)}"
-        return ResourcesUpdate.model_validate((await self._connection.post(path, dict(resources))).value)
+        return ResourcesUpdate.model_validate((await self._connection.post(path, checked_resources(resources))).value)
 
     async def query_resources(
         self,
@@ -200,11 +203,11 @@ class LightningStoreClient(ClientOfRollouts):
             "resources_id_contains": resources_id_contains,
             "sort_by": sort_by,
             "sort_order": sort_order,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
         }
         page = (await self._connection.get("/resources", {k: v for k, v in query.items() if v is not None})).value
-        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]])
+        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]], limit)
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
         return await self._found_resources(path_segment("resources_id", resources_id), timeout_s)
@@ -236,16 +239,16 @@ class LightningStoreClient(ClientOfRollouts):
         offset: int = 0,
     ) -> PaginatedResult[Worker]:
         body = {
-            "status_in": status_in,
+            "status_in": known_words(status_in, WorkerStatus),
             "worker_id_contains": worker_id_contains,
             "filter_logic": filter_logic,
             "sort_by": sort_by,
             "sort_order": sort_order,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
         }
         page = (await self._connection.post("/workers/search", body, writes=False)).value
-        return page_of(page, [Worker.model_validate(value) for value in page["items"]])
+        return page_of(page, [Worker.model_validate(value) for value in page["items"]], limit)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         reply = await self._connection.get(f"/workers/{path_segment('worker_id', worker_id)}")
