@@ -93,7 +93,6 @@ if TYPE_CHECKING:
         AgentLightningClient,
         AgentLightningServer,
         LightningStoreClient,
-        LightningStoreServer,
     )
     from lightstream.stream_processors.adapters import (
         Adapter,
@@ -110,6 +109,7 @@ if TYPE_CHECKING:
     from ._algorithm import Algorithm, Baseline, FastAlgorithm, algo
     from ._lit_agent_runner import LitAgentRunner
     from ._trainer import Trainer
+    from .store.client_server import LightningStoreServer
 
 __all__ = [
     "LLM",

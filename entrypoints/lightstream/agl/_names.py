@@ -24,13 +24,14 @@ FLAT: dict[str, str] = {
         "emit_object emit_reward find_final_reward find_reward_spans get_message_value get_object_value "
         "get_reward_value get_rewards_from_span is_reward_span llm_rollout operation prompt_rollout reward rollout",
         _STORES: "InMemoryLightningStore KafkaLightningStore",
-        _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient LightningStoreServer",
+        _STORES_HTTP: "AgentLightningClient AgentLightningServer LightningStoreClient",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
         _TRAINERS: "VERL",
         f"{_AGL}_algorithm": "Algorithm Baseline FastAlgorithm algo",
         f"{_AGL}_lit_agent_runner": "LitAgentRunner",
         f"{_AGL}_trainer": "Trainer",
+        f"{_AGL}store.client_server": "LightningStoreServer",
         "lightstream.trainers.tasks": "Dataset",
         _TYPES: "Attempt AttemptStatus AttemptedRollout AttributeValue Attributes EnqueueRolloutRequest Event "
         "GenericResponse LLM LightningStoreCapabilities LightningStoreStatistics Link NamedResources OtelResource "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LightningStoreCapabilities, LightningStoreStatistics
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
+
+from .client_server import LightningStoreClient, LightningStoreServer
 
 __all__ = [
     "InMemoryLightningStore",

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .app import create_app
+    from .app import TracesEndpoint, create_app
     from .client import LightningStoreClient
     from .legacy.client import AgentLightningClient
     from .legacy.server import AgentLightningServer
-    from .server import LightningStoreServer, run
+    from .server import LightningStoreServer, MakeTraces, run
 
 __all__ = [
     "AgentLightningClient",
     "AgentLightningServer",
     "LightningStoreClient",
     "LightningStoreServer",
+    "MakeTraces",
+    "TracesEndpoint",
     "create_app",
     "run",
 ]
@@ -34,6 +36,8 @@ __getattr__, __dir__ = lazy_names(
         "AgentLightningServer": "legacy.server",
         "LightningStoreClient": "client",
         "LightningStoreServer": "server",
+        "MakeTraces": "server",
+        "TracesEndpoint": "app",
         "create_app": "app",
         "run": "server",
     },

@@ -12,7 +12,7 @@ from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import UNSET, Rollout
 
-from ._wire import WAIT_S_MAX
+from ._wire import TRACES_PATH, WAIT_S_MAX
 
 __all__ = ["Call", "Handler", "StoppingError", "Unfinished"]
 
@@ -44,6 +44,7 @@ class Call:
         asked: the parsed body or query string.
         stopping: set when the server begins to stop.
         is_gone: whether the client has hung up.
+        takes_traces: whether this server takes OTLP traces itself.
     """
 
     store: LightningStore
@@ -51,6 +52,7 @@ class Call:
     asked: Any
     stopping: asyncio.Event
     is_gone: Callable[[], Awaitable[bool]]
+    takes_traces: bool = False
 
     def given(self, name: str) -> Any:
         """A field of the body, ``UNSET`` where it was left out."""
@@ -69,11 +71,13 @@ async def statistics(call: Call) -> Any:
 
 
 async def capabilities(call: Call) -> Any:
-    return call.store.capabilities
+    return call.store.capabilities | ({"otlp_traces": True} if call.takes_traces else {})
 
 
 async def otlp_traces_endpoint(call: Call) -> Any:
-    """``null`` where no gateway runs."""
+    """A path of this server, else the gateway's URL; ``null`` where none runs."""
+    if call.takes_traces:
+        return TRACES_PATH
     return call.store.otlp_traces_endpoint() if call.store.capabilities.get("otlp_traces") else None
 
 

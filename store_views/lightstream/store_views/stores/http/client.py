@@ -26,7 +26,7 @@ from .._checks import checked_resources
 from .._query import query_of
 from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
-from ._wire import WAIT_S_MAX, path_segment
+from ._wire import TRACES_PATH, WAIT_S_MAX, path_segment
 
 __all__ = ["LightningStoreClient"]
 
@@ -61,6 +61,7 @@ class LightningStoreClient(ClientOfRollouts):
             token = settings.store_token.get_secret_value()
         self._connection = Connection(server_address, settings, token, patience_s)
         self._otlp_traces_url = otlp_traces_url(settings) if settings.gateway_url else None
+        self._has_asked = False
 
     async def start(self) -> None:
         """See that the server is there and takes our token.
@@ -71,7 +72,10 @@ class LightningStoreClient(ClientOfRollouts):
         """
         await self._connection.get("/capabilities")
         if self._otlp_traces_url is None:
-            self._otlp_traces_url = (await self._connection.get("/otlp-traces-endpoint")).value
+            self._has_asked = True
+            told = (await self._connection.get("/otlp-traces-endpoint")).value
+            is_path = isinstance(told, str) and told.startswith("/")
+            self._otlp_traces_url = f"{self.server_address}{told}" if is_path else told
 
     async def close(self) -> None:
         """Close connections; calls under way are cancelled."""
@@ -84,8 +88,8 @@ class LightningStoreClient(ClientOfRollouts):
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        has_gateway = self._otlp_traces_url is not None
-        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=has_gateway)
+        takes = self._otlp_traces_url is not None or not self._has_asked
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=takes)
 
     async def statistics(self) -> LightningStoreStatistics:
         value: LightningStoreStatistics = (await self._connection.get("/statistics")).value
@@ -98,15 +102,18 @@ class LightningStoreClient(ClientOfRollouts):
         self._connection.see(positions)
 
     def otlp_traces_endpoint(self) -> str:
-        """URL of the OTLP gateway's traces: of the one that the settings name, else of the server's as :meth:`start`
-        heard of it.
+        """URL where OTLP traces go: to the gateway that the settings name, else where the server said when this client
+        was started, else to the server itself, which without the gateway's packages answers 501.
 
         Raises:
-            NotImplementedError: no gateway is known.
+            NotImplementedError: the server takes none and knows no gateway.
+            ServiceUnavailableError: no server is named or announced.
         """
-        if self._otlp_traces_url is None:
+        if self._otlp_traces_url is not None:
+            return self._otlp_traces_url
+        if self._has_asked:
             raise NotImplementedError("the store knows no OTLP gateway; start one first, or use add_otel_span")
-        return self._otlp_traces_url
+        return f"{self.server_address}{TRACES_PATH}"
 
     # --- spans
 
