@@ -10,7 +10,7 @@ import pytest
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PaginatedResult
 
-from .support import taken, unique
+from .support import begun, span_of, taken, unique
 
 
 async def five(store: LightningStore) -> tuple[str, list[str]]:
@@ -86,6 +86,33 @@ async def test_query_rollouts_pages(store: LightningStore) -> None:
     assert (len(none), none.total) == (0, 5)
     beyond = await store.query_rollouts(rollout_id_contains=family, offset=99)
     assert (len(beyond), beyond.total) == (0, 5)
+
+
+async def test_pages_of_no_room_tell_how_many_there_are(store: LightningStore) -> None:
+    made = await begun(store, worker_id=unique("worker"))
+    await store.add_span(span_of(made))
+    assert made.attempt.worker_id
+    resources = await store.add_resources({})
+    for page in (
+        await store.query_rollouts(rollout_id_in=[made.rollout_id], limit=0),
+        await store.query_attempts(made.rollout_id, limit=0),
+        await store.query_spans(made.rollout_id, limit=0),
+        await store.query_workers(worker_id_contains=made.attempt.worker_id, limit=0),
+        await store.query_resources(resources_id=resources.resources_id, limit=0),
+    ):
+        assert (len(page), page.limit, page.offset, page.total) == (0, 0, 0, 1)
+
+
+async def test_statuses_that_there_are_none_of_find_nothing(store: LightningStore) -> None:
+    made = await begun(store, worker_id=unique("worker"))
+    assert made.attempt.worker_id
+    nonsense: Any = ["nonsense"]
+    ids = [made.rollout_id]
+    assert (await store.query_rollouts(status_in=nonsense)).total == 0
+    assert (await store.query_rollouts(status_in=nonsense, rollout_id_in=ids, filter_logic="or")).total == 1
+    assert (await store.query_rollouts(status_in=[*nonsense, "preparing"], rollout_id_in=ids)).total == 1
+    assert (await store.query_workers(status_in=nonsense)).total == 0
+    assert (await store.query_workers(status_in=[*nonsense, "busy"], worker_id_contains=made.attempt.worker_id)).total
 
 
 async def test_query_rollouts_brings_the_latest_attempt(store: LightningStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
-from lightstream.schemas.types import RolloutConfig, Worker
+from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig, Worker
 
 from .support import begun, reached, taken, unique
 
@@ -68,6 +68,15 @@ async def test_a_worker_follows_its_attempt(store: LightningStore, status: Any, 
     worker = await worker_of(store, name)
     assert worker.status == then
     assert worker.current_rollout_id == (made.rollout_id if then == "busy" else None)
+
+
+async def test_a_worker_that_takes_several_is_busy_with_the_last(store: LightningStore) -> None:
+    name = unique("w")
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=number) for number in range(2)])
+    several = await store.dequeue_many_rollouts(limit=5, worker_id=name)
+    worker = await worker_of(store, name)
+    assert (worker.status, worker.last_idle_time) == ("busy", None), "that there were no more does not make it idle"
+    assert (len(several), worker.current_rollout_id) == (2, several[-1].rollout_id)
 
 
 async def test_calls_of_a_worker_in_a_row_do_not_undo_each_other(store: LightningStore) -> None:
@@ -164,5 +173,8 @@ async def test_a_worker_is_rid_of_what_a_deadline_took(store: LightningStore) ->
     assert worker.last_idle_time is not None
     [listed] = await store.query_workers(worker_id_contains=name)
     assert listed == worker
+    alive = await store.update_worker(name, {"cpu": 1.0})
+    assert alive == await worker_of(store, name)
+    assert (alive.status, alive.current_attempt_id, alive.last_idle_time) == ("unknown", None, worker.last_idle_time)
     again = await begun(store, worker_id=name)
     assert (await worker_of(store, name)).current_attempt_id == again.attempt.attempt_id

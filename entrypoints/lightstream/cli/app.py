@@ -72,7 +72,12 @@ def view() -> None:
 def store() -> None:
     """Run the store's HTTP server, for agents and algorithms that reach no Kafka."""
     log_to_stderr()
-    load("lightstream.store_views.stores.http", "run")(Settings.load())
+    try:
+        traces = load("lightstream.processes.store_traces", "traces_of_store")
+    except LightstreamError as error:
+        logging.getLogger(__name__).warning("the store takes no OTLP: %s %s", error.message, error.next_step)
+        traces = None
+    load("lightstream.store_views.stores.http", "run")(Settings.load(), traces)
 
 
 @app.command()

@@ -114,7 +114,7 @@ class ContractMachine(Caller):
         for rollout in taken:
             self.dequeued(rollout, worker)
         if len(taken) < limit:
-            self.dequeued(None, worker)
+            self.dequeued(None, None if taken else worker)  # who got some did not find nothing
 
     @rule(place=PLACES, worker=WORKERS)
     def start_attempt(self, place: int, worker: str | None) -> None:

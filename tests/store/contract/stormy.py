@@ -65,7 +65,21 @@ class StormyStore(InMemoryLightningStore):
         self._told = 0
         self._ids: dict[str, None] = {}
 
-    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> list[AttemptedRollout]:
+        taken: list[AttemptedRollout] = []
+        while len(taken) < limit:
+            begun = self._begun_next(worker_id)
+            if begun is None:
+                break
+            taken.append(await self._handed_out(begun, begun.attempts[-1], dequeued=True))
+        if limit > 0 and not taken and worker_id is not None:
+            known = await self._worker(worker_id)
+            await self._keep_worker(worker_id, WorkerChange.found_nothing(known, self._clock.now_unix_nano()))
+        return taken
+
+    def _begun_next(self, worker_id: str | None) -> RolloutState | None:
         self.fire_due()
         now = self._clock.now_unix_nano()
         request = TaskRequest(
@@ -75,13 +89,7 @@ class StormyStore(InMemoryLightningStore):
             stands_nanos=REQUEST_STANDS_NANOS,
         )
         self._deliver([request])
-        begun = self._verdicts.get(request.request_id)
-        if begun is not None:
-            return await self._handed_out(begun, begun.attempts[-1], dequeued=True)
-        if worker_id is not None:
-            known = await self._worker(worker_id)
-            await self._keep_worker(worker_id, WorkerChange.found_nothing(known, now))
-        return None
+        return self._verdicts.get(request.request_id)
 
     async def wait_for_rollouts(
         self,

@@ -152,6 +152,7 @@ def test_spans_of_the_sdk(server: LightningStoreServer, behind: InMemoryLightnin
         assert await client.add_otel_span(*ids, span, 2) is None  # type: ignore[arg-type]  # the SDK's own span
         (there,) = await behind.query_spans(started.rollout_id)
         assert (there.name, repr(there.attributes["x"])) == ("work", "nan")
+        await client.start()
         assert client.capabilities.get("otlp_traces") is False
         with pytest.raises(NotImplementedError, match="add_otel_span"):
             client.otlp_traces_endpoint()

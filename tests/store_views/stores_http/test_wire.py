@@ -101,7 +101,8 @@ def test_what_does_not_exist(wire: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
-        ("/queues/rollouts/enqueue", b'{"rollouts": [', 400, "no JSON"),
+        ("/queues/rollouts/enqueue", b'{"rollouts": [', 422, "Invalid JSON"),
+        ("/queues/rollouts/enqueue", b"", 422, "no body"),
         ("/queues/rollouts/enqueue", b'{"rollouts": [{"input": 1, "mode": "nonsense"}]}', 422, "mode"),
         (
             "/queues/rollouts/enqueue",
@@ -116,7 +117,14 @@ def test_what_does_not_exist(wire: httpx.Client) -> None:
         ("/spans", b'{"rollout_id": "r"}', 422, "attempt_id"),
         ("/rollouts/r0", b'{"status": null}', 400, "status"),
         ("/rollouts/r0", b'{"config": {"timeout_seconds": -1}}', 422, "timeout_seconds"),
-        ("/resources", b'{"main": {"resource_type": "rocket"}}', 400, "main"),
+        ("/rollouts/search", b'{"limit": 0}', 400, "limit is 0"),
+        ("/rollouts/search", b'{"status_in": ["nonsense"]}', 422, "status_in"),
+        ("/workers/search", b'{"status_in": ["nonsense"]}', 422, "status_in"),
+        ("/spans/search", b'{"rollout_id": "r0", "filter_logic": "xor"}', 422, "filter_logic"),
+        ("/rollouts/r0/attempts/search", b'{"sort_order": "up"}', 422, "'up'"),
+        ("/rollouts/r0", b'{"status": "nonsense"}', 422, "status"),
+        ("/rollouts/r0/attempts/latest", b'{"worker_id": 7}', 422, "worker_id"),
+        ("/resources", b'{"main": {"resource_type": "rocket"}}', 422, "main"),
     ],
 )
 def test_bad_bodies_name_the_field_and_change_nothing(
@@ -128,6 +136,16 @@ def test_bad_bodies_name_the_field_and_change_nothing(
     assert said.status_code == status, said.text
     assert named in str(said.json()["detail"])
     assert (behind.history(), asyncio.run(behind.statistics()).get("total_resources")) == before
+
+
+@pytest.mark.parametrize("path", ["/rollouts", "/rollouts/r0/attempts", "/spans", "/resources", "/workers"])
+@pytest.mark.parametrize(
+    ("field", "value", "status"), [("limit", "0", 400), ("sort_order", "up", 422), ("sort_by", "nonsense", 400)]
+)
+def test_query_strings_that_mean_nothing(wire: httpx.Client, path: str, field: str, value: str, status: int) -> None:
+    said = wire.get(path, params={"rollout_id": "r0", field: value})
+    assert said.status_code == status
+    assert field in str(said.json()["detail"])
 
 
 def test_paths_and_methods_that_are_not_there(server: LightningStoreServer, wire: httpx.Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lightstream.processes.store_traces import traces_of_store
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.stores.http import LightningStoreClient as HttpClient
@@ -28,6 +29,8 @@ CLIENT_INSTEAD: dict[str, str] = dict.fromkeys(
 
 class LightningStoreServer(HttpServer):
     """As ``lightstream.store_views.stores.http.LightningStoreServer``, with Agent Lightning's arguments.
+
+    It also takes OTLP traces, at ``/v1/traces``.
 
     Args:
         store, host, port, cors_allow_origins, settings: of the base class.
@@ -53,7 +56,9 @@ class LightningStoreServer(HttpServer):
         mode = None if launch_mode == "thread" else launch_mode
         workers = None if n_workers == 1 else n_workers
         refuse("LightningStoreServer", {"launch_mode": mode, "n_workers": workers} | others, SERVER_INSTEAD)
-        super().__init__(store, host, port, settings=settings, cors_allow_origins=cors_allow_origins)
+        super().__init__(
+            store, host, port, settings=settings, cors_allow_origins=cors_allow_origins, traces=traces_of_store
+        )
 
 
 class LightningStoreClient(HttpClient):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from lightstream.schemas.errors import StoreError
-from lightstream.schemas.types import EnqueueRolloutRequest, Span
+from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, Span, resource_adapter
 
 from ._times import nanos
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_span",
     "check_text",
     "check_timeout",
+    "checked_resources",
 ]
 
 ID_CHARACTERS_MAX = 1024
@@ -89,6 +91,22 @@ def check_requests(rollouts: Iterable[Any]) -> None:
     for request in rollouts:
         if not isinstance(request, EnqueueRolloutRequest):
             raise StoreError(f"a rollout to enqueue is {request!r:.200}, not an EnqueueRolloutRequest")
+
+
+def checked_resources(resources: Mapping[str, Any]) -> NamedResources:
+    """``resources`` as what they are, where a dictionary says it too.
+
+    Raises:
+        StoreError: one is no resource, or its name no text.
+    """
+    checked: NamedResources = {}
+    for name, resource in resources.items():
+        check_text("the name of a resource", name)
+        try:
+            checked[name] = resource_adapter.validate_python(resource)
+        except ValidationError as error:
+            raise StoreError(f"{name} is no resource: {error.errors()[0]['msg']}") from error
+    return checked
 
 
 def check_span(span: Any) -> None:

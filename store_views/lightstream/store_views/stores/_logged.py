@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from lightstream.schemas.clock import Clock, SystemClock
@@ -42,7 +41,7 @@ from lightstream.schemas.types import RolloutStatus as RolloutStatusName
 from lightstream.stream_processors.core.lifecycle import Limits, broken_id
 
 from . import _facts, _shapes
-from ._checks import check_id, check_requests, check_span, check_text
+from ._checks import check_id, check_requests, check_span, checked_resources
 from ._identity import new_id
 from ._workers import WorkerChange
 
@@ -240,7 +239,7 @@ class LoggedStore(LightningStore, ABC):
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         check_id("resources_id", resources_id)
         now = self._clock.now_unix_nano()
-        named = {name: _resource_json(name, resource) for name, resource in resources.items()}
+        named = {name: _resource_json(name, resource) for name, resource in checked_resources(resources).items()}
         _check_size(named, self._limits.resources_bytes_max)
         known = await self._known_resources(resources_id)
         write_id = new_id("update_resources", 32)
@@ -327,10 +326,7 @@ def _check_size(named: Mapping[str, str], bytes_max: int) -> None:
 
 
 def _resource_json(name: str, resource: Any) -> str:
-    check_text("the name of a resource", name)
     try:
-        return resource_adapter.dump_json(resource_adapter.validate_python(resource)).decode()
-    except ValidationError as error:
-        raise StoreError(f"{name} is no resource: {error.errors()[0]['msg']}") from error
+        return resource_adapter.dump_json(resource).decode()
     except PydanticSerializationError as error:
         raise StoreError(f"{name} cannot be kept: {error}") from error

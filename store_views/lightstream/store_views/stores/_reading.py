@@ -15,7 +15,6 @@ from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHea
 from lightstream.schemas.types import (
     UNSET,
     Attempt,
-    AttemptedRollout,
     PaginatedResult,
     ResourcesUpdate,
     Rollout,
@@ -27,7 +26,7 @@ from lightstream.schemas.types import (
 )
 
 from . import _facts, _shapes
-from ._checks import check_id, check_limit
+from ._checks import check_id
 from ._json import to_json
 from ._logged import LoggedStore
 from ._loop_calls import call_in, gathered
@@ -69,18 +68,6 @@ class ReadingStore(LoggedStore):
     @abstractmethod
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         """One worker."""
-
-    async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
-    ) -> list[AttemptedRollout]:
-        check_limit(limit)
-        taken: list[AttemptedRollout] = []
-        while len(taken) < limit:
-            rollout = await self.dequeue_rollout(worker_id, timeout_s=0.0 if taken else timeout_s)
-            if rollout is None:
-                break
-            taken.append(rollout)
-        return taken
 
     async def query_rollouts(
         self,
@@ -242,7 +229,8 @@ class ReadingStore(LoggedStore):
                 raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it is a dictionary")
             stats = to_json("heartbeat_stats", heartbeat_stats)
         change = WorkerChange.alive(self._clock.now_unix_nano(), stats)
-        return worker(await self._keep_worker(worker_id, change, wait=True))
+        written = await self._keep_worker(worker_id, change, wait=True)
+        return worker((await self._as_they_stand([written]))[0])
 
 
 def enough(asked: int, count: int | None, share: float | None) -> int:

@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING
 from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .http_app import create_app
+    from .answers import Signal
+    from .http_app import Taking, create_app, traces_endpoint
+    from .intake import decoder_of
     from .request_owner import rollout_path
     from .server import gateway, run
 
-__all__ = ["create_app", "gateway", "rollout_path", "run"]
+__all__ = ["Signal", "Taking", "create_app", "decoder_of", "gateway", "rollout_path", "run", "traces_endpoint"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"create_app": "http_app", "gateway": "server", "rollout_path": "request_owner", "run": "server"}
+    __name__,
+    {
+        "Signal": "answers",
+        "Taking": "http_app",
+        "create_app": "http_app",
+        "decoder_of": "intake",
+        "gateway": "server",
+        "rollout_path": "request_owner",
+        "run": "server",
+        "traces_endpoint": "http_app",
+    },
 )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -20,7 +21,8 @@ from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavail
 from lightstream.schemas.http_server import BodyTooLargeError
 from lightstream.schemas.settings import Settings
 
-from ...ownership import NOBODY
+from ...ownership import NOBODY, Owner
+from ..decode import Rejection
 from .access import Access
 from .answers import RETRY_AFTER_S, Signal, Trouble, message_bytes, success, trouble_status
 from .body_pieces import BodyPieces, ClientGoneError
@@ -29,7 +31,7 @@ from .intake import Intake
 from .request_owner import PATH_OWNER, RolloutPath, owner_of_request
 from .unpacking import ENCODINGS, Unpacker
 
-__all__ = ["create_app"]
+__all__ = ["Taking", "create_app", "traces_endpoint"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,28 @@ MEDIA_TYPES = {PROTOBUF: False, "application/protobuf": False, JSON: True}
 """Media type -> whether it is JSON."""
 
 CLIENT_GONE = 499
+
+
+class Taking(Protocol):
+    """What makes the items of a request durable; :class:`Intake` says what its methods do and raise."""
+
+    async def take(
+        self, signal: Signal, body: bytes, *, as_json: bool, elsewhere: Owner = NOBODY, origin: str
+    ) -> list[Rejection]: ...
+
+    async def set_aside(self, error: DecodeError, body: bytes, origin: str) -> None: ...
+
+
+def traces_endpoint(settings: Settings, intake: Taking) -> Callable[[Request], Awaitable[Response]]:
+    """Traces over HTTP for the application of somebody else, which decides who may ask."""
+    gateway = _HttpGateway(settings.model_copy(update={"gateway_token": None, "gateway_basic_auth": None}))
+    gateway.intake = intake
+    gateway.budget = ByteBudget(settings.send_buffer_bytes_max, settings.gateway_wait_s)
+
+    async def export(request: Request) -> Response:
+        return await gateway.export(Signal.TRACES, request)
+
+    return export
 
 
 def create_app(
@@ -85,7 +109,7 @@ def create_app(
 class _HttpGateway:
     """What the routes share."""
 
-    intake: Intake
+    intake: Taking
     budget: ByteBudget
 
     def __init__(self, settings: Settings) -> None:

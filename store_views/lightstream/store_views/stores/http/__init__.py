@@ -13,11 +13,11 @@ from lightstream.schemas.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._forwarding import ForwardingStore
-    from .app import create_app
+    from .app import TracesEndpoint, create_app
     from .client import LightningStoreClient
     from .legacy.client import AgentLightningClient
     from .legacy.server import AgentLightningServer
-    from .server import LightningStoreServer, run
+    from .server import LightningStoreServer, MakeTraces, run
 
 __all__ = [
     "AgentLightningClient",
@@ -25,6 +25,8 @@ __all__ = [
     "ForwardingStore",
     "LightningStoreClient",
     "LightningStoreServer",
+    "MakeTraces",
+    "TracesEndpoint",
     "create_app",
     "run",
 ]
@@ -37,6 +39,8 @@ __getattr__, __dir__ = lazy_names(
         "ForwardingStore": "_forwarding",
         "LightningStoreClient": "client",
         "LightningStoreServer": "server",
+        "MakeTraces": "server",
+        "TracesEndpoint": "app",
         "create_app": "app",
         "run": "server",
     },

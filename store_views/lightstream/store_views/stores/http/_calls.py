@@ -8,13 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pydantic import ValidationError
-
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import UNSET, NamedResources, Rollout, resource_adapter
+from lightstream.schemas.types import UNSET, Rollout
 
-from ._wire import WAIT_S_MAX
+from ._wire import TRACES_PATH, WAIT_S_MAX
 
 __all__ = ["Call", "Handler", "StoppingError", "Unfinished"]
 
@@ -46,6 +44,7 @@ class Call:
         asked: the parsed body or query string.
         stopping: set when the server begins to stop.
         is_gone: whether the client has hung up.
+        takes_traces: whether this server takes OTLP traces itself.
     """
 
     store: LightningStore
@@ -53,6 +52,7 @@ class Call:
     asked: Any
     stopping: asyncio.Event
     is_gone: Callable[[], Awaitable[bool]]
+    takes_traces: bool = False
 
     def given(self, name: str) -> Any:
         """A field of the body, ``UNSET`` where it was left out."""
@@ -71,11 +71,13 @@ async def statistics(call: Call) -> Any:
 
 
 async def capabilities(call: Call) -> Any:
-    return call.store.capabilities
+    return call.store.capabilities | ({"otlp_traces": True} if call.takes_traces else {})
 
 
 async def otlp_traces_endpoint(call: Call) -> Any:
-    """``null`` where no gateway runs."""
+    """A path of this server, else the gateway's URL; ``null`` where none runs."""
+    if call.takes_traces:
+        return TRACES_PATH
     return call.store.otlp_traces_endpoint() if call.store.capabilities.get("otlp_traces") else None
 
 
@@ -117,7 +119,7 @@ async def start_rollout(call: Call) -> Any:
 
 
 async def query_rollouts(call: Call) -> Any:
-    return await call.store.query_rollouts(**dict(call.asked))
+    return await call.store.query_rollouts(**_page(call))
 
 
 async def get_rollout(call: Call) -> Any:
@@ -156,7 +158,7 @@ async def start_attempt(call: Call) -> Any:
 
 
 async def query_attempts(call: Call) -> Any:
-    return await call.store.query_attempts(call.ids["rollout_id"], **dict(call.asked))
+    return await call.store.query_attempts(call.ids["rollout_id"], **_page(call))
 
 
 async def latest_attempt(call: Call) -> Any:
@@ -186,7 +188,7 @@ async def add_many_spans(call: Call) -> Any:
 
 
 async def query_spans(call: Call) -> Any:
-    asked = dict(call.asked)
+    asked = _page(call)
     return await call.store.query_spans(asked.pop("rollout_id"), asked.pop("attempt_id"), **asked)
 
 
@@ -202,15 +204,15 @@ async def many_span_numbers(call: Call) -> Any:
 
 
 async def query_resources(call: Call) -> Any:
-    return await call.store.query_resources(**dict(call.asked))
+    return await call.store.query_resources(**_page(call))
 
 
 async def add_resources(call: Call) -> Any:
-    return await call.store.add_resources(_resources(call.asked.root))
+    return await call.store.add_resources(call.asked.root)
 
 
 async def update_resources(call: Call) -> Any:
-    return await call.store.update_resources(call.ids["resources_id"], _resources(call.asked.root))
+    return await call.store.update_resources(call.ids["resources_id"], call.asked.root)
 
 
 async def latest_resources(call: Call) -> Any:
@@ -228,7 +230,7 @@ async def resources_by_id(call: Call) -> Any:
 
 
 async def query_workers(call: Call) -> Any:
-    return await call.store.query_workers(**dict(call.asked))
+    return await call.store.query_workers(**_page(call))
 
 
 async def get_worker(call: Call) -> Any:
@@ -260,11 +262,13 @@ async def _unless_stopping(call: Call, reading: Awaitable[Any]) -> Any:
         task.cancel()
 
 
-def _resources(named: Mapping[str, Any]) -> NamedResources:
-    resources: NamedResources = {}
-    for name, resource in named.items():
-        try:
-            resources[name] = resource_adapter.validate_python(resource)
-        except ValidationError as error:
-            raise StoreError(f"{name} is no resource: {error.errors()[0]['msg']}") from error
-    return resources
+def _page(call: Call) -> dict[str, Any]:
+    """The fields of a question for a page.
+
+    Raises:
+        StoreError: the page has no room.
+    """
+    asked = dict(call.asked)
+    if asked["limit"] == 0:
+        raise StoreError("limit is 0; it is a number of items from 1 up, or -1 for all")
+    return asked

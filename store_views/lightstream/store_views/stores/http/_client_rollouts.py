@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import WorkerHeartbeat
@@ -29,7 +29,7 @@ from .._checks import check_ids, check_requests, check_timeout
 from ._connection import Connection
 from ._wire import UNFINISHED, WAIT_S_MAX, path_segment
 
-__all__ = ["ClientOfRollouts", "given", "page_of"]
+__all__ = ["ClientOfRollouts", "given", "known_words", "limit_asked", "page_of"]
 
 
 class ClientOfRollouts(LightningStore):
@@ -110,20 +110,20 @@ class ClientOfRollouts(LightningStore):
         started_before: float | None = None,
     ) -> PaginatedResult[Rollout]:
         body = {
-            "status_in": status if status_in is None else status_in,
+            "status_in": known_words(status if status_in is None else status_in, RolloutStatus),
             "rollout_id_in": rollout_ids if rollout_id_in is None else rollout_id_in,
             "rollout_id_contains": rollout_id_contains,
             "filter_logic": filter_logic,
             "sort_by": sort_by,
             "sort_order": sort_order,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
             "rollout_id_prefix": rollout_id_prefix,
             "started_after": started_after,
             "started_before": started_before,
         }
         page = (await self._connection.post("/rollouts/search", body, writes=False)).value
-        return page_of(page, [rollout_of(value) for value in page["items"]])
+        return page_of(page, [rollout_of(value) for value in page["items"]], limit)
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
         reply = await self._connection.get(f"/rollouts/{path_segment('rollout_id', rollout_id)}")
@@ -176,9 +176,9 @@ class ClientOfRollouts(LightningStore):
         offset: int = 0,
     ) -> PaginatedResult[Attempt]:
         path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/search"
-        body = {"sort_by": sort_by, "sort_order": sort_order, "limit": limit, "offset": offset}
+        body = {"sort_by": sort_by, "sort_order": sort_order, "limit": limit_asked(limit), "offset": offset}
         page = (await self._connection.post(path, body, writes=False)).value
-        return page_of(page, [Attempt.model_validate(value) for value in page["items"]])
+        return page_of(page, [Attempt.model_validate(value) for value in page["items"]], limit)
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
         reply = await self._connection.get(f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/latest")
@@ -218,6 +218,23 @@ def rollout_of(value: Any) -> Rollout:
     return (AttemptedRollout if "attempt" in value else Rollout).model_validate(value)
 
 
-def page_of(page: dict[str, Any], items: list[Any]) -> PaginatedResult[Any]:
-    """The server's page with parsed items."""
-    return _query.page_of(items, limit=page["limit"], offset=page["offset"], total=page["total"])
+def limit_asked(limit: int) -> int:
+    """The limit to ask a server for: pages of none are no question over HTTP, so :func:`page_of` makes one of one."""
+    return 1 if limit == 0 else limit
+
+
+def page_of(page: dict[str, Any], items: list[Any], limit: int) -> PaginatedResult[Any]:
+    """The server's page with parsed items, as ``limit`` asked for it."""
+    kept = [] if limit == 0 else items
+    return _query.page_of(kept, limit=limit, offset=page["offset"], total=page["total"])
+
+
+def known_words(words: Any, known: Any) -> Any:
+    """A filter without words that nothing can match: over HTTP they are an error, in a store they find nothing.
+
+    Args:
+        known: the ``Literal`` of all words.
+    """
+    if not isinstance(words, (list, tuple, set, frozenset)):
+        return words
+    return [word for word in words if word in get_args(known) or not isinstance(word, str)]

@@ -1,10 +1,10 @@
 """Errors on the wire: ``{"detail", "error_type", "next_step"}`` and a status, and back to the error that was raised.
 
-400  StoreError, bad JSON          a call that cannot be done; nothing changed
+400  StoreError                    a call that cannot be done; nothing changed
 401  SettingsError                 no token, or a wrong one
 404  NotFoundError                 the rollout, attempt, resource or worker does not exist; no such route
 413                                the body is over the limit
-422  ``detail`` lists the fields   a field is missing or of a wrong type; nothing changed
+422  ``detail`` lists the fields   the body is no JSON, or a field is missing or of a wrong type; nothing changed
 501  NotImplementedError           the store behind lacks it
 503  ServiceUnavailableError       what the store needs does not answer; with ``retry-after``: ask again
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from lightstream.schemas.errors import (
     LightstreamError,
@@ -25,7 +26,7 @@ from lightstream.schemas.errors import (
     StoreError,
 )
 
-__all__ = ["Answer", "error_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
+__all__ = ["Answer", "error_answer", "no_body_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
 
 BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, TOO_LARGE, UNFIT = 400, 401, 404, 413, 422
 NOT_IMPLEMENTED, UNAVAILABLE = 501, 503
@@ -36,6 +37,9 @@ STATUSES: dict[type[LightstreamError], int] = {
     ServiceUnavailableError: UNAVAILABLE,
 }
 """A subclass comes before its base; any other error of ours is a failure of what the store needs."""
+
+SHOWN_MAX = 200
+"""Characters of a wrong value that an answer repeats."""
 
 RETRIED = frozenset({408, 425, 429, 502, 504})
 """Statuses that only something between client and server gives."""
@@ -75,10 +79,21 @@ def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> 
 def unfit_answer(error: ValidationError, place: str = "body") -> Answer:
     """A body (or query string) that is no JSON, or not of the form that the route takes; each field is named."""
     found = error.errors(include_url=False, include_context=False)
-    if any(item["type"] == "json_invalid" for item in found):
-        return refusal(BAD_REQUEST, f"the body is no JSON: {found[0]['msg']}", "StoreError")
-    shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} for item in found]
+    shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} | _given(item) for item in found]
     return refusal(UNFIT, shown, "StoreError")
+
+
+def no_body_answer() -> Answer:
+    """A request without the body that its route takes."""
+    shown = [{"loc": ["body"], "msg": "Field required: the request has no body", "type": "missing"}]
+    return refusal(UNFIT, shown, "StoreError")
+
+
+def _given(item: ErrorDetails) -> dict[str, Any]:
+    """What was given instead, if it is short."""
+    value = item.get("input")
+    is_short = value is None or isinstance(value, (bool, int)) or (isinstance(value, str) and len(value) <= SHOWN_MAX)
+    return {"input": value} if is_short and item["type"] not in ("missing", "json_invalid") else {}
 
 
 def worth_a_retry(answer: Answer) -> bool:
@@ -117,5 +132,11 @@ def _text_of(detail: Any, answer: Answer) -> str:
     if isinstance(detail, str):
         return detail
     if isinstance(detail, list) and all(isinstance(item, dict) for item in detail):
-        return "; ".join(f"{'.'.join(map(str, item.get('loc', [])[1:]))}: {item.get('msg')}" for item in detail)
+        return "; ".join(map(_sentence, detail))
     return f"the store server answered {answer.status}: {answer.content[:200].decode(errors='replace')}"
+
+
+def _sentence(item: dict[str, Any]) -> str:
+    place = ".".join(map(str, item.get("loc", [])[1:])) or "the request"
+    instead = f", not {item['input']!r}" if "input" in item else ""
+    return f"{place}: {item.get('msg')}{instead}"

@@ -1,17 +1,26 @@
 """Bodies of requests (and query strings of GET), in Agent Lightning's shape; the second half of a model is ours.
 
-Structure is checked here, words (statuses, modes, orders) by the store, whose errors name what it knows. Fields that
-are unknown are ignored.
+What does not fit is answered with 422, as there; what fits and cannot be done, by the store's error. Fields that are
+unknown are ignored.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
 from lightstream.schemas.records import WorkerHeartbeat
-from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig, Span
+from lightstream.schemas.types import (
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    ResourceUnion,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    Span,
+    WorkerStatus,
+)
 
 __all__ = [
     "AddManySpans",
@@ -48,7 +57,7 @@ class _Page(BaseModel):
     limit: int = -1
     offset: int = 0
     sort_by: str | None = None
-    sort_order: str = "asc"
+    sort_order: Literal["asc", "desc"] = "asc"
 
 
 class EnqueueRollouts(BaseModel):
@@ -70,11 +79,11 @@ class StartAttempt(BaseModel):
 
 
 class QueryRollouts(_Page):
-    status_in: list[str] | None = None
+    status_in: list[RolloutStatus] | None = None
     rollout_id_in: list[str] | None = None
     rollout_id_contains: str | None = None
-    filter_logic: str = "and"
-    status: list[str] | None = None
+    filter_logic: Literal["and", "or"] = "and"
+    status: list[RolloutStatus] | None = None
     rollout_ids: list[str] | None = None
     rollout_id_prefix: str | None = None
     started_after: float | None = None
@@ -92,9 +101,9 @@ class UpdateRollout(BaseModel):
     """A field that is left out stays as it is; ``null`` is a value."""
 
     input: Any = None
-    mode: Any = None
+    mode: RolloutMode | None = None
     resources_id: str | None = None
-    status: Any = None
+    status: RolloutStatus | None = None
     config: RolloutConfig | None = None
     metadata: dict[str, Any] | None = None
 
@@ -110,9 +119,9 @@ class QueryAttempts(_Page):
 class UpdateAttempt(BaseModel):
     """A field that is left out stays as it is; ``null`` is a value."""
 
-    status: Any = None
-    worker_id: Any = None
-    last_heartbeat_time: Any = None
+    status: AttemptStatus | None = None
+    worker_id: str | None = None
+    last_heartbeat_time: float | None = None
     metadata: dict[str, Any] | None = None
     error_type: str | None = None
     error_message: str | None = None
@@ -138,7 +147,7 @@ class QuerySpans(_Page):
     parent_id_contains: str | None = None
     name: str | None = None
     name_contains: str | None = None
-    filter_logic: str = "and"
+    filter_logic: Literal["and", "or"] = "and"
     sort_by: str | None = "sequence_id"
 
 
@@ -151,7 +160,7 @@ class ManySequenceIds(BaseModel):
     rollout_attempt_ids: list[tuple[str, str]]
 
 
-class Resources(RootModel[dict[str, Any]]):
+class Resources(RootModel[dict[str, ResourceUnion]]):
     """Name -> resource."""
 
 
@@ -165,9 +174,9 @@ class LookAtResources(BaseModel):
 
 
 class QueryWorkers(_Page):
-    status_in: list[str] | None = None
+    status_in: list[WorkerStatus] | None = None
     worker_id_contains: str | None = None
-    filter_logic: str = "and"
+    filter_logic: Literal["and", "or"] = "and"
 
 
 class UpdateWorker(BaseModel):

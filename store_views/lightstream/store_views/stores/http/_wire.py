@@ -17,6 +17,7 @@ __all__ = [
     "POSITIONS",
     "PREFIX",
     "RESERVED",
+    "TRACES_PATH",
     "UNFINISHED",
     "WAIT_S_MAX",
     "encode_answer",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 PREFIX: Final = "/v1/agl"
+
+TRACES_PATH: Final = "/v1/traces"
+"""Where OTLP/HTTP clients send traces; OpenTelemetry's name for it, and outside of the prefix."""
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Request header of each write: a repeated key is answered with the first answer."""

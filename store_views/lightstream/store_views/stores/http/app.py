@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
@@ -27,11 +27,11 @@ from lightstream.schemas.types import LogPositions, PaginatedResult
 from .._identity import repeatable
 from ._answers import AnswerMemory
 from ._calls import Call, StoppingError, Unfinished
-from ._errors import Answer, error_answer, refusal, unfit_answer
+from ._errors import Answer, error_answer, no_body_answer, refusal, unfit_answer
 from ._routes import LEGACY, ROUTES, Found, Route, find_route
-from ._wire import IDEMPOTENCY_KEY, POSITIONS, PREFIX, UNFINISHED, encode_answer
+from ._wire import IDEMPOTENCY_KEY, POSITIONS, PREFIX, TRACES_PATH, UNFINISHED, encode_answer
 
-__all__ = ["StoreApplication", "create_app"]
+__all__ = ["StoreApplication", "TracesEndpoint", "create_app"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,26 +42,41 @@ REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 """Of a body over the limit this much is read and thrown away: a client that still sends would miss the answer."""
 
 RETRY_AFTER = {"retry-after": "1"}
-TRACES_PATHS = ("/v1/traces", "/v1/metrics", "/v1/logs")
+OTLP_PATHS = (TRACES_PATH, "/v1/metrics", "/v1/logs", "/v1/development/profiles")
+
+TracesEndpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+"""What answers requests of OTLP/HTTP exporters for traces."""
 
 
 def create_app(
-    store: LightningStore, settings: Settings, *, cors_allow_origins: Sequence[str] = ()
+    store: LightningStore,
+    settings: Settings,
+    *,
+    cors_allow_origins: Sequence[str] = (),
+    traces: TracesEndpoint | None = None,
 ) -> StoreApplication:
     """The application over a store.
 
     Args:
         settings: name the token that requests must carry, and the largest body.
         cors_allow_origins: whose pages may ask from a browser; ``*`` for all.
+        traces: takes OTLP at ``/v1/traces``; without it, that is answered with 501.
     """
-    return StoreApplication(store, settings, cors_allow_origins)
+    return StoreApplication(store, settings, cors_allow_origins, traces)
 
 
 class StoreApplication(Starlette):
     """All routes of the store. Belongs to the event loop that serves it."""
 
-    def __init__(self, store: LightningStore, settings: Settings, cors_allow_origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: LightningStore,
+        settings: Settings,
+        cors_allow_origins: Sequence[str] = (),
+        traces: TracesEndpoint | None = None,
+    ) -> None:
         self._store = store
+        self._traces = traces
         self._body_bytes_max = settings.store_request_bytes_max
         self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
         self._answers = AnswerMemory()
@@ -98,6 +113,8 @@ class StoreApplication(Starlette):
         else:
             self._under_way += 1
             try:
+                if self._traces is not None and request.method == "POST" and request.scope["path"] == TRACES_PATH:
+                    return await self._take_traces(request, self._traces)
                 answer = await self._answer(request)
             except BodyTooLargeError as error:
                 await _read_the_rest(request)
@@ -105,6 +122,12 @@ class StoreApplication(Starlette):
             finally:
                 self._under_way -= 1
         return Response(answer.content, answer.status, answer.headers, media_type="application/json")
+
+    async def _take_traces(self, request: Request, traces: TracesEndpoint) -> Response:
+        refused = self._unauthorised(request)
+        if refused is None:
+            return await traces(request)
+        return Response(refused.content, refused.status, refused.headers, media_type="application/json")
 
     async def _answer(self, request: Request) -> Answer:
         raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
@@ -126,18 +149,27 @@ class StoreApplication(Starlette):
         if found:
             allowed = ", ".join(found)
             return refusal(405, f"{path} takes {allowed}, not {request.method}.", headers={"allow": allowed})
-        if path in TRACES_PATHS:
-            return refusal(501, "this server takes no OTLP; spans go to /v1/agl/spans.", "NotImplementedError")
+        if path in OTLP_PATHS:
+            return self._no_otlp(request.method, path)
         return refusal(404, f"there is nothing at {path}.")
+
+    def _no_otlp(self, method: str, path: str) -> Answer:
+        if path == TRACES_PATH and self._traces is not None:
+            return refusal(405, f"{path} takes POST, not {method}.", headers={"allow": "POST"})
+        here = "takes traces alone, at /v1/traces" if self._traces is not None else "takes no OTLP"
+        return refusal(501, f"this server {here}; spans may go to /v1/agl/spans.", "NotImplementedError")
 
     async def _asked(self, request: Request, found: Found, raw_path: bytes) -> Answer:
         route = found.route
         body = await read_body(request, self._body_bytes_max)
+        if not body and route.method != "GET" and not route.body_optional:
+            return no_body_answer()
         try:
             asked = _query(route, request) if route.method == "GET" else _body(route, body)
         except ValidationError as error:
             return unfit_answer(error, "query" if route.method == "GET" else "body")
-        call = Call(self._store, found.ids, asked, self._stopping, request.is_disconnected)
+        takes_traces = self._traces is not None
+        call = Call(self._store, found.ids, asked, self._stopping, request.is_disconnected, takes_traces)
 
         key = request.headers.get(IDEMPOTENCY_KEY)
         if not route.writes or key is None:

@@ -22,10 +22,11 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
+from .._checks import checked_resources
 from .._query import query_of
-from ._client_rollouts import ClientOfRollouts, given, page_of
+from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
-from ._wire import WAIT_S_MAX, path_segment
+from ._wire import TRACES_PATH, WAIT_S_MAX, path_segment
 
 __all__ = ["LightningStoreClient"]
 
@@ -60,6 +61,7 @@ class LightningStoreClient(ClientOfRollouts):
             token = settings.store_token.get_secret_value()
         self._connection = Connection(server_address, settings, token, patience_s)
         self._otlp_traces_url = otlp_traces_url(settings) if settings.gateway_url else None
+        self._has_asked = False
 
     async def start(self) -> None:
         """See that the server is there and takes our token.
@@ -70,7 +72,10 @@ class LightningStoreClient(ClientOfRollouts):
         """
         await self._connection.get("/capabilities")
         if self._otlp_traces_url is None:
-            self._otlp_traces_url = (await self._connection.get("/otlp-traces-endpoint")).value
+            self._has_asked = True
+            told = (await self._connection.get("/otlp-traces-endpoint")).value
+            is_path = isinstance(told, str) and told.startswith("/")
+            self._otlp_traces_url = f"{self.server_address}{told}" if is_path else told
 
     async def close(self) -> None:
         """Close connections; calls under way are cancelled."""
@@ -83,8 +88,8 @@ class LightningStoreClient(ClientOfRollouts):
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        has_gateway = self._otlp_traces_url is not None
-        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=has_gateway)
+        takes = self._otlp_traces_url is not None or not self._has_asked
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=True, otlp_traces=takes)
 
     async def statistics(self) -> LightningStoreStatistics:
         value: LightningStoreStatistics = (await self._connection.get("/statistics")).value
@@ -97,15 +102,18 @@ class LightningStoreClient(ClientOfRollouts):
         self._connection.see(positions)
 
     def otlp_traces_endpoint(self) -> str:
-        """URL of the OTLP gateway's traces: of the one that the settings name, else of the server's as :meth:`start`
-        heard of it.
+        """URL where OTLP traces go: to the gateway that the settings name, else where the server said when this client
+        was started, else to the server itself, which without the gateway's packages answers 501.
 
         Raises:
-            NotImplementedError: no gateway is known.
+            NotImplementedError: the server takes none and knows no gateway.
+            ServiceUnavailableError: no server is named or announced.
         """
-        if self._otlp_traces_url is None:
+        if self._otlp_traces_url is not None:
+            return self._otlp_traces_url
+        if self._has_asked:
             raise NotImplementedError("the store knows no OTLP gateway; start one first, or use add_otel_span")
-        return self._otlp_traces_url
+        return f"{self.server_address}{TRACES_PATH}"
 
     # --- spans
 
@@ -150,13 +158,13 @@ class LightningStoreClient(ClientOfRollouts):
             "name": name,
             "name_contains": name_contains,
             "filter_logic": filter_logic,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
             "sort_by": sort_by,
             "sort_order": sort_order,
         }
         page = (await self._connection.post("/spans/search", body, writes=False)).value
-        return page_of(page, [Span.model_validate(value) for value in page["items"]])
+        return page_of(page, [Span.model_validate(value) for value in page["items"]], limit)
 
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
         body = {"rollout_id": rollout_id, "attempt_id": attempt_id}
@@ -169,11 +177,13 @@ class LightningStoreClient(ClientOfRollouts):
     # --- resources
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        return ResourcesUpdate.model_validate((await self._connection.post("/resources", dict(resources))).value)
+        return ResourcesUpdate.model_validate(
+            (await self._connection.post("/resources", checked_resources(resources))).value
+        )
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         path = f"/resources/{path_segment('resources_id', resources_id)}"
-        return ResourcesUpdate.model_validate((await self._connection.post(path, dict(resources))).value)
+        return ResourcesUpdate.model_validate((await self._connection.post(path, checked_resources(resources))).value)
 
     async def query_resources(
         self,
@@ -200,11 +210,11 @@ class LightningStoreClient(ClientOfRollouts):
             "resources_id_contains": resources_id_contains,
             "sort_by": sort_by,
             "sort_order": sort_order,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
         }
         page = (await self._connection.get("/resources", {k: v for k, v in query.items() if v is not None})).value
-        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]])
+        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]], limit)
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
         return await self._found_resources(path_segment("resources_id", resources_id), timeout_s)
@@ -236,16 +246,16 @@ class LightningStoreClient(ClientOfRollouts):
         offset: int = 0,
     ) -> PaginatedResult[Worker]:
         body = {
-            "status_in": status_in,
+            "status_in": known_words(status_in, WorkerStatus),
             "worker_id_contains": worker_id_contains,
             "filter_logic": filter_logic,
             "sort_by": sort_by,
             "sort_order": sort_order,
-            "limit": limit,
+            "limit": limit_asked(limit),
             "offset": offset,
         }
         page = (await self._connection.post("/workers/search", body, writes=False)).value
-        return page_of(page, [Worker.model_validate(value) for value in page["items"]])
+        return page_of(page, [Worker.model_validate(value) for value in page["items"]], limit)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         reply = await self._connection.get(f"/workers/{path_segment('worker_id', worker_id)}")

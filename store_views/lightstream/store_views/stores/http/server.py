@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import LightningStoreCapabilities
 
 from ..kafka import KafkaLightningStore
 from ._forwarding import ForwardingStore
-from .app import create_app
+from ._wire import TRACES_PATH
+from .app import TracesEndpoint, create_app
 
-__all__ = ["LightningStoreServer", "run"]
+__all__ = ["LightningStoreServer", "MakeTraces", "run"]
 
 logger = logging.getLogger(__name__)
 
 SERVICE = "store"
 SETTING = "LIGHTSTREAM_STORE_PORT"
+
+MakeTraces: TypeAlias = "Callable[[LightningStore, Settings], TracesEndpoint]"
+"""What takes OTLP for a store. It comes from outside: decoding is the gateway's, which stores do not know."""
 
 
 class LightningStoreServer(ForwardingStore):
@@ -34,6 +40,7 @@ class LightningStoreServer(ForwardingStore):
         host, port: where to listen; by default as the settings say. Port 0 is any free one.
         settings: also name the token asked for and the largest request; by default those of the environment.
         cors_allow_origins: whose pages may ask from a browser, one or several; ``*`` for all, by default none.
+        traces: makes, of the store and the settings, what takes OTLP at ``/v1/traces``; without it none is taken.
 
     Raises:
         StoreError: the store is not safe for concurrent use.
@@ -48,18 +55,31 @@ class LightningStoreServer(ForwardingStore):
         *,
         settings: Settings | None = None,
         cors_allow_origins: Sequence[str] | str | None = None,
+        traces: MakeTraces | None = None,
     ) -> None:
         super().__init__(store)
         if not store.capabilities.get("async_safe") or not store.capabilities.get("thread_safe"):
             raise StoreError(f"{type(store).__name__} is not safe for several tasks and threads; it cannot be served.")
         settings = settings or Settings.load()
         origins = [cors_allow_origins] if isinstance(cors_allow_origins, str) else cors_allow_origins or ()
-        self._http = _http_server(store, settings, host, port, origins)
+        self._takes_traces = traces is not None
+        self._http = _http_server(store, settings, host, port, origins, traces)
 
     @property
     def endpoint(self) -> str:
         """URL of the server, without a path: what a client is given."""
         return self._http.url
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        told = self.store.capabilities.copy()
+        if self._takes_traces:
+            told["otlp_traces"] = True
+        return told
+
+    def otlp_traces_endpoint(self) -> str:
+        """URL of the OTLP traces: this server's if it takes them, else what the store says."""
+        return f"{self.endpoint}{TRACES_PATH}" if self._takes_traces else self.store.otlp_traces_endpoint()
 
     async def start(self) -> None:
         """Serve; returns once requests are taken. A server that was stopped does not start again.
@@ -78,8 +98,11 @@ class LightningStoreServer(ForwardingStore):
         await self.stop()
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, traces: MakeTraces | None = None) -> None:
     """Serve the store on Kafka until SIGTERM or SIGINT; blocks. Announces itself as ``store``.
+
+    Args:
+        traces: as for :class:`LightningStoreServer`.
 
     Raises:
         ServiceUnavailableError: Kafka does not answer, or the port is taken.
@@ -87,7 +110,7 @@ def run(settings: Settings) -> None:
     store = KafkaLightningStore(settings)
     asyncio.run(store.start())
     try:
-        server = _http_server(store, settings, None, None)
+        server = _http_server(store, settings, None, None, traces=traces)
         logger.info("the store answers on %s", server.url)
         server.run()
     finally:
@@ -100,12 +123,14 @@ def _http_server(
     host: str | None,
     port: int | None,
     cors_allow_origins: Sequence[str] = (),
+    traces: MakeTraces | None = None,
 ) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
     if settings.store_token is None and not _is_loopback(settings.host):
         logger.warning("the store server on %s asks for no token: set LIGHTSTREAM_STORE_TOKEN", settings.host)
-    app = create_app(store, settings, cors_allow_origins=cors_allow_origins)
+    taken = None if traces is None else traces(store, settings)
+    app = create_app(store, settings, cors_allow_origins=cors_allow_origins, traces=taken)
     return HttpServer(
         app,
         settings,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from lightstream.schemas.llm_attributes import attributes_of_call
+from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext, TraceStatus
 
 from .._json import from_json, to_json
 from .._times import nanos, seconds
 
-__all__ = ["REST", "span_of_row", "span_record"]
+__all__ = ["REST", "span_of_record", "span_of_row", "span_record"]
 
 REST = "lightstream.span"
 """Attribute that carries, as JSON, what a record has no field for: contexts out of the ordinary, extra fields."""
@@ -55,6 +56,19 @@ def span_record(span: Span) -> SpanRecord:
         resource_attributes=span.resource.attributes,
         resource_schema_url=span.resource.schema_url,
     )
+
+
+def span_of_record(record: SpanRecord) -> Span:
+    """A span from its record, as :func:`span_of_row` tells it once the record is in the view."""
+    row = record.model_dump(exclude={"llm_call"}) | {"status": record.status.value, f"{LLM}choice_index": None}
+    if record.llm_call is not None:
+        call = record.llm_call.model_dump()
+        for name in ("prompt_token_ids", "response_token_ids"):
+            call[name] = None if call[name] is None else list(unpack_int32(call[name]))
+        logprobs = record.llm_call.response_logprobs
+        call["response_logprobs"] = None if logprobs is None else list(unpack_float32(logprobs))
+        row |= {f"{LLM}{name}": value for name, value in call.items()}
+    return span_of_row(row)
 
 
 def span_of_row(row: dict[str, Any]) -> Span:

@@ -25,7 +25,7 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_ids, check_size, check_timeout
+from .._checks import check_id, check_ids, check_limit, check_size, check_timeout
 from .._query import Query
 from .._reading import ReadingStore, ended_in_time, enough
 from .._rollouts_query import exact_value_of_state, value_of_state
@@ -90,23 +90,34 @@ class InMemoryLightningStore(ReadingStore):
     # --- rollouts
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s)
+        return taken[0] if taken else None
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+    ) -> list[AttemptedRollout]:
+        check_limit(limit)
         check_timeout(timeout_s)
         if worker_id is not None:
             check_id("worker_id", worker_id)
+        if limit <= 0:
+            return []
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while True:
+        taken: list[AttemptedRollout] = []
+        while len(taken) < limit:
             state = self._start_next(worker_id)
             if state is not None:
-                return await self._handed_out(state, state.attempts[-1], dequeued=True)
+                taken.append(await self._handed_out(state, state.attempts[-1], dequeued=True))
+                continue
             left = deadline - loop.time()
-            if left <= 0 or not await _within(self._log.expect_task(), left):
+            if taken or left <= 0 or not await _within(self._log.expect_task(), left):
                 break
-        if worker_id is not None:
+        if not taken and worker_id is not None:
             with self._lock:
                 change = WorkerChange.found_nothing(self._workers.get(worker_id), self._clock.now_unix_nano())
             await self._keep_worker(worker_id, change)
-        return None
+        return taken
 
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
         page = query.page(self._log.states(), value_of_state, exact_value_of_state)
