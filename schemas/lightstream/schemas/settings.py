@@ -56,11 +56,12 @@ class Settings(BaseSettings):
         "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Put before each topic's name, to share a cluster."
     )
     topic_partitions: int = Field(
-        2,
+        1,
         ge=1,
         le=1000,
-        description="Partitions of the topics keyed by rollout or group: as many workers can share the work. Each "
-        "costs requests of its own (a rollout about 0.3 ms of the broker); any number of Runners can ask for work.",
+        description="Partitions of the topics keyed by rollout or group: as many workers can share the work, others "
+        "stand by. Each costs requests of its own (with two, a rollout takes a fifth more of the processors); any "
+        "number of Runners can ask for work. A topic keeps the number that it was made with.",
     )
     topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
 
