@@ -102,8 +102,7 @@ if TYPE_CHECKING:
     )
     from lightstream.trainers.tasks import Dataset
 
-    from ._algorithm import Algorithm, Baseline, FastAlgorithm, algo
-    from .algorithm.verl import VERL
+    from .algorithm import VERL, Algorithm, Baseline, FastAlgorithm, algo
     from .client import DevTaskLoader
     from .config import lightning_cli
     from .env_var import LightningEnvVar, resolve_bool_env_var, resolve_int_env_var, resolve_str_env_var

@@ -26,8 +26,7 @@ FLAT: dict[str, str] = {
         _STORES_HTTP: "AgentLightningClient AgentLightningServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
-        f"{_AGL}_algorithm": "Algorithm Baseline FastAlgorithm algo",
-        f"{_AGL}algorithm.verl": "VERL",
+        f"{_AGL}algorithm": "Algorithm Baseline FastAlgorithm VERL algo",
         f"{_AGL}client": "DevTaskLoader",
         f"{_AGL}config": "lightning_cli",
         f"{_AGL}env_var": "LightningEnvVar resolve_bool_env_var resolve_int_env_var resolve_str_env_var",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .._algorithm import Algorithm, Baseline, FastAlgorithm, algo
+from .base import Algorithm
+from .decorator import algo
+from .fast import Baseline, FastAlgorithm
 from .verl import VERL
 
 __all__ = ["VERL", "Algorithm", "Baseline", "FastAlgorithm", "algo"]

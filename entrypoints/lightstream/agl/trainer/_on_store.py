@@ -13,7 +13,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.stream_processors.adapters import TracerTraceToTriplet
 from lightstream.trainers.tasks import Dataset
 
-from .._algorithm import Algorithm
+from ..algorithm.base import Algorithm
 from ..execution import ExecutionEvent, SharedMemoryExecutionStrategy
 from ..runner import LitAgentRunner, Runner
 from ._call_in_thread import call_in_thread

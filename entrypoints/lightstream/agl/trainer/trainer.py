@@ -14,7 +14,9 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources
 from lightstream.stream_processors.adapters import TraceAdapter, TracerTraceToTriplet
 
-from .._algorithm import Algorithm, Baseline, FastAlgorithm, algo
+from ..algorithm.base import Algorithm
+from ..algorithm.decorator import algo
+from ..algorithm.fast import Baseline, FastAlgorithm
 from ..execution import (
     ClientServerExecutionStrategy,
     ExecutionStrategy,
