@@ -4,9 +4,9 @@ Uses the cluster named by ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker o
 random prefix; worker, view and store server are processes of their own.
 
 - ``rollouts``: enqueue -> dequeue -> succeeded. ``batched``: one algorithm enqueues 256 at a time and keeps the queue
-  filled, 32 clients run. ``one by one``: each client enqueues one, dequeues one, ends it, and so on. ``http``: the same
-  through the store server, on a store in memory and on Kafka. Processor time is per rollout, in microseconds: the
-  figure to compare on a busy machine.
+  filled, 32 clients run, each with one rollout or, as Runners do, with eight at once. ``one by one``: each client
+  enqueues one, dequeues one, ends it, and so on. ``http``: the same through the store server, on a store in memory and
+  on Kafka. Processor time is per rollout, in microseconds: the figure to compare on a busy machine.
 - ``calls``: single calls on an idle store, and ``wait_for_rollouts`` on 256 ids, in milliseconds.
 """
 
@@ -31,6 +31,7 @@ from .throughput import batched, one_by_one
 __all__ = ["main", "measure"]
 
 CLIENTS = 32
+AT_ONCE = 8
 PROCESSES = (1, 2, 4)
 Rows = dict[str, dict[str, float]]
 """Name of a row -> name of a column -> figure."""
@@ -76,6 +77,7 @@ def measure(*, seconds: float = 3.0, calls: int = 100, rounds: int = 20, only: s
                 name, many = f"{CLIENTS} in {n}", partial(_many, place, n, seconds)
                 rate(f"one by one, {name}", partial(many, one_by_one))
                 rate(f"batched, {name}", partial(many, batched))
+                rate(f"batched, {name}, {AT_ONCE} at once", partial(many, partial(batched, at_once=AT_ONCE)))
         with running(settings_for(servers, data_dir), ["worker", "view"], broker_pid) as place:
             rate(f"batched, {CLIENTS} in 2, view on", partial(_many, place, 2, seconds, batched))
             latency("wait_for_rollouts", partial(waking, place, rounds))

@@ -73,14 +73,18 @@ class Clients:
 
 
 @contextmanager
-def clients(settings: Settings, transport: Transport, work: Work, processes: int, count: int) -> Generator[Clients]:
-    """``count`` clients in so many processes."""
+def clients(
+    settings: Settings, transport: Transport, work: Work, processes: int, count: int, at_once: int = 1
+) -> Generator[Clients]:
+    """``count`` clients in so many processes, each with so many rollouts at once."""
     context = multiprocessing.get_context("spawn")
     shared = _Shared(
         context.Semaphore(0), context.Event(), context.Event(), context.Semaphore(0), context.Value("q", 0)
     )
     started = [
-        context.Process(target=_main, args=(settings, transport, work, count // processes, shared), daemon=True)
+        context.Process(
+            target=_main, args=(settings, transport, work, count // processes, at_once, shared), daemon=True
+        )
         for _ in range(processes)
     ]
     for process in started:
@@ -104,17 +108,20 @@ async def open_store(settings: Settings, transport: Transport) -> LightningStore
     return store
 
 
-def _main(settings: Settings, transport: Transport, work: Work, count: int, shared: _Shared) -> None:
-    asyncio.run(_serve(settings, transport, work, count, shared))
+def _main(settings: Settings, transport: Transport, work: Work, count: int, at_once: int, shared: _Shared) -> None:
+    asyncio.run(_serve(settings, transport, work, count, at_once, shared))
 
 
-async def _serve(settings: Settings, transport: Transport, work: Work, count: int, shared: _Shared) -> None:
+async def _serve(
+    settings: Settings, transport: Transport, work: Work, count: int, at_once: int, shared: _Shared
+) -> None:
     store = await open_store(settings, transport)
     await store.dequeue_rollout("first")  # connects
     shared.ready.release()
     await asyncio.to_thread(shared.go.wait)
     client: Callable[..., Awaitable[Any]] = _run if work == "run" else _enqueue_and_run
-    await asyncio.gather(*(client(store, f"{os.getpid()}-{number}", shared) for number in range(count)))
+    names = [f"{os.getpid()}-{number}" for number in range(count)]
+    await asyncio.gather(*(client(store, name, shared) for name in names for _ in range(at_once)))
     shared.left.release()
     await store.close()
 

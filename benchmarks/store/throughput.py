@@ -15,10 +15,7 @@ from .processes import Processes, cpu_s_of
 __all__ = ["batched", "one_by_one"]
 
 BATCH = 256
-"""Rollouts of a training step: 32 tasks, 8 of each."""
-
-AHEAD_MIN = BATCH
-"""The algorithm asks for the next batch when no more than this many are not over."""
+"""Rollouts of a training step: 32 tasks, 8 of each. As many times more where clients have several at once."""
 
 POLL_INTERVAL_S = 0.002
 TIMEOUT_S = 60.0
@@ -36,22 +33,27 @@ def one_by_one(
         return account.closed(group.finish())
 
 
-def batched(place: Processes, *, processes: int, count: int, seconds: float) -> dict[str, float]:
-    """One algorithm that enqueues in batches and keeps the queue filled; ``count`` clients dequeue and succeed."""
-    with clients(place.settings, "kafka", "run", processes, count) as group:
-        return asyncio.run(_batched(place, group, seconds))
+def batched(place: Processes, *, processes: int, count: int, seconds: float, at_once: int = 1) -> dict[str, float]:
+    """One algorithm that enqueues in batches and keeps the queue filled; ``count`` clients dequeue and succeed.
+
+    Args:
+        at_once: rollouts that each client works on at a time.
+    """
+    with clients(place.settings, "kafka", "run", processes, count, at_once) as group:
+        return asyncio.run(_batched(place, group, seconds, BATCH * at_once))
 
 
-async def _batched(place: Processes, group: Clients, seconds: float) -> dict[str, float]:
+async def _batched(place: Processes, group: Clients, seconds: float, batch: int) -> dict[str, float]:
+    """The next batch is asked for when no more than ``batch`` rollouts are not over."""
     store = await open_store(place.settings, "kafka")
     try:
         group.go()
-        asked = await _ask_for_a_batch(store)
-        await _until(lambda: group.done == BATCH)  # all are warm
+        asked = await _ask_for(store, batch)
+        await _until(lambda: group.done == batch)  # all are warm
         account = _Account(place, group)
         while account.seconds < seconds:
-            asked += await _ask_for_a_batch(store)
-            enough = asked - AHEAD_MIN
+            asked += await _ask_for(store, batch)
+            enough = asked - batch
             await _until(lambda enough=enough: group.done >= enough)  # type: ignore[misc]  # bound per batch
         await _until(lambda: group.done == asked)
         return account.closed(time.perf_counter())
@@ -59,8 +61,8 @@ async def _batched(place: Processes, group: Clients, seconds: float) -> dict[str
         await store.close()
 
 
-async def _ask_for_a_batch(store: LightningStore) -> int:
-    return len(await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=TASK) for _ in range(BATCH)]))
+async def _ask_for(store: LightningStore, count: int) -> int:
+    return len(await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=TASK) for _ in range(count)]))
 
 
 async def _until(reached: Callable[[], bool]) -> None:
