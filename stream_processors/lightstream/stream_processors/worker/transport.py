@@ -12,6 +12,8 @@ from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
 
+from lightstream.schemas.topics import ROLLOUT_EVENTS
+
 from .fetch_pace import FetchPace
 from .inbox import Budget
 
@@ -97,7 +99,9 @@ class LightstreamConsumer(Consumer):
         for place, records in fetched.items():
             if records:
                 bundles.setdefault(place.topic, (place, []))[1].extend(records)
-        return {place: [replace(_last_of(place, records), value=records)] for place, records in bundles.values()}
+        # Facts first: what they lead to is on its way to Kafka while the spans are assembled.
+        in_turn = sorted(bundles.values(), key=lambda bundle: not bundle[0].topic.endswith(ROLLOUT_EVENTS.name))
+        return {place: [replace(_last_of(place, records), value=records)] for place, records in in_turn}
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
