@@ -40,6 +40,8 @@ FOUND: dict[str, Steps] = {
     ],
     # A worker whose attempt had fallen silent was busy with it for ever.
     "a worker has no attempt in hand that has fallen silent": [started, silent, lambda s: s.ask([], 0)],
+    # Its sign of life was answered with the attempt that the silence had taken; then the model still said so.
+    "nor when it says that it lives": [started, silent, lambda s: s.update_worker("w0", UNSET)],
     "a worker has it in hand again once that is heard of": [
         started,
         silent,

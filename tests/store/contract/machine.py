@@ -250,10 +250,11 @@ class ContractMachine(Caller):
 
     @rule(worker=st.sampled_from(["w0", "w1"]), stats=maybe(VALUES))
     def update_worker(self, worker: str, stats: Any) -> None:
+        self.fire_due()
         worker_id = self.prefix + worker
         shown = self.run(self.store.update_worker(worker_id, stats))
-        known = self.workers.alive(worker_id, None if stats is UNSET else stats)
-        same_worker(shown, worker_id, known)
+        self.workers.alive(worker_id, None if stats is UNSET else stats)
+        same_worker(shown, worker_id, self.workers.as_it_stands(worker_id, self.reference.rollouts))
 
     @rule(seconds=st.sampled_from([1, 9, 11, 31, 61, 601]))
     def wait(self, seconds: int) -> None:
