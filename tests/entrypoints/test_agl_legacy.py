@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from opentelemetry import trace
 
 import lightstream.agl as agl
 from lightstream.agl.runner.legacy import LegacyAgentRunner
-from lightstream.schemas.errors import NotFoundError, SettingsError
+from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, SettingsError
 from lightstream.schemas.types import Span
 
 LLM = agl.LLM(endpoint="http://nowhere/v1", model="m")
+WAIT_S = 60.0
 CALL: dict[str, Any] = {"gen_ai.response.id": "c1", "prompt_token_ids": [1, 2], "response_token_ids": [3]}
 
 
@@ -144,3 +146,53 @@ def test_tasks_without_a_server() -> None:
         agl.Trainer().fit_v0(InLoop(), ["x"])
     with pytest.raises(ValueError, match="no URL"):
         agl.Trainer().fit(InLoop(), "localhost")
+
+
+class PerThread(agl.DevTaskLoader):
+    """Hands its tasks to one of two threads alone; what the other gets is up to ``otherwise``."""
+
+    def __init__(self, otherwise: Callable[[], Any], *, in_callers: bool) -> None:
+        super().__init__(["task"], {"main_llm": LLM})
+        self._otherwise = otherwise
+        self._in_callers = in_callers
+
+    def poll_next_task(self) -> agl.Task | None:
+        in_callers = threading.current_thread() is threading.main_thread()
+        if in_callers == self._in_callers:
+            return super().poll_next_task()
+        self._otherwise()
+        return None
+
+
+class Rewarded(agl.LitAgent[str]):
+    def validation_rollout(self, task: str, resources: agl.NamedResources, rollout: Any) -> float:
+        return 1.0
+
+
+def test_an_error_of_one_runner_ends_all() -> None:
+    def fail() -> None:
+        raise ServiceUnavailableError("the server is gone")
+
+    with pytest.raises(ServiceUnavailableError, match="the server is gone"):
+        agl.Trainer(n_runners=2).fit_v0(Rewarded(), PerThread(fail, in_callers=True))
+
+
+def test_an_interrupt_does_not_wait_for_other_runners() -> None:
+    asked, over, gave_up = threading.Event(), threading.Event(), threading.Event()
+
+    class Interrupted(PerThread):
+        def poll_next_task(self) -> agl.Task | None:
+            if threading.current_thread() is threading.main_thread():
+                assert asked.wait(WAIT_S)
+                raise KeyboardInterrupt
+            return super().poll_next_task()
+
+    def hang() -> None:
+        asked.set()
+        if not over.wait(WAIT_S):
+            gave_up.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        agl.Trainer(n_runners=2).fit_v0(Rewarded(), Interrupted(hang, in_callers=True))
+    assert not gave_up.is_set(), "the other Runner was waited for"
+    over.set()

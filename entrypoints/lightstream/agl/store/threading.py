@@ -19,7 +19,10 @@ class LightningStoreThreaded(ForwardingStore):
     def __init__(self, store: LightningStore) -> None:
         super().__init__(store)
         if not store.capabilities.get("thread_safe"):
-            raise StoreError(f"{type(store).__name__} is not safe for several threads, which locks do not mend.")
+            raise StoreError(
+                f"{type(store).__name__} is not safe for several threads, which locks do not mend.",
+                next_step="Use InMemoryLightningStore or KafkaLightningStore, or a LightningStoreClient of either.",
+            )
 
     async def start(self) -> None:
         await self.store.start()

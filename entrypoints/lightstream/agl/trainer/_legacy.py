@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from lightstream.producers import LitAgent, OtelTracer
@@ -14,6 +14,8 @@ from lightstream.stream_processors.adapters import TracerTraceToTriplet
 from ..runner import LegacyAgentRunner
 
 __all__ = ["client_of", "run_legacy"]
+
+logger = logging.getLogger(__name__)
 
 
 def client_of(server: Any) -> AgentLightningClient | None:
@@ -34,21 +36,36 @@ def run_legacy(
     n_runners: int,
     tasks_max: int | None,
 ) -> None:
-    """Run the tasks of ``client`` by ``n_runners`` Runners, each in a thread and up to ``tasks_max`` of them."""
-    failures: list[BaseException] = []
+    """Run the tasks of ``client`` by ``n_runners`` Runners, each in a thread and up to ``tasks_max`` of them.
+
+    An error of any stops the others after the task that each has in hand. Ctrl-C leaves them behind, with the process.
+    """
+    stop = threading.Event()
+    failures: list[Exception] = []
 
     def work(worker_id: int) -> None:
         runner = LegacyAgentRunner(agent, client, tracer, adapter, worker_id, tasks_max)
-        run: Callable[[], Any] = (lambda: asyncio.run(runner.iter_async())) if agent.is_async() else runner.iter
-        try:
-            run()
-        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread at the end
-            failures.append(error)
+        if agent.is_async():
+            asyncio.run(runner.iter_async(event=stop))
+        else:
+            runner.iter(event=stop)
 
-    beside = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(1, n_runners)]
+    def work_beside(worker_id: int) -> None:
+        try:
+            work(worker_id)
+        except Exception as error:  # raised in the caller's thread at the end
+            logger.exception("worker %d ended.", worker_id)
+            failures.append(error)
+            stop.set()
+
+    beside = [threading.Thread(target=work_beside, args=(number,), daemon=True) for number in range(1, n_runners)]
     for thread in beside:
         thread.start()
-    work(0)
+    try:
+        work(0)
+    except BaseException:
+        stop.set()
+        raise
     for thread in beside:
         thread.join()
     if failures:

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from lightstream.producers import OtelTracer
+from lightstream.producers.runner.daemon_thread import call_in_thread
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.stream_processors.adapters import TracerTraceToTriplet
 from lightstream.trainers.tasks import Dataset
@@ -16,7 +17,6 @@ from lightstream.trainers.tasks import Dataset
 from ..algorithm.base import Algorithm
 from ..execution import ExecutionEvent, SharedMemoryExecutionStrategy
 from ..runner import LitAgentRunner, Runner
-from ._call_in_thread import call_in_thread
 from ._shared_tracer import SharedTracer
 from .init_utils import build_component, instantiate_component
 
@@ -73,7 +73,9 @@ def run_on_store(
         if algorithm.is_async():
             await algorithm.run(train_dataset, val_dataset)
         else:
-            await call_in_thread(functools.partial(algorithm.run, train_dataset, val_dataset), "algorithm")
+            outcome = await call_in_thread(functools.partial(algorithm.run, train_dataset, val_dataset), "algorithm")
+            if outcome.error is not None:
+                raise outcome.error
 
     async def work(store: LightningStore, worker_id: int, event: ExecutionEvent) -> None:
         if store is kept_in:

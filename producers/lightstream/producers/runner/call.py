@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from lightstream.schemas.types import AttemptedRollout, NamedResources
 
 from ..agent import LitAgent
+from .daemon_thread import call_in_thread
 from .outcome import Outcome
 
 __all__ = ["call_agent"]
@@ -37,7 +36,9 @@ async def call_agent(
         running: asyncio.Future[Outcome] = asyncio.create_task(_guarded(method(rollout.input, resources, rollout)))
     else:
         call = agent.training_rollout if training else agent.validation_rollout
-        running = _in_thread(lambda: call(rollout.input, resources, rollout), rollout.attempt.attempt_id)
+        running = call_in_thread(
+            lambda: call(rollout.input, resources, rollout), f"rollout-{rollout.attempt.attempt_id}"
+        )
     try:
         await asyncio.wait({running}, timeout=timeout_s)
     except asyncio.CancelledError:
@@ -54,33 +55,6 @@ async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
         return Outcome(await coroutine)
     except BaseException as error:  # noqa: BLE001  # recorded as the attempt's failure; the Runner must outlive it
         return Outcome.of_error(error)
-
-
-def _in_thread(call: Callable[[], Any], attempt_id: str) -> asyncio.Future[Outcome]:
-    """Run ``call`` in a daemon thread of its own, in a copy of this context.
-
-    Not in a pool: an agent that hangs would hold a worker for ever, and the interpreter's exit waits for pools.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Outcome] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def deliver(outcome: Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    def run() -> None:
-        try:
-            outcome = Outcome(context.run(call))
-        except BaseException as error:  # noqa: BLE001  # recorded as the attempt's failure, SystemExit included
-            outcome = Outcome.of_error(error)
-        try:
-            loop.call_soon_threadsafe(deliver, outcome)
-        except RuntimeError:  # the loop is closed: the Runner ended while this agent was left behind
-            logger.warning("attempt %s returned after its Runner had ended.", attempt_id)
-
-    threading.Thread(target=run, name=f"rollout-{attempt_id}", daemon=True).start()
-    return future
 
 
 async def _stop(running: asyncio.Future[Outcome]) -> None:
