@@ -51,7 +51,7 @@ def cpu_s(pid: int) -> float:
 
 def follow(settings: Settings, topic: Topic) -> Iterator[Message]:
     """Each record of ``topic``, as they come."""
-    consumer = Consumer(consumer_config(settings, group_id="benchmark") | {"fetch.wait.max.ms": 10})
+    consumer = Consumer(consumer_config(settings, group_id="benchmark"))
     name = topic.full_name(settings.topic_prefix)
     consumer.assign(
         [TopicPartition(name, p, OFFSET_BEGINNING) for p in range(topic.partitions(settings.topic_partitions))]

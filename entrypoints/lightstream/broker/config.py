@@ -126,8 +126,8 @@ def server_properties(settings: Settings, files: BrokerFiles, port: int, control
         # an aborted writer blocks read_committed readers only this long more
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
         # small footprint
-        "num.network.threads": 2,
-        "num.io.threads": 4,
+        "num.network.threads": 1,
+        "num.io.threads": 2,
         "background.threads": 2,
         "group.coordinator.threads": 1,
         "share.coordinator.threads": 1,
