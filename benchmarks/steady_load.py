@@ -27,6 +27,9 @@ SPANS_EACH = 10
 FIRST_SPAN_S, SPAN_INTERVAL_S = 1.0, 0.1
 """After the start's fact: the life cycle has opened the attempt by then."""
 
+TICK_S = 0.005
+"""Spans go out together so often: the exporter's linger, without waking up for each."""
+
 END, START = -1, -2
 
 
@@ -54,7 +57,8 @@ def main(spans_per_s: float) -> None:
             of_facts.publish(ROLLOUT_EVENTS, rollout_id, enqueued)
             of_facts.publish(ROLLOUT_EVENTS, rollout_id, started)
             for each in range(SPANS_EACH):
-                heapq.heappush(due, (at + FIRST_SPAN_S + each * SPAN_INTERVAL_S, number, each))
+                tick = (at + FIRST_SPAN_S + each * SPAN_INTERVAL_S) // TICK_S + 1
+                heapq.heappush(due, (tick * TICK_S, number, each))
             heapq.heappush(due, (at + FIRST_SPAN_S + SPANS_EACH * SPAN_INTERVAL_S, number, END))
             heapq.heappush(due, (at + interval_s, next(numbers), START))
 

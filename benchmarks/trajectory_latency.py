@@ -37,7 +37,7 @@ __all__ = ["main", "measure"]
 
 LOOK_INTERVAL_S = 0.02
 """Asking more often would be most of what the view does."""
-WARM_UP_ATTEMPTS = 5
+WARM_UP_ATTEMPTS = 50
 
 
 def measure(*, spans_per_s: int = 1000, attempts: int = 400, view_attempts: int = 150) -> dict[str, float]:
