@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from lightstream.schemas.codec import Codec
+from lightstream.schemas.garbage import relax_collector
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -30,7 +31,6 @@ from lightstream.schemas.records import (
 )
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 from lightstream.stream_processors.core.segments import segments_of
-from lightstream.stream_processors.worker.collector import relax_collector
 
 from .command import run
 

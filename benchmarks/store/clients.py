@@ -14,6 +14,7 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event, Semaphore
 from typing import Any, Literal
 
+from lightstream.schemas.garbage import spare_what_is_there
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
@@ -117,6 +118,7 @@ async def _serve(
 ) -> None:
     store = await open_store(settings, transport)
     await store.dequeue_rollout("first")  # connects
+    spare_what_is_there()  # as a Runner's process does
     shared.ready.release()
     await asyncio.to_thread(shared.go.wait)
     client: Callable[..., Awaitable[Any]] = _run if work == "run" else _enqueue_and_run

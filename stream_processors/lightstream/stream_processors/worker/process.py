@@ -17,6 +17,7 @@ import faust
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.garbage import relax_collector
 from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.services import Service, announce, withdraw
 from lightstream.schemas.settings import Settings
@@ -24,7 +25,6 @@ from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .app import group_id, make_app
 from .assembler_handler import AssemblerHandler
-from .collector import relax_collector
 from .context import WorkerContext
 from .large_record_sweep import sweep_for_ever
 from .lifecycle_handler import LifecycleHandler

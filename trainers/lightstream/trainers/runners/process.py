@@ -11,6 +11,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from typing import Any
 
+from lightstream.schemas.garbage import spare_what_is_there
 from lightstream.schemas.settings import Settings
 
 __all__ = ["run_runner"]
@@ -55,6 +56,7 @@ async def _run(agent: Any, n_concurrent: int, worker_id: str) -> None:
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.stop)
+        spare_what_is_there()
         await runner.run()
     finally:
         await store.close()
