@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Budget", "Inbox", "LogRecord"]
 
@@ -15,8 +15,7 @@ BATCH_RECORDS_MAX = 200
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(NamedTuple):
     """One record as it lies in the log.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
@@ -41,8 +41,7 @@ RECOVERED_FLUSH_STATES = 20_000
 """As above, while nobody waits for an answer: about 10 MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     """One record of ``rollouts``: a state, or the empty answer to a request."""
 
     key: str

@@ -62,13 +62,14 @@ class Turns:
             value: of a size that was checked.
             delivered: told whether it is durable; on any thread.
         """
-        self._due().facts.append(_Fact(key, value, delivered))
+        loop, turn = self._due()
+        turn.facts.append(_Fact(key, value, partial(self._delivered, loop, turn, delivered)))
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Make that call once at the end of this turn, however many ask for it."""
-        self._due().calls[call] = None
+        self._due()[1].calls[call] = None
 
-    def _due(self) -> _Turn:
+    def _due(self) -> tuple[asyncio.AbstractEventLoop, _Turn]:
         loop = asyncio.get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
@@ -78,7 +79,7 @@ class Turns:
         if not turn.is_due:
             turn.is_due = True
             loop.call_soon(self._end, loop, turn)
-        return turn
+        return loop, turn
 
     def _end(self, loop: asyncio.AbstractEventLoop, turn: _Turn) -> None:
         with self._lock:
@@ -100,8 +101,7 @@ class Turns:
             turn.on_their_way += len(facts)
         for call in calls:
             call()
-        told = [fact._replace(delivered=partial(self._delivered, loop, turn, fact.delivered)) for fact in facts]
-        self._hand_over(loop, told, time.monotonic() + self._patience_s)
+        self._hand_over(loop, facts, time.monotonic() + self._patience_s)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, facts: Sequence[_Fact], until_s: float) -> None:
         for number, fact in enumerate(facts):

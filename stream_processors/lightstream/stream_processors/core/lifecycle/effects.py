@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -27,8 +27,7 @@ CANCELLED_ERROR_TYPE = "Cancelled"
 SUPERSEDED_ERROR_TYPE = "Superseded"
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """One record to write: to which topic, under which key."""
 
     topic: Topic

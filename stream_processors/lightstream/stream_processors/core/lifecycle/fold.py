@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightstream.schemas.records import (
     EventKind,
@@ -25,8 +24,7 @@ from .transitions import TRANSITIONS, Action, Rule
 __all__ = ["Transition", "fold"]
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """What one fact did.
 
     Attributes:

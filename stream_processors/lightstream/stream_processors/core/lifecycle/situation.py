@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from lightstream.schemas.records import (
     AttemptState,
@@ -32,7 +32,7 @@ ABOUT_AN_ATTEMPT = frozenset(
 """Kinds of facts that name an attempt."""
 
 
-class Situation(Enum):
+class Situation(StrEnum):
     """What a fact meets.
 
     For a fact that names an attempt of the rollout: ``PREPARING``, ``RUNNING`` or ``SILENT`` when it is the open one,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from lightstream.schemas.records import EventKind, VerdictOutcome
 
@@ -12,7 +12,7 @@ from .situation import Situation
 __all__ = ["TRANSITIONS", "Action", "Rule"]
 
 
-class Action(Enum):
+class Action(StrEnum):
     """What a fact does to the rollout. All but ``NOTHING`` and ``LISTEN`` may change its state."""
 
     NOTHING = "nothing"
