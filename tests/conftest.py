@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ MEANT_FOR_TESTS = (
 for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and name not in MEANT_FOR_TESTS]:
     del os.environ[_name]  # a developer's own settings must not leak into the tests
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background without Ctrl-C, and every process that a test starts inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
 hypothesis.settings.register_profile(
