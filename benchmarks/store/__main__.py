@@ -4,9 +4,10 @@ Uses the cluster named by ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker o
 random prefix; worker, view and store server are processes of their own.
 
 - ``rollouts``: enqueue -> dequeue -> succeeded. ``batched``: one algorithm enqueues 256 at a time and keeps the queue
-  filled, 32 clients run, each with one rollout or, as Runners do, with eight at once. ``one by one``: each client
-  enqueues one, dequeues one, ends it, and so on. ``http``: the same through the store server, on a store in memory and
-  on Kafka. Processor time is per rollout, in microseconds: the figure to compare on a busy machine.
+  filled, 32 clients run, each with one rollout or, as Runners of agents that wait for their model do, with 16 at once.
+  ``one by one``: each client enqueues one, dequeues one, ends it, and so on. ``http``: the same through the store
+  server, on a store in memory and on Kafka. Processor time is per rollout, in microseconds: the figure to compare on a
+  busy machine.
 - ``calls``: single calls on an idle store, and ``wait_for_rollouts`` on 256 ids, in milliseconds.
 """
 
@@ -31,7 +32,7 @@ from .throughput import batched, one_by_one
 __all__ = ["main", "measure"]
 
 CLIENTS = 32
-AT_ONCE = 8
+AT_ONCE = 16
 PROCESSES = (1, 2, 4)
 Rows = dict[str, dict[str, float]]
 """Name of a row -> name of a column -> figure."""
