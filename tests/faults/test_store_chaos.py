@@ -18,10 +18,10 @@ from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, Rol
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.stream_processors.core.lifecycle import Limits
+from tests.support.log_tail import Logged, LogTail
 from tests.support.waiting import eventually
 
 from .chaos.history import assert_attempts_open_and_close_once, assert_legal_lives, assert_one_final_trajectory_each
-from .chaos.logged import Logged, LogTail
 from .chaos.runner import attempts_begun, task
 from .chaos.scene import Kill, Scene, drawn_kills, scene
 

@@ -17,8 +17,7 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.stream_processors.core.lifecycle import Limits, fold
-
-from .logged import Logged
+from tests.support.log_tail import Logged
 
 __all__ = ["assert_attempts_open_and_close_once", "assert_legal_lives", "assert_one_final_trajectory_each"]
 

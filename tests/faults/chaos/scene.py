@@ -17,9 +17,8 @@ from lightstream.schemas.topics import ROLLOUTS
 from lightstream.up import Stack
 from lightstream.up.supervisor import Supervisor
 from lightstream.up.unit import ProcessUnit
+from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
-
-from .logged import LogTail
 
 __all__ = ["Kill", "Scene", "drawn_kills", "scene"]
 

@@ -10,10 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import consumer_config
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
     AttemptChanges,
@@ -29,6 +26,7 @@ from lightstream.schemas.records import (
 from lightstream.schemas.services import find
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
+from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
 
 __all__ = ["TopicReader", "WorkerProcess", "ended", "enqueued", "span", "started"]
@@ -111,25 +109,34 @@ class TopicReader:
     """Everything in a topic, from its beginning, as decoded records."""
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
-        self.records: list[Record] = []
-        self.keys: list[str] = []
-        self._consumer = Consumer(consumer_config(settings, group_id="tests"))
-        name = topic.full_name(settings.topic_prefix)
-        partitions = range(topic.partitions(settings.topic_partitions))
-        self._consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for partition in partitions])
+        self._log = LogTail(settings, topic)
+
+    @property
+    def records(self) -> list[Record]:
+        """What was read so far."""
+        return [logged.record for logged in self._log.read if logged.record is not None]
+
+    @property
+    def keys(self) -> list[str]:
+        return [logged.key for logged in self._log.read]
 
     def poll(self) -> list[Record]:
-        """All records so far."""
-        while (message := self._consumer.poll(0.05)) is not None:
-            if message.error() is None:
-                self.records.append(CODEC.decode(message.value()))
-                self.keys.append((message.key() or b"").decode())
+        """As :attr:`records`, and what came since, which may not be all of it."""
+        self._log.poll()
+        return self.records
+
+    def read_to_end(self) -> list[Record]:
+        """Everything that is in the topic now. The broker must answer."""
+        self._log.read_to_end()
         return self.records
 
     def wait_for(self, count: int, timeout_s: float = 60.0) -> list[Record]:
         """Wait until there are ``count`` records."""
-        eventually(lambda: len(self.poll()) >= count, timeout_s=timeout_s, what=f"{count} records")
-        return self.records
+        return eventually(
+            lambda: records if len(records := self.poll()) >= count else [],
+            timeout_s=timeout_s,
+            what=f"{count} records",
+        )
 
 
 def enqueued(rollout_id: str, **config: object) -> RolloutEvent:

@@ -78,12 +78,12 @@ class Feeder:
 
         eventually(lambda: not there(), timeout_s=WAIT_S, what="all trajectories")
         self._wait_for({f"{rollout_id}-a1:ended" for rollout_id in rollout_ids})
-        states = [s for s in self._states.poll() if isinstance(s, RolloutState)]
+        states = [s for s in self._states.read_to_end() if isinstance(s, RolloutState)]
         found: dict[str, list[Trajectory]] = {rollout_id: [] for rollout_id in rollout_ids}
-        for trajectory in self._trajectories.poll():
+        for trajectory in self._trajectories.read_to_end():
             if isinstance(trajectory, Trajectory) and trajectory not in found[trajectory.rollout_id]:
                 found[trajectory.rollout_id].append(trajectory)
-        closings = {CODEC.encode(c) for c in self._spans.poll() if isinstance(c, AttemptClosed) and c.final}
+        closings = {CODEC.encode(c) for c in self._spans.read_to_end() if isinstance(c, AttemptClosed) and c.final}
         finals = Counter(c.rollout_id for c in map(CODEC.decode, closings) if isinstance(c, AttemptClosed))
         return Outcome({s.rollout.rollout_id: s for s in states}, found, finals)
 

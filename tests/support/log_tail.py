@@ -25,6 +25,7 @@ class Logged:
 
     partition: int
     offset: int
+    key: str
     record: Record | None
     logged_unix_nano: int
 
@@ -47,10 +48,10 @@ class LogTail:
         new: list[Logged] = []
         while (message := self._consumer.poll(POLL_TIMEOUT_S)) is not None:
             if message.error() is None:
-                value = message.value()
+                value, key = message.value(), (message.key() or b"").decode()
                 record = None if value is None else CODEC.decode(value)
                 logged_unix_nano = message.timestamp()[1] * 1_000_000
-                new.append(Logged(message.partition() or 0, message.offset() or 0, record, logged_unix_nano))
+                new.append(Logged(message.partition() or 0, message.offset() or 0, key, record, logged_unix_nano))
         self.read.extend(new)
         return new
 
