@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from faust.transport.consumer import RecordMap
@@ -14,7 +16,7 @@ from faust.types import TP
 
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 
-from .fetch_pace import FetchPace
+from .fetch_pace import FETCH_WAIT_MS, FetchPace
 from .inbox import Budget
 
 __all__ = ["LightstreamConsumer", "LightstreamTransport"]
@@ -33,15 +35,32 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Transport) -> Any:
         consumer: Any = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = self._pace.wait_ms
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
 
     async def _fetch_records(self, consumer: Any, *arguments: Any, **keywords: Any) -> RecordMap:
         fetched: RecordMap = await super()._fetch_records(consumer, *arguments, **keywords)
         self._pace.came(sum(map(len, fetched.values())), time.monotonic())
-        fetcher = consumer._fetcher  # takes both into its next request
-        fetcher._fetch_max_wait_ms, fetcher._fetch_min_bytes = self._pace.wait_ms, self._pace.bytes_min
+        fetcher = consumer._fetcher
+        if "_proc_fetch_request" not in vars(fetcher):
+            fetcher._proc_fetch_request = partial(self._fetch_in_turn, fetcher._proc_fetch_request)
         return fetched
+
+    async def _fetch_in_turn(self, fetch: Callable[..., Awaitable[bool]], *request: Any) -> bool:
+        """aiokafka sends the next fetch as soon as the last one's records are taken; this is a moment later.
+
+        Returns:
+            As ``fetch``, whether it brought something.
+        """
+        pause_s = self._pace.pause_s(time.monotonic())
+        if pause_s:
+            try:
+                await asyncio.sleep(pause_s)
+            except asyncio.CancelledError:  # closed or reassigned; aiokafka's own method answers so as well
+                return False
+        brought = await fetch(*request)
+        self._pace.answered(time.monotonic())
+        return brought
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Go back to what is committed, everywhere.
