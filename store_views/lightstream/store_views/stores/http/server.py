@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from lightstream.schemas.errors import StoreError
-from lightstream.schemas.garbage import relax_collector
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
@@ -112,7 +111,6 @@ def run(settings: Settings, traces: MakeTraces | None = None) -> None:
     asyncio.run(store.start())
     try:
         server = _http_server(store, settings, None, None, traces=traces)
-        relax_collector()
         logger.info("the store answers on %s", server.url)
         server.run()
     finally:
