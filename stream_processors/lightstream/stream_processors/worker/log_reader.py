@@ -36,6 +36,7 @@ PASSING = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,
         KafkaError._WAIT_COORD,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
@@ -43,7 +44,8 @@ PASSING = frozenset(
 )
 """What a cluster answers while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
 that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went, and it
-lists topics before it serves their partitions. (That the topics exist was looked at when the worker started.)"""
+lists topics before it serves their partitions. What was asked of the bootstrap connection in the moment in which the
+broker is known by its number is ``_DESTROY_BROKER``. (That the topics exist was looked at when the worker started.)"""
 
 RETRY_INTERVAL_S = 0.2
 
