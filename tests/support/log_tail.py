@@ -61,12 +61,11 @@ class LogTail:
             place.partition: self._consumer.get_watermark_offsets(place, timeout=METADATA_TIMEOUT_S)[1]
             for place in self._places
         }
-        while any(place.offset < ends[place.partition] for place in self._consumer.position(self._places)):
-            if not self.poll() and all(
-                place.offset == ends[place.partition] or ends[place.partition] == 0
-                for place in self._consumer.position(self._places)
-            ):
-                break
+        # Where nothing was ever written, nothing is read, and there is no position.
+        while any(
+            place.offset < end for place in self._consumer.position(self._places) if (end := ends[place.partition])
+        ):
+            self.poll()
         return self.read
 
     def close(self) -> None:

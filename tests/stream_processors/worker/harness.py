@@ -118,6 +118,7 @@ class TopicReader:
 
     @property
     def keys(self) -> list[str]:
+        """Of what was read so far, empty records included."""
         return [logged.key for logged in self._log.read]
 
     def poll(self) -> list[Record]:
