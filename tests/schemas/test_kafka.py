@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,7 @@ from lightstream.schemas.kafka import (
 )
 from lightstream.schemas.records import LlmCall, Record, SpanRecord
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import SPANS, TOPICS, topic_named
+from lightstream.schemas.topics import DEAD_LETTERS, SPANS, TOPICS, topic_named
 from tests.support.waiting import eventually
 
 SPAN = SpanRecord(trace_id="0" * 32, span_id="1" * 16, name="n")
@@ -99,13 +101,61 @@ def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings,
 
 
 def test_what_is_handed_over_in_a_row_is_told_of_in_its_order(settings: Settings) -> None:
+    """Records that the client takes in one call, and, by headers, topic or partition, others between them."""
     codec = Codec()
     spans = [SPAN.model_copy(update={"name": f"span {number}"}) for number in range(20)]
     publisher = KafkaPublisher(settings, linger_ms=0.0)
     outgoing = [Outgoing(SPANS, f"key {number % 7}", codec.encode(span)) for number, span in enumerate(spans)]
+    for number in (5, 11, 12):
+        outgoing[number] = outgoing[number]._replace(headers=[("state", b"x")])
+    outgoing[8] = outgoing[8]._replace(topic=DEAD_LETTERS)
+    outgoing[15] = outgoing[15]._replace(partition=1)
     count, durable = publisher.publish_all(outgoing)
     assert count == 20
     assert [read(settings, position) for position in durable.result(30)] == spans
+    assert [n for n, position in enumerate(durable.result()) if position.topic == DEAD_LETTERS.name] == [8]
+    assert durable.result()[15].partition == 1
+    publisher.close()
+
+
+def test_each_record_of_a_row_is_told_of_as_durable(settings: Settings) -> None:
+    value = Codec().encode(SPAN)
+    told: list[tuple[int, PublishError | None]] = []
+    publisher = KafkaPublisher(settings, linger_ms=0.0)
+    outgoing = [Outgoing(SPANS, "key", value)] * 20
+
+    def delivered(number: int) -> Callable[[PublishError | None], None]:
+        return lambda error: told.append((number, error))
+
+    assert publisher.send_all(outgoing, [delivered(number) for number in range(20)]) == 20
+    eventually(lambda: len(told) == 20)
+    assert told == [(number, None) for number in range(20)]
+    publisher.close()
+
+
+def test_a_record_that_the_client_refuses_is_lost_and_the_rest_of_its_row_is_not(settings: Settings) -> None:
+    value = Codec().encode(SPAN)
+    told: dict[int, PublishError | None] = {}
+    publisher = KafkaPublisher(settings, linger_ms=0.0)
+    publisher.publish(SPANS, "key", SPAN).result(30)  # from here on the client knows the partitions
+    for count in (1, 3):
+        told.clear()
+        outgoing = [Outgoing(SPANS, "key", value, partition=99)] * count
+        assert publisher.send_all(outgoing, [partial(told.__setitem__, number) for number in range(count)]) == count
+        assert sorted(told) == list(range(count))
+        assert all("Unknown partition" in str(error) for error in told.values())
+    count, durable = publisher.publish_all([Outgoing(SPANS, "key", value, partition=part) for part in (0, 0, 99, 0)])
+    assert count == 4
+    with pytest.raises(PublishError, match="Unknown partition"):
+        durable.result(30)
+    publisher.close()
+
+
+def test_a_row_with_a_record_over_the_limit_is_refused(settings: Settings) -> None:
+    small = Settings.load(**{**settings.model_dump(), "record_bytes_max": 2**20})
+    publisher = KafkaPublisher(small)
+    with pytest.raises(RecordTooLargeError):
+        publisher.publish_all([Outgoing(SPANS, "key", b"x"), Outgoing(SPANS, "key", bytes(2**20))])
     publisher.close()
 
 

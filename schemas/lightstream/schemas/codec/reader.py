@@ -40,7 +40,11 @@ _SYMBOLS_MAX = 64
 """As many as one byte can name; no enum of ours comes near it."""
 _INT32_BYTES = 4
 
+_TIME_BYTES = 9
+_ALL_CONTINUE = 0x8080808080808080
+
 _double_at = struct.Struct("<d").unpack_from
+_nine_bytes_at = struct.Struct("<QB").unpack_from
 
 
 @cache
@@ -160,6 +164,13 @@ def _wrong(kind: str, found: int, where: str) -> Any:
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
     """A zig-zag, variable-length long."""
+    if len(data) - at >= _TIME_BYTES:
+        spread, last = _nine_bytes_at(data, at)
+        if last < _CONTINUES and spread & _ALL_CONTINUE == _ALL_CONTINUE:  # as every time is: sevens put together
+            spread = (spread & 0x007F007F007F007F) | ((spread & 0x7F007F007F007F00) >> 1)
+            spread = (spread & 0x00003FFF00003FFF) | ((spread & 0x3FFF00003FFF0000) >> 2)
+            value = (spread & 0x0FFFFFFF) | ((spread & 0x0FFFFFFF00000000) >> 4) | last << 56
+            return value >> 1 ^ -(value & 1), at + _TIME_BYTES
     value = shift = 0
     for byte in data[at : at + _LONG_BYTES_MAX]:
         value |= (byte & 0x7F) << shift

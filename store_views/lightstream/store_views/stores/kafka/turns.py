@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lightstream.schemas.errors import BackpressureError, PublishError
-from lightstream.schemas.kafka import Delivered, KafkaPublisher
+from lightstream.schemas.kafka import Delivered, KafkaPublisher, Outgoing
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 
 __all__ = ["BUFFER_PAUSE_S", "Turns"]
@@ -104,16 +104,20 @@ class Turns:
         self._hand_over(loop, facts, time.monotonic() + self._patience_s)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, facts: Sequence[_Fact], until_s: float) -> None:
-        for number, fact in enumerate(facts):
-            try:
-                self._publisher.send_encoded(ROLLOUT_EVENTS, fact.key, fact.value, fact.delivered)
-            except BackpressureError as error:
-                if time.monotonic() <= until_s:
-                    loop.call_later(BUFFER_PAUSE_S, self._hand_over, loop, facts[number:], until_s)
-                    return
-                fact.delivered(error)
-            except PublishError as error:
-                fact.delivered(error)
+        records = [Outgoing(ROLLOUT_EVENTS, fact.key, fact.value) for fact in facts]
+        taken = self._publisher.send_all(records, [fact.delivered for fact in facts])
+        left = facts[taken:]
+        if not left:
+            return
+        if time.monotonic() <= until_s:
+            loop.call_later(BUFFER_PAUSE_S, self._hand_over, loop, left, until_s)
+            return
+        full = BackpressureError(
+            f"the send buffer had no room for a fact within {self._patience_s:g} s.",
+            next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
+        )
+        for fact in left:
+            fact.delivered(full)
 
     def _delivered(
         self, loop: asyncio.AbstractEventLoop, turn: _Turn, delivered: Delivered, error: PublishError | None
