@@ -1,6 +1,6 @@
 """The Avro records of every topic. See ``TOPICS`` for which topic carries which."""
 
-from ._base import Attributes, AttributeValue, Record, RecordEnum
+from ._base import Attributes, AttributeValue, Record, RecordEnum, unchecked
 from .operations import DeadLetter, DeadLetterReason, WorkerHeartbeat, WorkerStatus
 from .rollout import (
     WORKERS_PER_REQUEST_MAX,
@@ -87,4 +87,5 @@ __all__ = [
     "VerdictOutcome",
     "WorkerHeartbeat",
     "WorkerStatus",
+    "unchecked",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["AttributeValue", "Attributes", "Record", "RecordEnum"]
+__all__ = ["AttributeValue", "Attributes", "Record", "RecordEnum", "unchecked"]
 
 AttributeValue: TypeAlias = "bool | int | float | str | bytes | list[AttributeValue] | dict[str, AttributeValue] | None"
 Attributes: TypeAlias = dict[str, Any]
@@ -22,6 +23,34 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, in less than half the time: the life cycle is hardly anything but copies with a change."""
+        if deep:
+            return super().model_copy(update=update, deep=True)
+        changed, fields_set = update or {}, self.__pydantic_fields_set__
+        if not changed.keys() <= fields_set:
+            fields_set = fields_set | changed.keys()
+        return unchecked(type(self), {**self.__dict__, **changed}, fields_set)
+
+
+R = TypeVar("R", bound=Record)
+_new = object.__new__
+_set_values, _set_fields_set, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in BaseModel.__slots__)
+"""What pydantic keeps of an instance, set through the slots themselves: half a microsecond quicker than by name."""
+
+
+def unchecked(record: type[R], values: dict[str, Any], fields_set: set[str]) -> R:
+    """A record of all its fields' values, which are known to have the right types.
+
+    ``values`` are taken over; ``fields_set`` may be shared, as records are not changed.
+    """
+    instance = _new(record)
+    _set_values(instance, values)
+    _set_fields_set(instance, fields_set)
+    _set_extra(instance, None)
+    _set_private(instance, None)
+    return instance
 
 
 class RecordEnum(StrEnum):

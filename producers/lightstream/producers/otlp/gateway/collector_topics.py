@@ -15,14 +15,14 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
-from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.kafka import Outgoing, consumer_config
 from lightstream.schemas.records import DeadLetter, DeadLetterReason
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS
 
 from ...ownership import NOBODY
 from .answers import Signal
-from .encoding import REPORTED_BY, EncodedRecord
+from .encoding import REPORTED_BY
 from .intake import Intake, decoder_of
 
 __all__ = ["CollectorTopics", "is_json"]
@@ -108,7 +108,7 @@ class CollectorTopics:
                 return True
         return False
 
-    def _encoded(self, message: Message) -> list[EncodedRecord]:
+    def _encoded(self, message: Message) -> list[Outgoing]:
         topic, value = message.topic() or "", message.value() or b""
         decode = decoder_of(self._signals[topic], as_json=is_json(value))
         encoder = self._intake.encoder

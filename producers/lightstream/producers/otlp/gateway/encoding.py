@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
+from lightstream.schemas.kafka import Outgoing
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, SpanRecord
 from lightstream.schemas.topics import DEAD_LETTERS, SPANS, Topic
 
 from ...exporter import shortened, with_valid_text
 from ..decode import Decoded, Rejection
 
-__all__ = ["EncodedRecord", "Encoder", "dead_letter_of"]
+__all__ = ["Encoder", "dead_letter_of"]
 
 REPORTED_BY = "gateway"
 NO_PARTITION = -1
 SHORTEN_ATTEMPTS_MAX = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedRecord:
-    """A record on its way."""
-
-    topic: Topic
-    key: str
-    value: bytes
 
 
 class Encoder:
@@ -43,7 +34,7 @@ class Encoder:
         self._clock = clock
         self._limit_bytes = limit_bytes
 
-    def encode(self, decoded: Decoded, origin: str) -> list[EncodedRecord]:
+    def encode(self, decoded: Decoded, origin: str) -> list[Outgoing]:
         """The spans, and a dead letter for each rejected item, in that order.
 
         A span over the limit loses its biggest values; one that still does not fit is moved to ``decoded.rejections``.
@@ -54,9 +45,9 @@ class Encoder:
         spans = self.encode_spans(decoded)
         return spans + [self.dead_letter(rejection, origin) for rejection in decoded.rejections]
 
-    def encode_spans(self, decoded: Decoded) -> list[EncodedRecord]:
+    def encode_spans(self, decoded: Decoded) -> list[Outgoing]:
         """As :meth:`encode`, without the dead letters."""
-        spans: list[EncodedRecord] = []
+        spans: list[Outgoing] = []
         for record in decoded.records:
             try:
                 spans.append(self._span(record))
@@ -67,17 +58,17 @@ class Encoder:
                 decoded.rejections.append(Rejection(reason, error.message, identity))
         return spans
 
-    def dead_letter(self, rejection: Rejection, origin: str) -> EncodedRecord:
+    def dead_letter(self, rejection: Rejection, origin: str) -> Outgoing:
         """The record of an item that is left out; the same for the same item."""
         letter = dead_letter_of(rejection, origin, self._limit_bytes // 2, self._clock.now_unix_nano())
         key = f"{letter.origin_topic}-{letter.origin_partition}-{letter.origin_offset}"
-        return EncodedRecord(DEAD_LETTERS, key, self._codec.encode(letter))
+        return Outgoing(DEAD_LETTERS, key, self._codec.encode(letter))
 
-    def encode_record(self, topic: Topic, key: str, record: Record) -> EncodedRecord:
+    def encode_record(self, topic: Topic, key: str, record: Record) -> Outgoing:
         """Any other record."""
-        return EncodedRecord(topic, key, self._codec.encode(record))
+        return Outgoing(topic, key, self._codec.encode(record))
 
-    def _span(self, record: SpanRecord) -> EncodedRecord:
+    def _span(self, record: SpanRecord) -> Outgoing:
         try:
             value = self._codec.encode(record)
         except RecordError:
@@ -85,7 +76,7 @@ class Encoder:
             value = self._codec.encode(record)
         if len(value) > self._limit_bytes:
             value = self._fitting(record, len(value), self._codec.encode)
-        return EncodedRecord(SPANS, record.rollout_id or record.trace_id, value)
+        return Outgoing(SPANS, record.rollout_id or record.trace_id, value)
 
     def _fitting(self, record: SpanRecord, size_bytes: int, encode: Callable[[Record], bytes]) -> bytes:
         """Cut until it fits; estimates may be short, so more than one try is allowed."""

@@ -12,18 +12,17 @@ from typing import Protocol
 from lightstream.schemas.clock import Clock, SystemClock
 from lightstream.schemas.codec import Codec, codec_for
 from lightstream.schemas.errors import BackpressureError, DecodeError, PublishError
-from lightstream.schemas.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered
+from lightstream.schemas.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing
 from lightstream.schemas.records import DeadLetterReason
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import Topic
 
 from ...ownership import NOBODY, Owner
 from .. import decode
 from ..decode import Decoded, Rejection
 from .answers import Signal
-from .encoding import EncodedRecord, Encoder
+from .encoding import Encoder
 
-__all__ = ["EncodedSink", "Intake", "decoder_of"]
+__all__ = ["Intake", "RowSink", "decoder_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +39,11 @@ RETRY_INTERVAL_S = 0.01
 """How often a full client buffer is tried again."""
 
 
-class EncodedSink(Protocol):
+class RowSink(Protocol):
     """What makes encoded records durable."""
 
-    def send_encoded(self, topic: Topic, key: str, value: bytes, delivered: Delivered) -> None:
-        """Hand over one record; ``delivered`` is called once, on any thread, unless this raises."""
+    def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
+        """Hand over records in a row. Returns for how many there was room: of each of these it is told once."""
         ...
 
 
@@ -56,7 +55,7 @@ class Intake:
     """
 
     def __init__(
-        self, settings: Settings, sink: EncodedSink, *, codec: Codec | None = None, clock: Clock | None = None
+        self, settings: Settings, sink: RowSink, *, codec: Codec | None = None, clock: Clock | None = None
     ) -> None:
         self._sink = sink
         self._wait_s = settings.gateway_wait_s
@@ -88,7 +87,7 @@ class Intake:
             return []
         decode_body = decoder_of(signal, as_json=as_json)
 
-        def work() -> tuple[Decoded, list[EncodedRecord]]:
+        def work() -> tuple[Decoded, list[Outgoing]]:
             decoded = decode_body(body, elsewhere)
             return decoded, self.encoder.encode(decoded, origin)
 
@@ -112,7 +111,7 @@ class Intake:
         rejection = Rejection(DeadLetterReason.BROKEN_RULE, error.message, body[:UNDECODABLE_KEPT_BYTES])
         await self.send([self.encoder.dead_letter(rejection, origin)])
 
-    async def send(self, records: Sequence[EncodedRecord]) -> None:
+    async def send(self, records: Sequence[Outgoing]) -> None:
         """Return once all of them are durable.
 
         Raises:
@@ -123,15 +122,14 @@ class Intake:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._wait_s
         deliveries = _Deliveries(loop, len(records))
-        for record in records:
-            while True:
-                try:
-                    self._sink.send_encoded(record.topic, record.key, record.value, deliveries.delivered)
-                    break
-                except BackpressureError:
-                    if loop.time() > deadline:
-                        raise
-                await asyncio.sleep(RETRY_INTERVAL_S)
+        left = records
+        while left := left[self._sink.send_all(left, [deliveries.delivered] * len(left)) :]:
+            if loop.time() > deadline:
+                raise BackpressureError(
+                    f"the send buffer had no room for {len(left)} records within {self._wait_s:g} s.",
+                    next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
+                )
+            await asyncio.sleep(RETRY_INTERVAL_S)
         try:
             await asyncio.wait_for(deliveries.done, max(0.0, deadline - loop.time()))
         except TimeoutError as error:

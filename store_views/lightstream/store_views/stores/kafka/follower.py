@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -24,7 +23,10 @@ from .hand_out import HandOut
 from .resource_versions import ResourceVersions
 from .worker_records import WorkerRecords
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "Tell"]
+
+Tell: TypeAlias = Callable[[RolloutState | None], None]
+"""Called once, on whatever thread, with the state that carries a verdict; with ``None`` if the store closes before."""
 
 GATHERING: dict[str, Any] = {"queued.min.messages": 1, "fetch.queue.backoff.ms": 2}
 """The consumer fetches again once what it has was taken, after two milliseconds if that was not at once. While much
@@ -47,8 +49,8 @@ class Follower:
         self._settings = settings
         self._codec = codec
         self._lock = threading.Lock()
-        self._judged: Counter[str] = Counter()
-        self._verdicts: dict[str, Future[RolloutState]] = {}
+        self._judged: dict[str, int] = {}
+        self._verdicts: dict[str, list[Tell]] = {}
         self._terminal: dict[str, list[Future[RolloutState]]] = {}
         self.resources = ResourceVersions()
         self._stopping = threading.Event()
@@ -90,19 +92,33 @@ class Follower:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            waiting = [*self._verdicts.values(), *(f for futures in self._terminal.values() for f in futures)]
+            tells = [tell for waiting in self._verdicts.values() for tell in waiting]
+            ends = [future for futures in self._terminal.values() for future in futures]
+            self._verdicts.clear()
+            self._judged.clear()
         self.resources.stop()
-        for future in waiting:
+        for tell in tells:
+            tell(None)
+        for future in ends:
             future.cancel()
 
-    def expect_verdict(self, rollout_id: str, event_id: str) -> Future[RolloutState]:
-        """A future of the state that judges the fact ``event_id``. Ask before writing the fact."""
-        future: Future[RolloutState] = Future()
+    def expect_verdict(self, rollout_id: str, event_id: str, tell: Tell) -> None:
+        """Tell of the state that judges the fact ``event_id``. Ask before writing the fact."""
         with self._lock:
-            self._judged[rollout_id] += 1
-            self._verdicts[event_id] = future
-        future.add_done_callback(lambda _: self._forget_verdict(rollout_id, event_id))
-        return future
+            self._judged[rollout_id] = self._judged.get(rollout_id, 0) + 1
+            self._verdicts.setdefault(event_id, []).append(tell)
+
+    def forget_verdict(self, rollout_id: str, event_id: str, tell: Tell) -> None:
+        """Nobody waits for it any more; nothing happens if it came before."""
+        if event_id not in self._verdicts:
+            return
+        with self._lock:
+            waiting = self._verdicts.get(event_id, [])
+            if tell in waiting:
+                waiting.remove(tell)
+                self._waits_no_more(rollout_id, 1)
+            if not waiting:
+                self._verdicts.pop(event_id, None)
 
     def expect_terminal(self, rollout_id: str) -> Future[RolloutState]:
         """A future of the first terminal state of the rollout that is written from now on."""
@@ -187,6 +203,8 @@ class Follower:
                         self._receive(message)
                     elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
                         self._reached_end(message)
+            with self._read_further:
+                self._read_further.notify_all()
         consumer.close()
 
     def _receive(self, message: Message) -> None:
@@ -203,7 +221,6 @@ class Follower:
         with self._lock:
             # Before the look at who is interested: whoever comes later asks the view for at least this record.
             self._read_up_to[partition] = offset + 1
-            self._read_further.notify_all()
             judged, awaited = key in self._judged, key in self._terminal
         headers = _headers(message)
         state = None
@@ -255,18 +272,22 @@ class Follower:
     def _wake(self, rollout_id: str, state: RolloutState, partition: int, offset: int) -> None:
         with self._lock:
             self._answered_at[partition] = max(offset, self._answered_at.get(partition, -1))
-            verdict = self._verdicts.get(state.verdict.event_id)
+            tells = self._verdicts.pop(state.verdict.event_id, ())
+            self._waits_no_more(rollout_id, len(tells))
             ended = list(self._terminal.get(rollout_id, ())) if state.status.is_terminal else []
-        for future in ([verdict] if verdict is not None else []) + ended:
+        for tell in tells:
+            tell(state)
+        for future in ended:
             if future.set_running_or_notify_cancel():
                 future.set_result(state)
 
-    def _forget_verdict(self, rollout_id: str, event_id: str) -> None:
-        with self._lock:
-            self._verdicts.pop(event_id, None)
-            self._judged[rollout_id] -= 1
-            if self._judged[rollout_id] <= 0:
-                del self._judged[rollout_id]
+    def _waits_no_more(self, rollout_id: str, count: int) -> None:
+        """So many verdicts on the rollout are not waited for any more. Under the lock."""
+        left = self._judged.get(rollout_id, 0) - count
+        if left > 0:
+            self._judged[rollout_id] = left
+        else:
+            self._judged.pop(rollout_id, None)
 
     def _forget_end(self, rollout_id: str, waiter: Future[RolloutState]) -> None:
         with self._lock:

@@ -125,10 +125,9 @@ class HandOut:
     def withdraw(self, want: Want) -> bool:
         """Whether it could be taken back: nothing has been asked for it (any more), and nothing will be."""
         with self._lock:
-            try:
-                self._free.remove(want)
-            except ValueError:
+            if want not in self._free:  # to be told so by remove() costs 20 times as much: its error shows the want
                 return False
+            self._free.remove(want)
             return True
 
     def on_queue(self, partition: int, queue: QueueSummary) -> None:

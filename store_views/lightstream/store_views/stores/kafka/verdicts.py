@@ -5,52 +5,56 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
-from functools import partial
+from typing import TypeAlias
 
 from lightstream.schemas.errors import PublishError
-from lightstream.schemas.kafka import Delivered
 from lightstream.schemas.records import RolloutState
 
 from .._loop_calls import call_in
 
 __all__ = ["Verdicts"]
 
+Outcome: TypeAlias = RolloutState | PublishError | None
+"""The state that carries a verdict; why there will be none; or nothing, as the store was closed."""
+
 
 class Verdicts:
     """What some facts were answered with. A verdict says that its fact is durable: only failures are waited for beside.
 
-    Make it in the event loop that waits.
+    Make it in the event loop that waits. No futures: one of each fact took a tenth of a store's processor time.
 
     Args:
-        futures: of the verdicts; each is resolved once, on whatever thread.
+        count: of the facts, which go by their numbers from 0.
         patience_s: how long a verdict may take once its fact is durable.
     """
 
-    def __init__(self, futures: Sequence[Future[RolloutState]], patience_s: float) -> None:
-        self._futures = futures
+    def __init__(self, count: int, patience_s: float) -> None:
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
         self._all_there: asyncio.Future[None] = self._loop.create_future()
         self._lock = threading.Lock()
-        self._left = len(futures)
-        self._on_their_way = 0
+        self._outcomes: dict[int, Outcome] = {}
+        self._count = count
+        self._on_their_way = count
         self._durable_s = time.monotonic()
         self._next_look: asyncio.TimerHandle | None = None
-        for future in futures:
-            future.add_done_callback(self._count)
-        if not futures:
+        if not count:
             self._all_there.set_result(None)
 
-    def on_its_way(self, verdict: Future[RolloutState]) -> Delivered:
-        """The fact whose verdict is ``verdict`` goes to Kafka; call the result once it is durable or lost."""
+    def judged(self, number: int, state: RolloutState | None) -> None:
+        """The verdict on a fact is there, or will not come as the store is closed. On any thread."""
+        self._settle(number, state)
+
+    def delivered(self, number: int, error: PublishError | None) -> None:
+        """A fact is durable, or lost. On any thread; a verdict may have come before."""
         with self._lock:
-            self._on_their_way += 1
-        return partial(self._delivered, verdict)
+            self._on_their_way -= 1
+            self._durable_s = time.monotonic()
+        if error is not None:
+            self._settle(number, error)
 
     async def all(self) -> list[RolloutState]:
-        """The states that carry the verdicts.
+        """The states that carry the verdicts, in the order of the facts.
 
         Raises:
             PublishError: a fact did not become durable.
@@ -63,9 +67,15 @@ class Verdicts:
             finally:
                 if self._next_look is not None:
                     self._next_look.cancel()
-        if any(future.cancelled() for future in self._futures):
-            raise asyncio.CancelledError  # the store was closed meanwhile
-        return [future.result() for future in self._futures]
+        states: list[RolloutState] = []
+        for number in range(self._count):
+            outcome = self._outcomes[number]
+            if outcome is None:
+                raise asyncio.CancelledError
+            if isinstance(outcome, PublishError):
+                raise outcome
+            states.append(outcome)
+        return states
 
     def _look(self) -> None:
         """Give up where it has taken too long, else look again when it may have."""
@@ -76,30 +86,16 @@ class Verdicts:
         elif not self._all_there.done():
             self._all_there.set_exception(TimeoutError())
 
-    def _delivered(self, verdict: Future[RolloutState], error: PublishError | None) -> None:
+    def _settle(self, number: int, outcome: Outcome) -> None:
+        """The first outcome counts."""
         with self._lock:
-            self._on_their_way -= 1
-            self._durable_s = time.monotonic()
-        if error is not None:
-            _fail(verdict, error)
-
-    def _count(self, _: Future[RolloutState]) -> None:
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
+            if number in self._outcomes:
+                return
+            self._outcomes[number] = outcome
+            last = len(self._outcomes) == self._count
         if last:
             call_in(self._loop, self._wake)
 
     def _wake(self) -> None:
         if not self._all_there.done():
             self._all_there.set_result(None)
-
-
-def _fail(verdict: Future[RolloutState], error: BaseException) -> None:
-    if verdict.done():
-        return
-    try:
-        if verdict.set_running_or_notify_cancel():
-            verdict.set_exception(error)
-    except (InvalidStateError, RuntimeError):  # resolved at this moment
-        return

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import codec_for
@@ -227,20 +228,22 @@ class KafkaWriting(ReadingStore):
             StoreError: no record can hold one of them; nothing was written.
         """
         encoded = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
-        verdicts = [self._follower.expect_verdict(fact.rollout_id, fact.event_id) for fact in facts]
-        waiting = Verdicts(verdicts, self._settings.publish_timeout_s)
+        verdicts = Verdicts(len(facts), self._settings.publish_timeout_s)
+        judged = [partial(verdicts.judged, number) for number in range(len(facts))]
+        for fact, tell in zip(facts, judged, strict=True):
+            self._follower.expect_verdict(fact.rollout_id, fact.event_id, tell)
         try:
-            for fact, value, verdict in zip(facts, encoded, verdicts, strict=True):
-                self._turns.write(fact.rollout_id, value, waiting.on_its_way(verdict))
-            return await waiting.all()
+            for number, (fact, value) in enumerate(zip(facts, encoded, strict=True)):
+                self._turns.write(fact.rollout_id, value, partial(verdicts.delivered, number))
+            return await verdicts.all()
         except TimeoutError as error:
             raise ServiceUnavailableError(
                 f"no verdict on {facts[0].event_id} within {self._settings.publish_timeout_s} s.",
                 next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
             ) from error
         finally:
-            for verdict in verdicts:
-                verdict.cancel()
+            for fact, tell in zip(facts, judged, strict=True):
+                self._follower.forget_verdict(fact.rollout_id, fact.event_id, tell)
 
     def _encoded(self, topic: Topic, record: Record) -> bytes:
         """The record as it is written.
