@@ -71,7 +71,7 @@ def _record(record: type[Record], seen: set[str]) -> dict[str, Any]:
 def _field(name: str, field: FieldInfo, seen: set[str]) -> dict[str, Any]:
     avro: dict[str, Any] = {"name": name, "type": _type(field.annotation, seen)}
     if not field.is_required():
-        avro["default"] = _default(field.get_default(call_default_factory=False))
+        avro["default"] = _default(field.get_default(call_default_factory=True))
     return avro
 
 

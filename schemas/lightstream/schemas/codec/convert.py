@@ -50,7 +50,9 @@ def assembled(record: type[R], values: dict[str, Any]) -> R:
 def _assembly(record: type[Record]) -> tuple[Callable[[dict[str, Any]], Record], dict[str, Any], int]:
     """Makes one of all its fields; the defaults; how many fields there are."""
     fields = record.model_fields
-    defaults = {name: field.default for name, field in fields.items() if not field.is_required()}
+    defaults = {
+        name: field.get_default(call_default_factory=True) for name, field in fields.items() if not field.is_required()
+    }
     return assembler(record), defaults, len(fields)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from ._base import Record, RecordEnum
 
 __all__ = ["DeadLetter", "DeadLetterReason", "WorkerHeartbeat", "WorkerStatus"]
@@ -28,13 +30,13 @@ class WorkerHeartbeat(Record):
     host: str = ""
     pid: int = 0
     status: WorkerStatus
-    rollout_ids: list[str] = []
+    rollout_ids: list[str] = Field(default_factory=list[str])
     heartbeat_unix_nano: int
     stats_json: str | None = None
     dequeued_unix_nano: int | None = None
     busy_unix_nano: int | None = None
     idle_unix_nano: int | None = None
-    attempt_ids: list[str] = []
+    attempt_ids: list[str] = Field(default_factory=list[str])
 
 
 class DeadLetterReason(RecordEnum):

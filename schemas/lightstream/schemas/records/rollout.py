@@ -88,7 +88,7 @@ class RolloutConfig(Record):
     timeout_seconds: float | None = Field(default=None, ge=0)
     unresponsive_seconds: float | None = Field(default=None, ge=0)
     max_attempts: int = Field(default=1, ge=1)
-    retry_condition: list[AttemptStatus] = []
+    retry_condition: list[AttemptStatus] = Field(default_factory=list[AttemptStatus])
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
 
 
@@ -251,10 +251,10 @@ class RolloutState(Record):
 
     rollout: RolloutSpec
     status: RolloutStatus
-    attempts: list[AttemptState] = []
+    attempts: list[AttemptState] = Field(default_factory=list[AttemptState])
     updated_unix_nano: int
     ended_unix_nano: int | None = None
     source_offset: int
     verdict: Verdict
     span_sequence: int = 0
-    moved_by: list[str] = []
+    moved_by: list[str] = Field(default_factory=list[str])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from ._base import Attributes, Record, RecordEnum
@@ -44,7 +46,7 @@ class SpanEventRecord(Record):
 
     name: str
     time_unix_nano: int = 0
-    attributes: Attributes = {}
+    attributes: Attributes = Field(default_factory=dict[str, Any])
     dropped_attributes_count: int = 0
 
 
@@ -54,7 +56,7 @@ class SpanLinkRecord(Record):
     trace_id: str
     span_id: str
     trace_state: str = ""
-    attributes: Attributes = {}
+    attributes: Attributes = Field(default_factory=dict[str, Any])
     dropped_attributes_count: int = 0
     flags: int = 0
 
@@ -107,10 +109,10 @@ class SpanRecord(Record):
     status_message: str = ""
     start_unix_nano: int = 0
     end_unix_nano: int = 0
-    attributes: Attributes = {}
-    events: list[SpanEventRecord] = []
-    links: list[SpanLinkRecord] = []
-    resource_attributes: Attributes = {}
+    attributes: Attributes = Field(default_factory=dict[str, Any])
+    events: list[SpanEventRecord] = Field(default_factory=list[SpanEventRecord])
+    links: list[SpanLinkRecord] = Field(default_factory=list[SpanLinkRecord])
+    resource_attributes: Attributes = Field(default_factory=dict[str, Any])
     resource_schema_url: str = ""
     scope_name: str = ""
     scope_version: str = ""

@@ -21,12 +21,12 @@ class ResourcesRecord(Record):
     resources_id: str = Field(min_length=1)
     version: int = Field(ge=0)
     run_id: str = ""
-    resources: dict[str, str] = {}
+    resources: dict[str, str] = Field(default_factory=dict[str, str])
     model: str | None = None
     checkpoint_url: str | None = None
     created_unix_nano: int
     updated_unix_nano: int | None = None
-    write_ids: list[str] = []
+    write_ids: list[str] = Field(default_factory=list[str])
 
 
 class PartitionOffset(Record):
@@ -62,8 +62,8 @@ class TrainingStep(Record):
     step: int = Field(ge=1)
     resources_id: str | None = None
     checkpoint_url: str | None = None
-    consumed: list[ConsumedTrajectory] = []
-    metrics: dict[str, float] = {}
-    low_water: list[PartitionOffset] = []
+    consumed: list[ConsumedTrajectory] = Field(default_factory=list[ConsumedTrajectory])
+    metrics: dict[str, float] = Field(default_factory=dict[str, float])
+    low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])
     started_unix_nano: int
     ended_unix_nano: int

@@ -136,8 +136,8 @@ class TripletRecord(Record):
     source_offset: int = -1
     choice_index: int = 0
     dialect: str = ""
-    joined_span_ids: list[str] = []
-    field_sources: dict[str, str] = {}
+    joined_span_ids: list[str] = Field(default_factory=list[str])
+    field_sources: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class SourceRange(Record):
@@ -180,12 +180,12 @@ class Trajectory(Record):
     rollout_status: RolloutStatus
     final: bool
     reward: float | None = None
-    rewards: list[RewardRecord] = []
+    rewards: list[RewardRecord] = Field(default_factory=list[RewardRecord])
     credit: str = ""
     reward_match: str = ""
-    triplets: list[TripletRecord] = []
-    drops: list[Drop] = []
-    notes: list[Note] = []
+    triplets: list[TripletRecord] = Field(default_factory=list[TripletRecord])
+    drops: list[Drop] = Field(default_factory=list[Drop])
+    notes: list[Note] = Field(default_factory=list[Note])
     span_count: int = 0
     call_count: int = 0
     error_type: str | None = None
