@@ -8,6 +8,7 @@ import pytest
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
+from lightstream.store_views.stores._identity import repeatable
 
 from .support import taken, unique
 
@@ -33,6 +34,27 @@ async def test_enqueue_rollout_takes_the_latest_resources(store: LightningStore)
     update = await store.add_resources({"prompt": PromptTemplate(template="{x}")})
     assert (await store.enqueue_rollout(1)).resources_id == update.resources_id
     assert (await store.enqueue_rollout(1, resources_id="named")).resources_id == "named"
+
+
+async def test_enqueue_rollout_at_once_with_one_id_is_one_rollout(store: LightningStore) -> None:
+    """Both write the same fact before the verdict on either is there, and both are told."""
+    rollout_id = unique("at once")
+    made = await asyncio.gather(*(store.enqueue_rollout(1, rollout_id=rollout_id) for _ in range(3)))
+    assert {(rollout.rollout_id, rollout.input, rollout.status) for rollout in made} == {(rollout_id, 1, "queuing")}
+    assert len(list(await store.query_rollouts(rollout_id_in=[rollout_id]))) == 1
+
+
+async def test_the_same_write_twice_at_once_is_answered_twice(kafka_store: LightningStore) -> None:
+    """As by two servers that were asked with one idempotency key: one fact's id, two who wait for its verdict."""
+    seed = unique("seed")
+
+    async def write() -> str:
+        with repeatable(seed):
+            return (await kafka_store.enqueue_rollout(1)).rollout_id
+
+    first, second = await asyncio.gather(write(), write())
+    assert first == second
+    await kafka_store.cancel_rollout(first)
 
 
 async def test_enqueue_rollout_twice_with_one_id_is_one_rollout(store: LightningStore) -> None:
