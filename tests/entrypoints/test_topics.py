@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 # Public names that the package's __all__ lacks.
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
-from lightstream.schemas.errors import TopicMismatchError
+from lightstream.schemas.errors import ServiceUnavailableError, TopicMismatchError
 from lightstream.schemas.kafka import common_config, create_topics
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS, SPANS, TOPICS, TRAINING_STEPS
@@ -54,3 +54,15 @@ def test_other_settings_are_reported_and_not_changed(kafka_servers: str, tmp_pat
     assert caught.value.differences["max.message.bytes"] == (str(32 * 1024 * 1024), "1000000")
     assert len(admin.list_topics(timeout=30).topics[name].partitions) == 3
     assert config_of(admin, name)["max.message.bytes"] == "1000000"
+
+
+def test_more_copies_than_brokers_are_refused_with_the_setting_to_change(kafka_servers: str, tmp_path: Path) -> None:
+    brokers = len(AdminClient({"bootstrap.servers": kafka_servers}).list_topics(timeout=30).brokers)
+    settings = Settings.load(
+        kafka_bootstrap_servers=kafka_servers,
+        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
+        topic_replication_factor=brokers + 1,
+        data_dir=tmp_path,
+    )
+    with pytest.raises(ServiceUnavailableError, match=r"was not created.*LIGHTSTREAM_TOPIC_REPLICATION_FACTOR"):
+        create_topics(settings)

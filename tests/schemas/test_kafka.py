@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]  # no type information
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError, RecordTooLargeError, TopicMismatchError
@@ -23,6 +23,7 @@ from lightstream.schemas.kafka import (
     bootstrap_servers,
     consumer_config,
     create_topics,
+    kafka_unavailable,
 )
 from lightstream.schemas.records import LlmCall, Record, SpanRecord
 from lightstream.schemas.settings import Settings
@@ -70,8 +71,28 @@ def test_a_record_over_the_limit_is_refused_and_the_next_passes(settings: Settin
     with pytest.raises(RecordTooLargeError) as caught:
         publisher.publish(SPANS, "key", SPAN.model_copy(update={"name": "x" * 2**20}))
     assert caught.value.size_bytes > caught.value.limit_bytes
+    assert "LIGHTSTREAM_RECORD_BYTES_MAX" in caught.value.next_step
     assert publisher.publish(SPANS, "key", SPAN).result(30).offset >= 0
     publisher.close()
+
+
+@pytest.mark.parametrize(
+    ("why", "message", "step"),
+    [
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka does not answer", "BOOTSTRAP_SERVERS"),
+        (
+            KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),
+            "TOPIC_AUTHORIZATION_FAILED",
+            "the right to",
+        ),
+        (TimeoutError(), "no answer in time", "BOOTSTRAP_SERVERS"),
+        ("no record for 60 s", "no record for 60 s", "BOOTSTRAP_SERVERS"),
+    ],
+)
+def test_where_kafka_fails_the_error_says_what_to_do(why: object, message: str, step: str) -> None:
+    error = kafka_unavailable(why)
+    assert message in error.message
+    assert step in error.next_step
 
 
 def test_a_record_that_cannot_become_durable_fails_its_future(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient
 # A public name that the package's __all__ lacks.
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
-from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import common_config
+from lightstream.schemas.kafka import common_config, kafka_unavailable
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS
 
@@ -76,10 +75,8 @@ def read_cluster_state(settings: Settings, records_folder: Path | None = None) -
         first = _offsets(admin, partitions, EARLIEST)
         end = _offsets(admin, partitions, LATEST)
         lags = _lags(admin, end)
-    except KafkaException as error:
-        raise ServiceUnavailableError(
-            f"Kafka does not answer: {error}.", next_step="Is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
-        ) from error
+    except (KafkaException, TimeoutError) as error:
+        raise kafka_unavailable(error) from error
     topics = [
         TopicSize(
             name,

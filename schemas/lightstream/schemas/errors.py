@@ -95,7 +95,10 @@ class RecordTooLargeError(PublishError):
     """
 
     def __init__(self, topic: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"a record of {size_bytes:,} bytes is over the limit of {limit_bytes:,} bytes of {topic!r}.")
+        super().__init__(
+            f"a record of {size_bytes:,} bytes is over the limit of {limit_bytes:,} bytes of {topic!r}.",
+            next_step="Raise LIGHTSTREAM_RECORD_BYTES_MAX and the topic's max.message.bytes, or make it smaller.",
+        )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
 

@@ -26,6 +26,7 @@ from .queue_headers import (
     read_state,
     state_header,
 )
+from .unavailable import kafka_unavailable
 
 __all__ = [
     "ANSWERS",
@@ -50,6 +51,7 @@ __all__ = [
     "common_config",
     "consumer_config",
     "create_topics",
+    "kafka_unavailable",
     "producer_config",
     "read_answers",
     "read_state",

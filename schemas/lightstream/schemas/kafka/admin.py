@@ -16,6 +16,7 @@ from ..errors import ServiceUnavailableError, TopicMismatchError
 from ..settings import Settings
 from ..topics import TOPICS, Cleanup, Topic
 from .config import common_config
+from .unavailable import kafka_unavailable
 
 __all__ = ["create_topics", "declared_config", "partitions_answer"]
 
@@ -46,15 +47,13 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
 
     Raises:
         TopicMismatchError: a topic exists with other settings; it and all others are unchanged by this.
-        ServiceUnavailableError: the cluster does not answer.
+        ServiceUnavailableError: the cluster does not answer, or refuses. Topics created before that stay.
     """
     admin = AdminClient(common_config(settings))
     try:
         existing = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        raise ServiceUnavailableError(
-            f"Kafka does not answer: {error}.", next_step="Is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
-        ) from error
+        raise kafka_unavailable(error) from error
     wanted = {topic.full_name(settings.topic_prefix): topic for topic in topics}
     missing = [
         NewTopic(
@@ -74,7 +73,9 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
                 created.append(name)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+                    raise kafka_unavailable(error, what=f"topic {name!r} was not created") from error
+            except TimeoutError as error:
+                raise kafka_unavailable(error, what=f"topic {name!r} was not created") from error
     _wait_until_served(admin, wanted)
     _report_differences(admin, settings, {n: t for n, t in wanted.items() if n not in created})
     return created
@@ -113,11 +114,15 @@ def _wait_until_served(admin: AdminClient, names: Collection[str]) -> None:
 def _report_differences(admin: AdminClient, settings: Settings, topics: dict[str, Topic]) -> None:
     if not topics:
         return
-    metadata = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
-    configs = admin.describe_configs(list(resources.values()))
+    try:
+        metadata = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+        configs = admin.describe_configs(list(resources.values()))
+        entries = {name: configs[resource].result(ADMIN_TIMEOUT_S).values() for name, resource in resources.items()}
+    except (KafkaException, TimeoutError) as error:
+        raise kafka_unavailable(error, what="the settings of our topics cannot be read") from error
     for name, topic in topics.items():
-        found = {entry.name: entry.value for entry in configs[resources[name]].result(ADMIN_TIMEOUT_S).values()}
+        found = {entry.name: entry.value for entry in entries[name]}
         differences = {
             key: (declared, str(found.get(key)))
             for key, declared in declared_config(topic, settings).items()

@@ -8,8 +8,8 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lightstream.schemas.codec import codec_for
-from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
-from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.kafka import consumer_config, kafka_unavailable
 from lightstream.schemas.records import Record
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
@@ -45,7 +45,7 @@ class TopicReader:
                     for p in sorted(partitions)
                 }
             except KafkaException as error:
-                raise ServiceUnavailableError(f"{self._name!r} cannot be read: {error}.") from error
+                raise kafka_unavailable(error, what=f"{self._name!r} cannot be read") from error
 
     @property
     def partitions(self) -> list[int]:
@@ -67,9 +67,8 @@ class TopicReader:
                 messages = consumer.consume(RECORDS_PER_POLL_MAX, POLL_TIMEOUT_S)
                 waited_s = 0.0 if messages else waited_s + POLL_TIMEOUT_S
                 if waited_s > STALL_TIMEOUT_S:
-                    raise ServiceUnavailableError(
-                        f"no record of {self._name!r} for {STALL_TIMEOUT_S:g} s, although {end} is not reached."
-                    )
+                    stalled = f"no record for {STALL_TIMEOUT_S:g} s, although offset {end} is not reached"
+                    raise kafka_unavailable(stalled, what=f"{self._name!r} cannot be read")
                 for message in messages:
                     offset = message.offset()
                     if message.error() is None and offset is not None and offset < end:
@@ -84,7 +83,7 @@ class TopicReader:
         try:
             (found,) = consumer.offsets_for_times([asked], timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            raise ServiceUnavailableError(f"{self._name!r} cannot be read: {error}.") from error
+            raise kafka_unavailable(error, what=f"{self._name!r} cannot be read") from error
         return found.offset if found.offset >= 0 else self._ranges[partition][1]
 
     def _consumer(self) -> Consumer:

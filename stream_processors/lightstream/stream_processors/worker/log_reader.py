@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import common_config, consumer_config
+from lightstream.schemas.kafka import common_config, consumer_config, kafka_unavailable
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
@@ -220,4 +220,4 @@ class LogReader:
 
     def _unavailable(self, why: object) -> ServiceUnavailableError:
         topic, partition = self._place
-        return ServiceUnavailableError(f"partition {partition} of {topic!r} cannot be read: {why}.")
+        return kafka_unavailable(why, what=f"partition {partition} of {topic!r} cannot be read")

@@ -16,9 +16,9 @@ import faust
 
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.codec import codec_for
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.garbage import relax_collector
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.kafka import KafkaPublisher, kafka_unavailable
 from lightstream.schemas.services import Service, announce, withdraw
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
@@ -126,7 +126,7 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
         return
     if isinstance(error, LightstreamError):
         raise error
-    raise ServiceUnavailableError(f"the worker lost Kafka or failed: {error!r}.") from error
+    raise kafka_unavailable(repr(error), what="the worker lost Kafka or failed") from error
 
 
 async def _start_and_wait(app: faust.App) -> None:

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError, TopicMismatchError
-from lightstream.schemas.kafka import bootstrap_servers, common_config
+from lightstream.schemas.kafka import bootstrap_servers, common_config, kafka_unavailable
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import (
     DEAD_LETTERS,
@@ -32,10 +32,7 @@ def check_topics(settings: Settings) -> None:
     try:
         found = AdminClient(common_config(settings)).list_topics(timeout=REQUEST_TIMEOUT_S).topics
     except KafkaException as error:
-        servers = bootstrap_servers(settings)
-        raise ServiceUnavailableError(
-            f"Kafka at {servers} does not answer: {error}.", next_step="Is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
-        ) from error
+        raise kafka_unavailable(error, what=f"Kafka at {bootstrap_servers(settings)} does not answer") from error
     for topic in (ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, DEAD_LETTERS):
         name = topic.full_name(settings.topic_prefix)
         if name not in found:
