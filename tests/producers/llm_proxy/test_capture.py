@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from lightstream.producers.llm_proxy.call import Answer, caller_of
 from lightstream.producers.llm_proxy.capture import Wanted, capture, policy_version_of, without_extras
 from lightstream.producers.llm_proxy.events import EVENT_BYTES_MAX, EventSplitter, event_data
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.records import LlmCall, SpanRecord
 from tests.producers.llm_proxy.upstreams import chunk, completion, event
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -97,12 +99,25 @@ def test_agents_get_only_what_they_asked_for(wanted: Wanted, has_logprobs: bool,
 
 @pytest.mark.parametrize(
     ("header", "model", "version"),
-    [("7", "m@3", 7), (None, "m@3", 3), ("", "m@12", 12), ("x", "m", None), (None, None, None), (None, "a@b", None)],
+    [
+        ("7", "m@3", 7),
+        (None, "m@3", 3),
+        ("", "m@12", 12),
+        ("x", "m", None),
+        (None, None, None),
+        (None, "a@b", None),
+        (None, f"m@{2**63 - 1}", 2**63 - 1),
+        (None, f"m@{2**63}", None),
+        ("9" * 25, "m@3", 3),
+        ("9" * 5000, None, None),  # Python itself refuses to read more than 4300 digits
+    ],
 )
 def test_the_header_names_the_version_else_the_model(
     header: str | None, model: str | None, version: int | None
 ) -> None:
-    assert policy_version_of(header, model) == version
+    found = policy_version_of(header, model)
+    assert found == version
+    Codec().encode(SpanRecord(trace_id="0" * 32, span_id="1" * 16, name="n", llm_call=LlmCall(policy_version=found)))
 
 
 def test_the_caller_is_in_the_url_else_in_headers() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lightstream.schemas.policy_names import version_of_model, version_of_text
+
 from .call import Answer, Choice
 
 __all__ = ["Wanted", "capture", "policy_version_of", "without_extras"]
@@ -65,10 +67,8 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
 
 def policy_version_of(header: str | None, model: str | None) -> int | None:
     """The version that answered: what the header says, else the ``@<number>`` at the end of the model's name."""
-    for text in (header or "", (model or "").rpartition("@")[2] if "@" in (model or "") else ""):
-        if text.isascii() and text.isdecimal():
-            return int(text)
-    return None
+    version = version_of_text(header or "")
+    return version_of_model(model) if version is None else version
 
 
 def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import SpanRecord, SpanStatus
 
 from ._model import ReadCall
-from ._values import is_list, is_map, parse_json, text_or_none, version_of_model
+from ._values import is_list, is_map, parse_json, text_or_none
 
 __all__ = ["agent_name", "complete", "response_id"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, TypeGuard, cast
 
 from lightstream.schemas.errors import RecordError
@@ -22,7 +20,6 @@ __all__ = [
     "set_logprobs",
     "set_token_ids",
     "text_or_none",
-    "version_of_model",
 ]
 
 JSON_CHARS_MAX = 64 * 1024 * 1024
@@ -112,23 +109,9 @@ def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=1024)
-def version_of_model(model: str | None) -> int | None:
-    """``7`` of ``policy@7``: the version that a model name ends with, ``None`` without one."""
-    if not model:
-        return None
-    _, at, suffix = model.rpartition("@")
-    return int(suffix) if at and suffix.isascii() and suffix.isdigit() and len(suffix) < 19 else None
-
-
 _NUMBERS = frozenset({int, float})
 
 
 def _problem(call: ReadCall, reason: DropReason, detail: str) -> None:
     if call.problem is None:
         call.problem, call.detail = reason, detail
-
-
-def packed_or_list(value: object) -> bool:
-    """Whether ``value`` could be token ids."""
-    return isinstance(value, (bytes, array)) or is_list(value)

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightstream.schemas.policy_names import version_of_model
+
 from ._model import ReadCall
-from ._values import is_list, is_map, set_logprobs, set_token_ids, text_or_none, version_of_model
+from ._values import is_list, is_map, set_logprobs, set_token_ids, text_or_none
 
 __all__ = ["CHOICES_MAX", "looks_like_response", "read_response"]
 

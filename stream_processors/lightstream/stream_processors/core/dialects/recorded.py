@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import LlmCall, SpanRecord
 
 from ._model import ReadCall
-from ._values import version_of_model
 
 __all__ = ["PROXY", "RECORDED", "read_recorded"]
 

@@ -1,0 +1,26 @@
+"""The version of the weights in a model's name: ``policy@7``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+__all__ = ["version_of_model", "version_of_text"]
+
+VERSION_MAX = 2**63 - 1
+"""Records have versions as Avro's ``long``."""
+_DIGITS_MAX = len(str(VERSION_MAX))
+
+
+def version_of_text(text: str) -> int | None:
+    """The version that ``text`` is; ``None`` where it is none, or none that a record can hold."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+        return None
+    version = int(text)
+    return version if version <= VERSION_MAX else None
+
+
+@lru_cache(maxsize=1024)
+def version_of_model(model: str | None) -> int | None:
+    """``7`` of ``policy@7``: the version that a model's name ends with, ``None`` without one."""
+    _, at, suffix = (model or "").rpartition("@")
+    return version_of_text(suffix) if at else None
