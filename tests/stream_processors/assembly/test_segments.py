@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
 from lightstream.stream_processors.core.segments import (
@@ -19,10 +17,9 @@ from lightstream.stream_processors.core.segments import (
     merge_segments,
     segments_of,
     transitions_of,
-    truncate,
 )
 
-from .build import assemble, framework_span, proxy_span, reward_span, span_id
+from .build import assemble, framework_span, proxy_span, reward_span
 
 
 def merged(*spans: SpanRecord, tokens_max: int | None = None) -> list[Segment]:
@@ -123,19 +120,10 @@ def test_transition_level_is_one_segment_a_call() -> None:
     assert [ids(s) for s in transitions_of(trajectory)] == [[1, 2], [1, 2, 3]]
 
 
-def test_cutting_moves_no_mask_and_keeps_the_rewards_of_what_is_left() -> None:
-    (segment,) = merged(proxy_span(1, [1, 2], [3, 4]), proxy_span(2, [1, 2, 3, 4, 5], [6, 7]), reward_span(3, 0.5))
-    head = truncate(segment, 6)
-    assert (ids(head), list(head.loss_mask)) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
-    assert unpack_float32(head.rewards).tolist() == [0, 0, 0, 0.5, 0, 0.5]
-    tail = truncate(segment, 4, keep="end")
-    assert (ids(tail), list(tail.loss_mask)) == ([4, 5, 6, 7], [1, 0, 1, 1])
-    assert [(t.start, t.end) for t in tail.turns] == [(0, 1), (2, 4)]
-    assert unpack_float32(tail.rewards).tolist() == [0.5, 0, 0, 0.5]
-    assert [t.span_id for t in truncate(segment, 5).turns] == [span_id(1)]
-    assert truncate(segment, 7) is segment
-    with pytest.raises(SettingsError):
-        truncate(segment, 0)
+def test_a_version_beyond_32_bits_is_known_of_the_turn_alone() -> None:
+    (segment,) = merged(proxy_span(1, [1], [2], response_model="policy@20260131120000"))
+    assert unpack_int32(segment.policy_versions).tolist() == [NO_VERSION] * 2
+    assert segment.turns[0].policy_version == 20260131120000
 
 
 Turns = list[tuple[list[int], list[int]]]
@@ -200,15 +188,3 @@ def test_a_call_is_merged_whenever_an_open_segment_could_take_it(turns: Turns) -
             open_ids.remove(max(fitting, key=len))
         open_ids.append(prompt + response)
     assert sorted(ids(segment) for segment in segments) == sorted(open_ids)
-
-
-@given(conversations(), st.integers(1, 150), st.sampled_from(["start", "end"]))
-@settings(deadline=None, max_examples=100)
-def test_cutting_is_slicing(turns: Turns, tokens_max: int, keep: str) -> None:
-    spans = [proxy_span(n, prompt, response) for n, (prompt, response) in enumerate(turns, 1)]
-    for segment in segments_of(assemble(*spans)):
-        cut = truncate(segment, tokens_max, keep="start" if keep == "start" else "end")
-        kept = slice(None, tokens_max) if keep == "start" else slice(-tokens_max, None)
-        assert ids(cut) == ids(segment)[kept]
-        assert cut.loss_mask == segment.loss_mask[kept]
-        assert sum(turn.end - turn.start for turn in cut.turns) == sum(cut.loss_mask)

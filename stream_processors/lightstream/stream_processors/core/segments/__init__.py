@@ -2,7 +2,6 @@
 
 from ._merge import merge_segments, segments_of, transitions_of
 from ._model import NO_VERSION, Segment, SegmentStart, Turn
-from ._truncate import truncate
 
 __all__ = [
     "NO_VERSION",
@@ -12,5 +11,4 @@ __all__ = [
     "merge_segments",
     "segments_of",
     "transitions_of",
-    "truncate",
 ]

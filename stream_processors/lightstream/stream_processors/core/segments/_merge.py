@@ -55,7 +55,7 @@ def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = N
 
     A call joins the segment of its agent whose ids its prompt begins with, all of them; of several the longest. Calls
     of different agents are not merged. A call longer than ``tokens_max`` (prompt and response together) stands alone,
-    whole; see :func:`truncate` for what does not fit a model. Linear in the tokens of the triplets.
+    whole. Linear in the tokens of the triplets.
     """
     growing: list[_Growing] = []
     index: PrefixIndex[_Growing] = PrefixIndex()
@@ -120,7 +120,7 @@ def _finish(index: int, segment: _Growing) -> Segment:
         version = triplet.policy_version
         mask += [bytes(between), triplet.response_mask]
         logprobs += [bytes(between * TOKEN_BYTES), triplet.response_logprobs or _NAN * count]
-        versions += [_NO_VERSION * between, pack_int32([NO_VERSION if version is None else version]) * count]
+        versions += [_NO_VERSION * between, pack_int32([_token_version(version)]) * count]
         reward = _NAN if triplet.reward is None else pack_float32([triplet.reward])
         rewards += [bytes((between + count - 1) * TOKEN_BYTES), reward]
         at = start + count
@@ -137,6 +137,11 @@ def _finish(index: int, segment: _Growing) -> Segment:
         start_reason=segment.reason,
         diverged_at=segment.diverged_at,
     )
+
+
+def _token_version(version: int | None) -> int:
+    """What int32 holds of it: a larger one, say a date and time, is the turn's alone."""
+    return version if version is not None and 0 <= version < 2**31 else NO_VERSION
 
 
 _NO_VERSION = pack_int32([NO_VERSION])

@@ -8,7 +8,7 @@ from enum import StrEnum
 __all__ = ["NO_VERSION", "Segment", "SegmentStart", "Turn"]
 
 NO_VERSION = -1
-"""``policy_versions`` of a token that was not sampled, or whose version is unknown."""
+"""``policy_versions`` of a token that was not sampled, or whose version is unknown or beyond int32."""
 
 
 class SegmentStart(StrEnum):
