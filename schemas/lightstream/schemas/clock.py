@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["NANOS_PER_SECOND", "Clock", "ManualClock", "SystemClock"]
+
+NANOS_PER_SECOND = 1_000_000_000
 
 
 class Clock(Protocol):
@@ -36,4 +38,4 @@ class ManualClock:
         """Move forward by ``seconds`` (may not be negative)."""
         if seconds < 0:
             raise ValueError(f"a clock does not run backwards (asked for {seconds} s)")
-        self._now_unix_nano += int(seconds * 1e9)
+        self._now_unix_nano += int(seconds * NANOS_PER_SECOND)

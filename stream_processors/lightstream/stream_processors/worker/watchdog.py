@@ -8,18 +8,25 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from faust.types import TP
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.kafka import consumer_config
 from lightstream.schemas.settings import Settings
 
-__all__ = ["CHECK_INTERVAL_S", "STALL_S_MAX", "Watchdog"]
+__all__ = ["CHECK_INTERVAL_S", "Watchdog", "stall_s_max"]
 
 CHECK_INTERVAL_S = 10.0
-STALL_S_MAX = 90.0
-"""Longer than a record may take to become durable (``publish_timeout_s``, 60 s), which ends the worker by itself."""
-
 REQUEST_TIMEOUT_S = 3.0
+
+MARGIN_S = 30.0
+"""Beyond the time in which a record becomes durable or ends the worker by itself: for the check and the ending."""
+STALL_S_MIN = 90.0
+"""However soon records have to be durable: a rebalance and the reading of states take their time too."""
+
+
+def stall_s_max(settings: Settings) -> float:
+    """How long a worker may stand still while Kafka answers."""
+    return max(STALL_S_MIN, settings.publish_timeout_s + MARGIN_S)
 
 
 class Watchdog:
@@ -28,6 +35,7 @@ class Watchdog:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._stall_s_max = stall_s_max(settings)
         self._since: dict[TP | None, tuple[int, int]] = {}
 
     def check(self, positions: Mapping[TP, int], rebalancing: bool) -> None:
@@ -38,7 +46,7 @@ class Watchdog:
             rebalancing: whether the worker waits for its partitions.
 
         Raises:
-            LightstreamError: something has stood still for ``STALL_S_MAX`` seconds.
+            LightstreamError: something has stood still for :func:`stall_s_max` seconds.
         """
         try:
             ends = self._ends(list(positions))
@@ -54,10 +62,10 @@ class Watchdog:
             known = before.get(place)
             since = known[1] if known is not None and known[0] == position else now
             self._since[place] = (position, since)
-            if now - since > STALL_S_MAX * 1e9:
+            if now - since > self._stall_s_max * NANOS_PER_SECOND:
                 what = "got no partitions" if place is None else f"stayed at offset {position} of {place}"
                 raise LightstreamError(
-                    f"the worker {what} for {STALL_S_MAX:g} s while Kafka answered.",
+                    f"the worker {what} for {self._stall_s_max:g} s while Kafka answered.",
                     next_step="It ends without committing; restarted, it reads from the committed offset again.",
                 )
 
