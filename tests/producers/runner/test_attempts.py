@@ -93,7 +93,7 @@ async def _child(library: trace.Tracer, task: int) -> None:
 def test_end_is_reported_again_until_it_is_accepted(
     settings: Settings, tracer: OtelTracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lightstream.producers.runner.attempt.REPORT_BACKOFF_S", 0.01)
+    monkeypatch.setattr("lightstream.producers.runner.attempt.REPORT_PAUSES_S", (0.01,) * 5)
 
     class Flaky(ListStore):
         tries = 0
@@ -119,6 +119,25 @@ def test_end_is_reported_again_until_it_is_accepted(
     store = Flaky()
     run(store, agent, settings, tracer, ["x"])
     assert store.ended == {"r0": (True, None, None)}
+
+
+def test_an_end_that_is_never_accepted_is_tried_once_more_than_there_are_pauses(
+    settings: Settings, tracer: OtelTracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightstream.producers.runner.attempt.REPORT_PAUSES_S", (0.01, 0.01))
+    tries: list[str] = []
+
+    class Away(ListStore):
+        async def update_attempt(self, rollout_id: str, *args: Any, **kwargs: Any) -> Attempt:
+            tries.append(rollout_id)
+            raise ServiceUnavailableError("the life cycle restarts.")
+
+    @rollout
+    def agent(task: str) -> None:
+        return None
+
+    run(Away(), agent, settings, tracer, ["x"])
+    assert tries == ["r0"] * 3
 
 
 @pytest.mark.parametrize("limited_by", ["settings", "rollout"])

@@ -37,9 +37,8 @@ NAMED_RESOURCES_WAIT_S = 10.0
 PRIMARY_KEYS = ("primary", "reward")
 """Which dimension of a returned mapping is the reward; without one of these it is the first."""
 
-REPORT_ATTEMPTS_MAX = 6
-REPORT_BACKOFF_S = 0.5
-"""0.5 + 1 + 2 + 4 + 8 s between tries, each of which waits for Kafka by itself: a broker's restart passes."""
+REPORT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Between tries, each of which waits for Kafka by itself: a broker's restart passes."""
 
 
 class AttemptRunner:
@@ -158,7 +157,7 @@ class AttemptRunner:
 
     async def _report(self, rollout: AttemptedRollout, outcome: Outcome) -> None:
         """Tell the store. If that cannot be done, the life cycle ends the attempt by its own timers."""
-        for attempt in range(REPORT_ATTEMPTS_MAX):
+        for pause_s in (*REPORT_PAUSES_S, None):
             try:
                 await self._store.update_attempt(
                     rollout.rollout_id,
@@ -170,7 +169,8 @@ class AttemptRunner:
                 return
             except (PublishError, ServiceUnavailableError) as error:
                 logger.warning("the end of attempt %s was not accepted yet: %s", rollout.attempt.attempt_id, error)
-                await asyncio.sleep(REPORT_BACKOFF_S * 2**attempt)
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
             except LightstreamError:
                 logger.exception("the end of attempt %s was refused.", rollout.attempt.attempt_id)
                 return
