@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.types import Attributes, SpanCoreFields, StatusCode, TraceStatus
 from lightstream.schemas.types.span_parts import hex_span_id, hex_trace_id, plain, seconds_since_1970
 
 __all__ = ["INSTRUMENTATION_NAME", "SdkSpanRecordingContext", "create_span", "operation_context"]
 
 INSTRUMENTATION_NAME = "lightstream"
-NANOSECONDS = 1_000_000_000
 
 
 class SdkSpanRecordingContext:
@@ -55,7 +55,7 @@ def create_span(
     status: TraceStatus | None = None,
 ) -> SpanCoreFields:
     """A span that starts and ends at once."""
-    at = None if timestamp is None else int(timestamp * NANOSECONDS)
+    at = None if timestamp is None else int(timestamp * NANOS_PER_SECOND)
     span = provider.get_tracer(INSTRUMENTATION_NAME).start_span(name, attributes=attributes, start_time=at)
     if status is not None:
         SdkSpanRecordingContext(span).record_status(status.status_code, status.description)
@@ -68,7 +68,7 @@ def operation_context(
     provider: TracerProvider, name: str, attributes: Attributes | None = None, start_time: float | None = None
 ) -> Generator[SdkSpanRecordingContext]:
     """A span around what runs inside."""
-    at = None if start_time is None else int(start_time * NANOSECONDS)
+    at = None if start_time is None else int(start_time * NANOS_PER_SECOND)
     tracer = provider.get_tracer(INSTRUMENTATION_NAME)
     with tracer.start_as_current_span(name, attributes=attributes, start_time=at) as span:
         yield SdkSpanRecordingContext(span)

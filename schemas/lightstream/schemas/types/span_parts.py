@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from ..clock import NANOS_PER_SECOND
 from .status import StatusCode
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def seconds_since_1970(timestamp: float | None) -> float | None:
     """A timestamp of seconds or nanoseconds, in seconds; none for none (or 0, OpenTelemetry's none)."""
     if not timestamp:
         return None
-    return timestamp / 1e9 if timestamp > NANOSECONDS_FROM else timestamp
+    return timestamp / NANOS_PER_SECOND if timestamp > NANOSECONDS_FROM else timestamp
 
 
 class _Open(BaseModel):

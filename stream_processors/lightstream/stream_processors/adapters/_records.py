@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec.convert import assembled
 from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["in_log_order", "record_of", "spans_of"]
 
-NANOS_PER_SECOND = 1_000_000_000
 NO_ATTEMPT = "dummy"
 """Rollout and attempt of a span that is adapted straight from the SDK."""
 

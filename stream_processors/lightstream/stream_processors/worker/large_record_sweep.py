@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.large_records import Swept, large_records_folder, sweep
 from lightstream.schemas.settings import Settings
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 FIRST_SWEEP_S, SWEEP_INTERVAL_S = 60.0, 3600.0
 """After the start, when there is other work, and from one to the next."""
 MILLIS_PER_SECOND = 1000
-NANOS_PER_SECOND = 1_000_000_000
 
 
 def sweep_large_records(settings: Settings, group_id: str, clock: Clock) -> Swept:

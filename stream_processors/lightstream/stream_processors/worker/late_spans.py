@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
@@ -31,8 +32,6 @@ CLOCK_SKEW_S_MAX = 60.0
 
 UNKNOWN_REMEMBERED_MAX = 10_000
 """Attempts that were looked for in vain, and need not be again."""
-
-SECOND_NANOS = 1_000_000_000
 
 Send = Callable[[Sequence[Trajectory]], Awaitable[None]]
 
@@ -145,7 +144,7 @@ class LateSpanReader:
         high = max(span.offset for span in wanted.values()) + 1
         earliest = min(span.logged_unix_nano for span in wanted.values())
         window_s = self._rules.late_span_s_max + CLOCK_SKEW_S_MAX
-        low = self._log.first_logged_at(earliest - int(window_s * SECOND_NANOS))
+        low = self._log.first_logged_at(earliest - int(window_s * NANOS_PER_SECOND))
         searches = {key: _Search() for key in wanted}
         by_rollout: dict[bytes, list[_Search]] = {}
         for key, search in searches.items():
@@ -164,7 +163,7 @@ class LateSpanReader:
             if all(search.opened_unix_nano is not None for search in searches.values()):
                 # An opening may be in the log twice, and the first counts: it was not logged before it was made.
                 first = min(search.opened_unix_nano or 0 for search in searches.values())
-                low = max(low, self._log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * SECOND_NANOS)))
+                low = max(low, self._log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * NANOS_PER_SECOND)))
         for key, search in searches.items():
             if search.opened_unix_nano is None and not self._stopped.is_set():
                 self._remember_unknown(key)

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock, SystemClock
 
 __all__ = ["LogThrottle", "throttled"]
 
@@ -47,7 +47,7 @@ class LogThrottle(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         key = (record.name, record.levelno, DIGITS.sub("#", text))
-        now_s = self._clock.now_unix_nano() / 1e9
+        now_s = self._clock.now_unix_nano() / NANOS_PER_SECOND
         known = self._kinds.pop(key, None)
         if known is not None and now_s - known.said_s < self._interval_s:
             self._kinds[key] = replace(known, held_back=known.held_back + 1)

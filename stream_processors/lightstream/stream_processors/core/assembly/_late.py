@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptClosed, SpanRecord, Trajectory
 
 from ._attempt import OpenAttempt
@@ -11,8 +12,6 @@ from ._closed import AttemptKey, ClosedAttempt, ClosedAttempts
 from ._rules import AssemblyRules
 
 __all__ = ["LateSpan", "LateSpans"]
-
-SECOND_NANOS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class LateSpans:
         late_nanos = logged_unix_nano - entry.opened_unix_nano
         return (
             len(entry.late_offsets) >= self._rules.late_spans_max
-            or late_nanos > self._rules.late_span_s_max * SECOND_NANOS
+            or late_nanos > self._rules.late_span_s_max * NANOS_PER_SECOND
         )
 
 
