@@ -152,7 +152,12 @@ def test_a_value_that_avro_cannot_hold_is_refused_before_anything_is_sent() -> N
             CODEC.encode(_span().model_copy(update=fields))
 
 
-class _Registry(BaseHTTPRequestHandler):
+class _Quiet(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name in the base class
+        """Nothing is logged."""
+
+
+class _Registry(_Quiet):
     """A Schema Registry, as far as two calls of its REST interface go."""
 
     schemas: list[str] = []
@@ -175,19 +180,23 @@ class _Registry(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name in the base class
-        """Quiet."""
 
-
-@pytest.fixture
-def registry() -> Iterator[Settings]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+@contextlib.contextmanager
+def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[Settings]:
+    """Settings with that server as their registry."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield Settings.load(schema_registry_url=f"http://127.0.0.1:{server.server_port}")
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def registry() -> Iterator[Settings]:
+    with served_by(_Registry) as settings:
+        yield settings
 
 
 @pytest.mark.parametrize("record", EXAMPLES, ids=lambda r: type(r).__name__)
@@ -203,6 +212,41 @@ def test_with_a_registry_records_are_confluent_framed_and_readers_take_both(regi
 def test_an_id_that_the_registry_lacks_is_an_unknown_schema(registry: Settings) -> None:
     with pytest.raises(UnknownSchemaError, match="99999"):
         codec_for(registry).decode(b"\x00" + (99999).to_bytes(4, "big") + b"body")
+
+
+@pytest.mark.parametrize("schema", ['syntax = "proto3";', '"no.such.Type"', "7"])
+def test_what_others_registered_is_an_unknown_schema(
+    registry: Settings, monkeypatch: pytest.MonkeyPatch, schema: str
+) -> None:
+    monkeypatch.setattr(_Registry, "schemas", [schema])
+    with pytest.raises(UnknownSchemaError):
+        codec_for(registry).decode(b"\x00" + (1).to_bytes(4, "big") + b"body")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\n<html>Sign in</html>",
+        b"HTTP/1.0 200 OK\r\n\r\n{}",
+        b"HTTP/1.0 200 OK\r\n\r\n[]",
+        b'HTTP/1.0 200 OK\r\n\r\n{"id": null, "schema": null}',
+        b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{",  # cut off
+        b"HTTP/1.0 502 Bad Gateway\r\nContent-Length: 100\r\n\r\n<html>",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ],
+)
+def test_what_is_no_registry_is_a_clear_error(answer: bytes) -> None:
+    class Another(_Quiet):
+        def handle_one_request(self) -> None:
+            self.connection.recv(65536)
+            self.wfile.write(answer)
+
+    with served_by(Another) as settings:
+        codec = codec_for(settings)
+        with pytest.raises(ServiceUnavailableError, match="LIGHTSTREAM_SCHEMA_REGISTRY_URL"):
+            codec.encode(EXAMPLES[0])
+        with pytest.raises(ServiceUnavailableError, match="LIGHTSTREAM_SCHEMA_REGISTRY_URL"):
+            codec.decode(b"\x00" + (1).to_bytes(4, "big") + b"body")
 
 
 def test_without_a_registry_confluent_framing_says_what_is_missing() -> None:

@@ -11,7 +11,10 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from typing import Any
+from http.client import HTTPException
+from typing import Any, TypeVar
+
+from fastavro.schema import SchemaParseException
 
 from ..errors import ServiceUnavailableError, UnknownSchemaError
 from ..settings import Settings
@@ -20,6 +23,8 @@ from .codec import Codec, SchemaIds
 from .files import SchemaVersion, schema_fingerprint
 
 __all__ = ["SchemaRegistry", "codec_for"]
+
+T = TypeVar("T", int, str)
 
 REQUEST_TIMEOUT_S = 10.0
 NOT_FOUND_STATUS = 404
@@ -34,7 +39,7 @@ class SchemaRegistry(SchemaIds):
     """A registry at ``settings.schema_registry_url``. Thread-safe; every answer is kept, since ids never change.
 
     Raises:
-        ServiceUnavailableError: from any call, when the registry does not answer or refuses.
+        ServiceUnavailableError: from any call, when the registry does not answer, refuses, or is none.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,32 +57,56 @@ class SchemaRegistry(SchemaIds):
         with self._lock:
             if version.fingerprint not in self._ids:
                 subject = f"{version.topic.full_name(self._prefix)}-{NAMESPACE}.{version.record.__name__}"
-                answer = self._call(f"/subjects/{subject}/versions", {"schema": json.dumps(version.schema)})
-                self._ids[version.fingerprint] = int(answer["id"])
+                body = {"schema": json.dumps(version.schema)}
+                self._ids[version.fingerprint] = self._said(f"/subjects/{subject}/versions", body, "id", int)
             return self._ids[version.fingerprint]
 
     def fingerprint_of(self, schema_id: int) -> bytes:
         with self._lock:
             if schema_id not in self._fingerprints:
-                answer = self._call(f"/schemas/ids/{schema_id}", None)
-                self._fingerprints[schema_id] = schema_fingerprint(json.loads(answer["schema"]))
+                schema = self._said(f"/schemas/ids/{schema_id}", None, "schema", str)
+                self._fingerprints[schema_id] = _fingerprint(schema, schema_id)
             return self._fingerprints[schema_id]
 
-    def _call(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def _said(self, path: str, body: dict[str, Any] | None, field: str, kind: type[T]) -> T:
+        """What the answer has under ``field``."""
+        try:
+            value = self._answer(path, body)[field]
+            if type(value) is kind:
+                return value
+            problem = f"{field} = {value!r:.100}"
+        except (OSError, HTTPException) as error:
+            raise self._unavailable(f"does not answer: {error!r}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unavailable(f"answered {path} as no Schema Registry does: {error!r}") from error
+        raise self._unavailable(f"answered {path} as no Schema Registry does: {problem}")
+
+    def _answer(self, path: str, body: dict[str, Any] | None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=self._headers)  # noqa: S310  # the operator's own URL
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:  # noqa: S310  # as above
-                answer: dict[str, Any] = json.load(response)
-                return answer
+                return json.load(response)
         except urllib.error.HTTPError as error:
             if error.code == NOT_FOUND_STATUS and body is None:
                 raise UnknownSchemaError(path.rsplit("/", 1)[-1]) from error
-            raise ServiceUnavailableError(
-                f"the Schema Registry at {self._url} answered {error.code} to {path}: {error.read()[:300]!r}."
-            ) from error
-        except OSError as error:
-            raise ServiceUnavailableError(
-                f"the Schema Registry at {self._url} does not answer: {error}.",
-                next_step="Correct LIGHTSTREAM_SCHEMA_REGISTRY_URL, or unset it to write without a registry.",
-            ) from error
+            raise self._unavailable(f"answered {error.code} to {path}: {error.read()[:300]!r}") from error
+
+    def _unavailable(self, problem: str) -> ServiceUnavailableError:
+        return ServiceUnavailableError(
+            f"the Schema Registry at {self._url} {problem}.",
+            next_step="Correct LIGHTSTREAM_SCHEMA_REGISTRY_URL and LIGHTSTREAM_SCHEMA_REGISTRY_BASIC_AUTH, or unset "
+            "them to write without a registry.",
+        )
+
+
+def _fingerprint(schema: str, schema_id: int) -> bytes:
+    """Of what others registered, too, which may be no Avro or name types that are elsewhere.
+
+    Raises:
+        UnknownSchemaError: it is such a schema.
+    """
+    try:
+        return schema_fingerprint(json.loads(schema))
+    except (ValueError, TypeError, KeyError, SchemaParseException) as error:
+        raise UnknownSchemaError(str(schema_id)) from error
