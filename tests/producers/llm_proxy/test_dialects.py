@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightstream.producers.llm_proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_RESPONSES, Dialect, StreamEvent
+from lightstream.producers.llm_proxy.dialects import ANTHROPIC_MESSAGES, Dialect, ResponsesDialect, StreamEvent
 from lightstream.producers.llm_proxy.upstream import UpstreamError
 
 REQUEST: dict[str, Any] = {
@@ -32,7 +32,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 
-BOTH = pytest.mark.parametrize("dialect", [ANTHROPIC_MESSAGES, OPENAI_RESPONSES], ids=["messages", "responses"])
+BOTH = pytest.mark.parametrize("dialect", [ANTHROPIC_MESSAGES, ResponsesDialect()], ids=["messages", "responses"])
 
 
 @BOTH

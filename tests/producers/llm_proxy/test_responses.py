@@ -12,6 +12,7 @@ from starlette.responses import Response
 from lightstream.producers.llm_proxy.dialects.conversations import Conversations
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.settings import Settings
+from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.recorded import only_record
 from tests.producers.llm_proxy.upstreams import (
     ScriptedUpstream,
@@ -162,6 +163,15 @@ def test_conversations_are_forgotten_oldest_first_and_never_walked_in_circles() 
     kept.keep("a", "a", ["1"])
     with pytest.raises(ValueError, match="'a' is not known here"):
         kept.until("a")
+
+
+def test_another_proxy_knows_nothing_of_a_conversation(start_proxy: StartProxy, upstream: ScriptedUpstream) -> None:
+    upstream.answer = lambda _: completion(usage=USAGE, id="chatcmpl-elsewhere")
+    one, another = (openai.OpenAI(base_url=f"{start_proxy()}/v1", api_key="none", max_retries=0) for _ in range(2))
+    first = one.responses.create(model="m", input="hi")
+    assert one.responses.create(model="m", input="and?", previous_response_id=first.id).output_text
+    with pytest.raises(openai.BadRequestError, match="not known here"):
+        another.responses.create(model="m", input="and?", previous_response_id=first.id)
 
 
 def test_a_response_that_was_not_to_be_stored_is_not(client: openai.OpenAI, upstream: ScriptedUpstream) -> None:

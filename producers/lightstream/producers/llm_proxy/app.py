@@ -20,7 +20,7 @@ from lightstream.schemas.settings import Settings
 
 from .access import Access
 from .call import Call, caller_of
-from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, OPENAI_RESPONSES, Dialect
+from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, Dialect, ResponsesDialect
 from .dialects.messages import counted_tokens
 from .exchange import Exchange, error_reply
 from .recorder import CallRecorder
@@ -32,13 +32,6 @@ __all__ = ["create_app"]
 
 DISCONNECT_CHECK_S = 0.25
 """How often a call that takes longer is checked for a client that has gone."""
-
-CALLS: dict[str, Dialect] = {
-    "/chat/completions": CHAT,
-    "/completions": COMPLETIONS,
-    "/responses": OPENAI_RESPONSES,
-    "/messages": ANTHROPIC_MESSAGES,
-}
 
 PREFIXES = tuple(
     owner + version for owner in ("", "/rollout/{rollout_id}/attempt/{attempt_id}") for version in ("/v1", "", "/v1/v1")
@@ -68,6 +61,12 @@ def create_app(
     clock = clock or SystemClock()
     exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
     access = Access(settings)
+    dialects: dict[str, Dialect] = {
+        "/chat/completions": CHAT,
+        "/completions": COMPLETIONS,
+        "/responses": ResponsesDialect(),  # remembers this application's conversations
+        "/messages": ANTHROPIC_MESSAGES,
+    }
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
@@ -114,7 +113,7 @@ def create_app(
 
     routes = [Route("/healthz", health, methods=["GET"])]
     for prefix in PREFIXES:
-        for path, dialect in CALLS.items():
+        for path, dialect in dialects.items():
             routes.append(Route(prefix + path, _guarded(access, dialect, calls_in(dialect)), methods=["POST"]))
         counting = _guarded(access, ANTHROPIC_MESSAGES, count_tokens)
         routes.append(Route(f"{prefix}/messages/count_tokens", counting, methods=["POST"]))

@@ -3,15 +3,15 @@
 from .dialect import Dialect, Endpoint, StreamEvent, Translation
 from .messages import ANTHROPIC_MESSAGES
 from .plain import CHAT, COMPLETIONS
-from .responses import OPENAI_RESPONSES
+from .responses import ResponsesDialect
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
     "CHAT",
     "COMPLETIONS",
-    "OPENAI_RESPONSES",
     "Dialect",
     "Endpoint",
+    "ResponsesDialect",
     "StreamEvent",
     "Translation",
 ]

@@ -170,6 +170,6 @@ def _refuse_malformed(request: dict[str, Any]) -> None:
         raise ValueError("messages must be a list with at least one message")
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
-            raise ValueError(f"messages[{index}] must be an object whose role is user or assistant")
+            raise ValueError(f"messages[{index}] must be an object whose role is user, assistant or system")
     if type(request.get("max_tokens")) is not int:
         raise ValueError("max_tokens must be an integer")

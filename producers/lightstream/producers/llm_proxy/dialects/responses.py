@@ -27,7 +27,7 @@ from .litellm_shapes import (
 )
 from .plain import openai_error
 
-__all__ = ["OPENAI_RESPONSES", "ResponsesDialect"]
+__all__ = ["ResponsesDialect"]
 
 KEPT_ELSEWHERE = ("conversation", "prompt")
 """Parameters that name what only OpenAI's own servers keep."""
@@ -37,7 +37,7 @@ ENDS = ("response.completed", "response.incomplete")
 
 
 class ResponsesDialect:
-    """``/v1/responses``."""
+    """``/v1/responses``, with the conversations of one proxy."""
 
     api = "responses"
     endpoint: Endpoint = "chat/completions"
@@ -59,9 +59,6 @@ class ResponsesDialect:
 
     def passed_on_error(self, status: int, body: bytes) -> bytes:
         return to_json(openai_error(status, error_message_of(body)))
-
-
-OPENAI_RESPONSES = ResponsesDialect()
 
 
 class _ResponsesCall:
