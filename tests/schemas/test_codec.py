@@ -19,13 +19,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.codec import Codec, SchemaRegistry, codec_for
-from lightstream.schemas.codec.convert import assembled, from_avro, to_avro
+from lightstream.schemas.codec.convert import constructed, from_avro
 from lightstream.schemas.codec.files import schema_fingerprint, schema_versions
 from lightstream.schemas.errors import DecodeError, RecordError, ServiceUnavailableError, UnknownSchemaError
 from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.records import LlmCall, Record, RecordEnum, SpanEventRecord, SpanRecord, SpanStatus
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS
+from tests.schemas.avro_values import avro_values
 
 CODEC = Codec()
 
@@ -49,7 +50,7 @@ def test_every_record_survives(record: Record) -> None:
 def as_fastavro_writes(record: Record) -> bytes:
     latest = [version for version in schema_versions() if version.record is type(record)][-1]
     buffer = BytesIO()
-    schemaless_writer(buffer, latest.parsed, to_avro(record))
+    schemaless_writer(buffer, latest.parsed, avro_values(record))
     return buffer.getvalue()
 
 
@@ -294,7 +295,7 @@ def of_type(annotation: Any) -> st.SearchStrategy[Any]:
 
 def records(record: type[Record]) -> st.SearchStrategy[Record]:
     fields = {name: of_type(field.annotation) for name, field in record.model_fields.items()}
-    return st.fixed_dictionaries(fields).map(lambda values: assembled(record, values))
+    return st.fixed_dictionaries(fields).map(lambda values: constructed(record, values))
 
 
 ALL_RECORDS = [record for topic in TOPICS for record in topic.records]

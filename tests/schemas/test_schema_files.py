@@ -10,11 +10,11 @@ from fastavro import schemaless_reader, schemaless_writer
 
 from lightstream.schemas.codec import Codec, SchemaVersion, schema_versions
 from lightstream.schemas.codec.avro_schema import schema_of
-from lightstream.schemas.codec.convert import to_avro
 from lightstream.schemas.codec.files import AVRO_DIR, canonical_form
 from lightstream.schemas.examples import EXAMPLES, example_of
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import TOPICS
+from tests.schemas.avro_values import avro_values
 
 VERSIONS = schema_versions()
 RECORDS = [record for topic in TOPICS for record in topic.records]
@@ -52,7 +52,7 @@ PAIRS = [(a, b) for a in VERSIONS for b in VERSIONS if a.record is b.record]
 @pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=_id)
 def test_every_version_reads_every_other(writer: SchemaVersion, reader: SchemaVersion) -> None:
     buffer = BytesIO()
-    schemaless_writer(buffer, writer.parsed, to_avro(example_of(writer.record)))
+    schemaless_writer(buffer, writer.parsed, avro_values(example_of(writer.record)))
     values = schemaless_reader(BytesIO(buffer.getvalue()), writer.parsed, reader.parsed)
     assert isinstance(values, dict)
     assert values.keys() == {field["name"] for field in reader.schema["fields"]}

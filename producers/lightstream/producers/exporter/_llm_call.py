@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall
@@ -48,7 +48,7 @@ def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
         "response_logprobs": logprobs,
         "finish_reason": _text(reasons[0]) if isinstance(reasons, (list, tuple)) and reasons else None,
     }
-    return assembled(LlmCall, values)
+    return constructed(LlmCall, values)
 
 
 def _packed(values: Any, pack: Callable[[Any], bytes]) -> bytes | None:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, StatusCode
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.codec.shared import SharedAttributes
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import (
@@ -110,7 +110,7 @@ def record_of(
         "dropped_links_count": span.dropped_links,
         "llm_call": llm_call,
     }
-    return assembled(SpanRecord, values)
+    return constructed(SpanRecord, values)
 
 
 def with_valid_text(record: SpanRecord) -> SpanRecord:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin
 
 from ..packing import unpack_int32
 from ..records import Record, RecordEnum
-from .convert import assembler
+from .convert import constructor_of
 
 __all__ = ["READ_ERRORS", "Reader", "reader_of"]
 
@@ -51,8 +51,8 @@ _nine_bytes_at = struct.Struct("<QB").unpack_from
 def reader_of(record: type[Record]) -> Reader:
     """Reads one ``record``. Raises one of :data:`READ_ERRORS`, or returns a position behind the end of the data."""
     constants: dict[str, Any] = {
-        "assemble": assembler(record),
         "bytes_size": _bytes_size,
+        "construct": constructor_of(record),
         "double_at": _double_at,
         "items_left": _items_left,
         "long": _long,
@@ -65,7 +65,7 @@ def reader_of(record: type[Record]) -> Reader:
     for (name, variable), field in zip(names, record.model_fields.values(), strict=True):
         lines += (f"    {line}" for line in _lines(field.annotation, variable, f"{name!r}", constants, numbers))
     fields = ", ".join(f"{name!r}: {variable}" for name, variable in names)
-    lines.append(f"    return assemble({{{fields}}}), at")
+    lines.append(f"    return construct({{{fields}}}), at")
     source = "\n".join(lines)
     exec(compile(source, f"<Avro reader of {record.__name__}>", "exec"), constants)  # noqa: S102 - of our own models
     read: Reader = constants["read"]

@@ -14,13 +14,12 @@ import struct
 import sys
 import types
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 
 from ..packing import pack_int32
 from ..records import Record, RecordEnum
-from .convert import PACK_INTS_FROM_LENGTH, packs_as_int32
 from .shared import SharedAttributes
 
 __all__ = ["WRITE_ERRORS", "Writer", "writer_of"]
@@ -30,6 +29,9 @@ Writer: TypeAlias = Callable[[Any], bytes]
 WRITE_ERRORS = (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error)
 """What a writer raises when a value is not of its field's type."""
 
+_PACK_INTS_FROM_LENGTH = 8
+"""Shorter lists stay lists: a packed list costs about 8 items' worth of overhead."""
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _BITS_56, _BITS_63 = 1 << 56, 1 << 63
 _pack_double = struct.Struct("<d").pack
@@ -235,19 +237,26 @@ def _rarer_value(value: Any) -> bytes:
         return _BYTES + _bytes(value)
     if isinstance(value, Mapping):
         return _MAP + _attributes({str(name): item for name, item in value.items()})
-    if isinstance(value, array) and len(value) >= PACK_INTS_FROM_LENGTH:
+    if isinstance(value, array) and len(value) >= _PACK_INTS_FROM_LENGTH:
         if value.typecode == "i":
             return _INT32_LIST + _bytes(_little_endian(value))
         if value.typecode == "d":
             return _LIST + _doubles(value)
     if isinstance(value, (list, tuple, array)):
         items = cast("list[Any]", value)
-        if packs_as_int32(items):
+        if _packs_as_int32(items):
             return _INT32_LIST + _bytes(pack_int32(items))
         return _LIST + _attribute_list(items)
     if isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX:
         return _LONG + _long(value)
     return _STRING + _string(value if isinstance(value, str) else str(value))
+
+
+def _packs_as_int32(items: Sequence[Any]) -> bool:
+    """Whether a list is written as packed int32: long enough to gain by it, and nothing but such integers."""
+    if len(items) < _PACK_INTS_FROM_LENGTH or set(map(type, items)) != {int}:
+        return False
+    return bool(min(items) >= _INT32_MIN and max(items) <= _INT32_MAX)
 
 
 def _little_endian(values: array[Any]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lightstream.schemas.clock import NANOS_PER_SECOND
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
 from lightstream.schemas.types import Span, SpanLike
@@ -49,7 +49,7 @@ def record_of(span: Span, trace_id: str | None = None) -> SpanRecord:
 
     What a store told in attributes of a recorded call (the proxy's) is the record's ``llm_call`` again.
     """
-    return assembled(
+    return constructed(
         SpanRecord,
         {
             "rollout_id": span.rollout_id,

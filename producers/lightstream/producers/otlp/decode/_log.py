@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.records import SpanRecord
 
 from ... import semconv
@@ -77,7 +77,7 @@ def keep_log(decoded: Decoded, origin: Origin, log: LogFields, attributes: dict[
         "dropped_attributes_count": log.dropped_attributes_count,
         **origin.shared,
     }
-    decoded.records.append(assembled(SpanRecord, values))
+    decoded.records.append(constructed(SpanRecord, values))
 
 
 def _identity(decoded: Decoded, content: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.records import SpanKind, SpanRecord, SpanStatus
 
 from ...exporter import take_llm_call
@@ -63,4 +63,4 @@ def keep_span(decoded: Decoded, origin: Origin, values: dict[str, Any], attribut
     values["llm_call"] = take_llm_call(attributes)
     values["attributes"] = attributes
     values.update(origin.shared)
-    decoded.records.append(assembled(SpanRecord, values))
+    decoded.records.append(constructed(SpanRecord, values))

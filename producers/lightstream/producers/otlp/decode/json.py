@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanEventRecord, SpanKind, SpanLinkRecord, SpanStatus
 
@@ -137,7 +137,7 @@ def _event(event: Any) -> SpanEventRecord:
         "attributes": attributes_in(event),
         "dropped_attributes_count": integer_in(event, "droppedAttributesCount"),
     }
-    return assembled(SpanEventRecord, values)
+    return constructed(SpanEventRecord, values)
 
 
 def _link(link: Any) -> SpanLinkRecord:
@@ -149,7 +149,7 @@ def _link(link: Any) -> SpanLinkRecord:
         "dropped_attributes_count": integer_in(link, "droppedAttributesCount"),
         "flags": integer_in(link, "flags"),
     }
-    return assembled(SpanLinkRecord, values)
+    return constructed(SpanLinkRecord, values)
 
 
 def _take_log(decoded: Decoded, origin: Origin, log: Any) -> None:

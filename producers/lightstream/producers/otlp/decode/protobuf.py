@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError as WireError
 
-from lightstream.schemas.codec.convert import assembled
+from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanEventRecord, SpanKind, SpanLinkRecord, SpanStatus
 
@@ -130,7 +130,7 @@ def _event(event: Any, later: NumberArrays) -> SpanEventRecord:
         "attributes": attributes_of(event.attributes, later),
         "dropped_attributes_count": event.dropped_attributes_count,
     }
-    return assembled(SpanEventRecord, values)
+    return constructed(SpanEventRecord, values)
 
 
 def _link(link: Any, later: NumberArrays) -> SpanLinkRecord:
@@ -142,7 +142,7 @@ def _link(link: Any, later: NumberArrays) -> SpanLinkRecord:
         "dropped_attributes_count": link.dropped_attributes_count,
         "flags": link.flags,
     }
-    return assembled(SpanLinkRecord, values)
+    return constructed(SpanLinkRecord, values)
 
 
 def _take_log(decoded: Decoded, origin: Origin, log: Any) -> None:
