@@ -57,7 +57,7 @@ class Topic:
         retention_ms: age in milliseconds at which records may go; -1 keeps them for ever.
         single_partition: one partition whatever the setting, so that "latest" has one order.
         by_broker_time: records have the time at which the broker wrote them down, not what their writer's clock said.
-        made_by, read_by: which parts write and read it.
+        made_by, read_by: which parts write and read it by themselves; Runners do so through a store.
     """
 
     name: str
@@ -83,35 +83,53 @@ ROLLOUT_EVENTS = Topic(
     "rollout-events",
     "rollout_id, request_id",
     (RolloutEvent, TaskRequest),
-    ("stores", "Runner", "life cycle"),
+    ("stores", "life cycle", "assembler"),
     ("life cycle", "view"),
     by_broker_time=True,
 )
 ROLLOUTS = Topic(
-    "rollouts", "rollout_id", (RolloutState,), ("life cycle",), ("stores", "Runner", "view"), cleanup=Cleanup.COMPACT
+    "rollouts",
+    "rollout_id",
+    (RolloutState,),
+    ("life cycle",),
+    ("life cycle", "stores", "view"),
+    cleanup=Cleanup.COMPACT,
 )
 SPANS = Topic(
     "spans",
     "rollout_id, else trace_id",
     (SpanRecord, AttemptOpened, AttemptClosed),
-    ("exporter", "gateway", "LLM proxy", "life cycle"),
-    ("assembler", "view"),
+    ("exporter", "gateway", "LLM proxy", "stores", "claim", "life cycle"),
+    ("assembler", "view", "claim", "replay"),
 )
-TRAJECTORIES = Topic("trajectories", "group_id, else rollout_id", (Trajectory,), ("assembler",), ("trainers", "view"))
+TRAJECTORIES = Topic(
+    "trajectories", "group_id, else rollout_id", (Trajectory,), ("assembler", "replay"), ("trainers", "view", "replay")
+)
 RESOURCES = Topic(
     "resources",
     "resources_id",
     (ResourcesRecord,),
     ("trainers", "stores"),
-    ("Runner", "model servers", "view"),
+    ("stores", "trainers", "policy server", "view"),
     cleanup=Cleanup.COMPACT,
     single_partition=True,
 )
 WORKERS = Topic(
-    "workers", "worker_id", (WorkerHeartbeat,), ("Runner",), ("view",), cleanup=Cleanup.COMPACT, single_partition=True
+    "workers",
+    "worker_id",
+    (WorkerHeartbeat,),
+    ("stores",),
+    ("stores", "view"),
+    cleanup=Cleanup.COMPACT,
+    single_partition=True,
 )
 TRAINING_STEPS = Topic(
-    "training-steps", "trainer_id", (TrainingStep,), ("trainers",), ("trainers", "view"), single_partition=True
+    "training-steps",
+    "trainer_id",
+    (TrainingStep,),
+    ("trainers",),
+    ("trainers", "replay", "view"),
+    single_partition=True,
 )
 DEAD_LETTERS = Topic(
     "dead-letters",
