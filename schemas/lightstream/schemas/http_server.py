@@ -1,7 +1,7 @@
 """Run an ASGI application the way all our HTTP servers run: any free or a named port, announced, stopped cleanly.
 
-Needs uvicorn and starlette, which the extras ``proxy``, ``gateway``, ``view`` and ``train`` bring; nothing that the plain install
-uses imports this module.
+Needs uvicorn and starlette, which the extras ``proxy``, ``gateway``, ``view`` and ``train`` bring; nothing that the
+plain install uses imports this module.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic import SecretStr
 
 from lightstream.producers import semconv
-from lightstream.producers.otlp.gateway import rollout_path
 from lightstream.schemas.records import SpanRecord
 from tests.producers.otlp.conftest import Addresses, StartGateway
 from tests.producers.otlp.requests import (
@@ -180,7 +179,7 @@ def test_text_that_is_no_unicode_costs_only_itself(traces_url: str, spans_in_log
 
 def test_the_rollout_by_url_header_baggage_and_resource(addresses: Addresses, spans_in_log: SpansInLog) -> None:
     plain = trace_request(span(1)).SerializeToString()
-    path = rollout_path("r/1", "a 1")
+    path = "/rollout/r%2F1/attempt/a%201"
     ids = {"x-lightstream-rollout-id": "r2", "x-lightstream-attempt-id": "a2"}
     baggage = {"baggage": "other=1;p=2, lightstream.rollout_id=r%203 ,lightstream.attempt_id=a3"}
     agl = trace_request(span(1), agentlightning__rollout_id="r4", agentlightning__attempt_id="a4").SerializeToString()

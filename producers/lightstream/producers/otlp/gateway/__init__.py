@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from .answers import Signal
     from .http_app import Taking, create_app, traces_endpoint
     from .intake import decoder_of
-    from .request_owner import rollout_path
     from .server import gateway, run
 
-__all__ = ["Signal", "Taking", "create_app", "decoder_of", "gateway", "rollout_path", "run", "traces_endpoint"]
+__all__ = ["Signal", "Taking", "create_app", "decoder_of", "gateway", "run", "traces_endpoint"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -23,7 +22,6 @@ __getattr__, __dir__ = lazy_names(
         "create_app": "http_app",
         "decoder_of": "intake",
         "gateway": "server",
-        "rollout_path": "request_owner",
         "run": "server",
         "traces_endpoint": "http_app",
     },

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...ownership import BAGGAGE_HEADER, NOBODY, Owner, owner_in_baggage
 
-__all__ = ["ATTEMPT_ID_HEADER", "PATH_OWNER", "ROLLOUT_ID_HEADER", "RolloutPath", "owner_of_request", "rollout_path"]
+__all__ = ["ATTEMPT_ID_HEADER", "PATH_OWNER", "ROLLOUT_ID_HEADER", "RolloutPath", "owner_of_request"]
 
 ROLLOUT_ID_HEADER = "x-lightstream-rollout-id"
 ATTEMPT_ID_HEADER = "x-lightstream-attempt-id"
@@ -23,13 +23,8 @@ PREFIX_SEGMENTS = 5
 """Of ``/rollout/<id>/attempt/<id>``, counting the empty one before the first slash."""
 
 
-def rollout_path(rollout_id: str, attempt_id: str) -> str:
-    """Path to put before ``/v1/traces`` and ``/v1/logs``, for a client whose spans should all be of one attempt."""
-    return f"/rollout/{quote(rollout_id, safe='')}/attempt/{quote(attempt_id, safe='')}"
-
-
 class RolloutPath:
-    """ASGI middleware that takes such a prefix off the path. Ids may hold any character, percent-encoded."""
+    """ASGI middleware that takes ``/rollout/<id>/attempt/<id>`` off the path. Ids may hold any character, percent-encoded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
