@@ -24,7 +24,7 @@ PREFIX_SEGMENTS = 5
 
 
 class RolloutPath:
-    """ASGI middleware that takes ``/rollout/<id>/attempt/<id>`` off the path. Ids may hold any character, percent-encoded."""
+    """ASGI middleware that takes ``/rollout/<id>/attempt/<id>`` off the path. Ids are percent-encoded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
