@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import (
     AttemptChanges,
     AttemptState,
@@ -185,7 +186,7 @@ def _begun(state: RolloutState, event: RolloutEvent) -> Result:
 
 
 def _timed_out(state: RolloutState, event: RolloutEvent, attempt: AttemptState, limits: Limits) -> Result:
-    error = event.reason or f"not over {limits.timeout_nanos(state.rollout.config) / 1e9:g} s after its start"
+    error = event.reason or f"not over {limits.timeout_nanos(state.rollout.config) / NANOS_PER_SECOND:g} s after its start"
     return _attempts.close(state, event, attempt, AttemptStatus.TIMEOUT, "Timeout", error)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptState, EventKind, RolloutEvent, RolloutState
 
 from .limits import Limits
 from .situation import is_waiting, open_attempt
 
 __all__ = ["Deadlines"]
-
-NANOS_PER_SECOND = 1e9
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import RolloutConfig, RolloutSpec
 from lightstream.schemas.settings import Settings
 
@@ -38,8 +39,6 @@ RESOURCES_RESERVE_BYTES = 64 * 1024
 
 DURATION_S_MAX = 10 * 365 * 24 * 3600.0
 """Ten years. Longer deadlines, infinity too, count as this, so that they fit in int64 nanoseconds."""
-
-NANOS_PER_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
