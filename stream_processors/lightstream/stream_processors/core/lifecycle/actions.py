@@ -186,7 +186,8 @@ def _begun(state: RolloutState, event: RolloutEvent) -> Result:
 
 
 def _timed_out(state: RolloutState, event: RolloutEvent, attempt: AttemptState, limits: Limits) -> Result:
-    error = event.reason or f"not over {limits.timeout_nanos(state.rollout.config) / NANOS_PER_SECOND:g} s after its start"
+    timeout_s = limits.timeout_nanos(state.rollout.config) / NANOS_PER_SECOND
+    error = event.reason or f"not over {timeout_s:g} s after its start"
     return _attempts.close(state, event, attempt, AttemptStatus.TIMEOUT, "Timeout", error)
 
 
