@@ -97,6 +97,16 @@ def test_a_proxied_model_bound_to_an_attempt() -> None:
         model.get_base_url("r", None)
 
 
+def test_a_proxied_model_whose_endpoint_names_no_version() -> None:
+    assert ProxyLLM(endpoint="http://p:1/", model="m").get_base_url("r", "a") == "http://p:1/rollout/r/attempt/a"
+
+
+def test_a_config_dumps_what_agent_lightnings_does() -> None:
+    names = {"timeout_seconds", "unresponsive_seconds", "max_attempts", "retry_condition"}
+    assert RolloutConfig().model_dump().keys() == names
+    assert RolloutConfig(priority=-1).model_dump().keys() == names | {"priority"}
+
+
 def test_a_span_made_by_hand() -> None:
     span = Span.from_attributes(attributes={"k": 1}, rollout_id="r", parent_id="ab" * 8)
     assert (span.name, span.status.status_code, span.sequence_id) == ("agentlightning.virtual", "OK", 0)

@@ -52,6 +52,43 @@ async def test_update_rollout_queues_it_once(store: LightningStore, status: Any)
     assert await store.dequeue_rollout() is None
 
 
+@pytest.mark.parametrize("status", ["queuing", "requeuing"])
+async def test_update_rollout_queues_it_and_its_attempt_may_still_go_on(store: LightningStore, status: Any) -> None:
+    first = await begun(store)
+    assert (await store.update_rollout(first.rollout_id, status=status)).status == status
+    await store.add_span(span_of(first))
+    found = await store.get_rollout_by_id(first.rollout_id)
+    assert isinstance(found, AttemptedRollout)
+    assert (found.status, found.attempt.status, found.attempt.sequence_id) == ("running", "running", 1)
+    assert await store.dequeue_rollout() is None
+
+
+@pytest.mark.parametrize("status", ["queuing", "requeuing"])
+@pytest.mark.parametrize("end", ["succeeded", "failed"])
+async def test_update_rollout_queues_it_and_its_attempt_may_still_end_it(
+    store: LightningStore, status: Any, end: Any
+) -> None:
+    first = await begun(store)
+    await store.update_rollout(first.rollout_id, status=status)
+    await store.update_attempt(first.rollout_id, "latest", status=end)
+    found = await store.get_rollout_by_id(first.rollout_id)
+    assert found is not None
+    assert (found.status, found.end_time is not None) == (end, True)
+    assert await store.dequeue_rollout() is None
+
+
+async def test_update_rollout_queues_it_and_the_next_attempt_takes_the_place_of_the_last(store: LightningStore) -> None:
+    first = await begun(store)
+    await store.add_span(span_of(first))
+    await store.update_rollout(first.rollout_id, status="requeuing")
+    second = await taken(store)
+    await store.add_span(span_of(first, sequence_id=2))
+    await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="failed")
+    found = await store.get_rollout_by_id(first.rollout_id)
+    assert isinstance(found, AttemptedRollout)
+    assert (found.status, found.attempt.attempt_id) == ("preparing", second.attempt.attempt_id)
+
+
 async def test_update_rollout_of_a_waiting_one_does_not_queue_it_again(store: LightningStore) -> None:
     made = await store.enqueue_rollout(1)
     assert (await store.update_rollout(made.rollout_id, status="requeuing")).status == "requeuing"

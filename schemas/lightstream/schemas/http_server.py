@@ -124,11 +124,18 @@ class HttpServer:
             raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
         return self.url
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether :meth:`start` began it and nothing has ended it yet."""
+        return self._thread is not None and self._thread.is_alive() and not self._server.should_exit
+
     def stop(self, timeout_s: float = DRAIN_TIMEOUT_S + 5) -> None:
-        """Stop and wait until it has."""
+        """Stop and wait until it has. One that never started lets go of its port."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout_s)
+        elif not self._server.started:
+            self._socket.close()
 
     def _announce(self) -> None:
         announce(self._settings, Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano()))

@@ -126,9 +126,6 @@ class Reference:
             return rollout
         if status in FINISHED:
             self._finish(rollout, status, "succeeded" if status == "succeeded" else "failed", ANY)
-        elif status in WAITING and not rollout.waits:
-            self._relieve(rollout)
-            rollout.status = status
         else:
             rollout.status = status
             if not rollout.waits and (silent := rollout.in_charge) and silent.status == "unresponsive":

@@ -87,3 +87,25 @@ def test_a_buffer_that_stays_full_is_told_as_a_loss(tmp_path: Path) -> None:
         assert isinstance(asyncio.run(lose()), BackpressureError)
     finally:
         lossy.close(0.0)
+
+
+def test_facts_are_told_of_as_lost_where_no_cluster_is_known(tmp_path: Path) -> None:
+    told: list[PublishError | None] = []
+
+    async def write() -> None:
+        nowhere = Settings.load(kafka_bootstrap_servers=None, data_dir=tmp_path)
+        turns, loop, done = Turns(KafkaPublisher(nowhere), WAIT_S), asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(error: PublishError | None) -> None:
+            told.append(error)
+            loop.call_soon(done.set)
+
+        async with asyncio.timeout(WAIT_S):
+            for _ in range(2):  # the second does not wait for the first
+                done.clear()
+                turns.write("key", b"fact", tell)
+                await done.wait()
+
+    asyncio.run(write())
+    assert len(told) == 2
+    assert all(error is not None and error.next_step for error in told)

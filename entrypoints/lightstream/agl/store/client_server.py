@@ -21,10 +21,6 @@ SERVER_INSTEAD = {
     "n_workers": "A thread serves: leave it out, or 1.",
     "tracker": "statistics() says how much is stored.",
 }
-CLIENT_INSTEAD: dict[str, str] = dict.fromkeys(
-    ("connection_timeout", "health_retry_delays", "request_timeout", "retry_delays"),
-    "patience_s says for how many seconds calls wait for a server that is away.",
-)
 
 
 class LightningStoreServer(HttpServer):
@@ -66,12 +62,23 @@ class LightningStoreClient(HttpClient):
 
     Args:
         server_address: URL of the server.
-        options: of the base class (``settings``, ``token``, ``patience_s``); Agent Lightning's delays are not here.
-
-    Raises:
-        SettingsError: one of the delays was given.
+        retry_delays, health_retry_delays: seconds between tries. Here their sum is for how long calls wait for a
+            server that is away (``patience_s``); when it is asked again is up to the client.
+        request_timeout, connection_timeout: make no difference: a request that takes long is asked again, which joins
+            it, and nobody waits longer than 5 s for a connection.
+        options: of the base class (``settings``, ``token``, ``patience_s``).
     """
 
-    def __init__(self, server_address: str | None = None, **options: Any) -> None:
-        refuse("LightningStoreClient", {name: options.pop(name, None) for name in CLIENT_INSTEAD}, CLIENT_INSTEAD)
+    def __init__(
+        self,
+        server_address: str | None = None,
+        *,
+        retry_delays: Sequence[float] | None = None,
+        health_retry_delays: Sequence[float] | None = None,
+        request_timeout: float | None = None,
+        connection_timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        if retry_delays is not None or health_retry_delays is not None:
+            options.setdefault("patience_s", sum(retry_delays or ()) + sum(health_retry_delays or ()))
         super().__init__(server_address, **options)

@@ -15,7 +15,6 @@ __all__ = ["InMemoryLightningStore"]
 INSTEAD = {
     "eviction_memory_threshold": "Nothing is evicted: leave it out.",
     "safe_memory_threshold": "Nothing is evicted: leave it out.",
-    "scan_debounce_seconds": "Deadlines fire when they are due: leave it out.",
     "span_size_estimator": "Nothing is evicted: leave it out.",
     "tracker": "statistics() says how much is stored.",
 }
@@ -26,6 +25,7 @@ class InMemoryLightningStore(MemoryStore):
 
     Args:
         thread_safe: it is, whatever is asked for.
+        scan_debounce_seconds: makes no difference: deadlines fire when they are due, and nothing is scanned for them.
         limits, clock: of the base class.
         others: not here.
 
@@ -34,7 +34,13 @@ class InMemoryLightningStore(MemoryStore):
     """
 
     def __init__(
-        self, *, thread_safe: bool = True, limits: Limits | None = None, clock: Clock | None = None, **others: Any
+        self,
+        *,
+        thread_safe: bool = True,
+        scan_debounce_seconds: float = 0.0,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        **others: Any,
     ) -> None:
         refuse("InMemoryLightningStore", others, INSTEAD)
         super().__init__(limits=limits, clock=clock)

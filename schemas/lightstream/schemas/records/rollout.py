@@ -229,6 +229,7 @@ class VerdictOutcome(RecordEnum):
     APPLIED = "applied"
     IGNORED = "ignored"
     REFUSED = "refused"
+    NOT_FOUND = "not_found"
 
 
 class Verdict(Record):

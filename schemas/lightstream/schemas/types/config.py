@@ -24,4 +24,4 @@ class RolloutConfig(BaseModel):
     unresponsive_seconds: float | None = Field(default=None, ge=0)
     max_attempts: int = Field(default=1, ge=1)
     retry_condition: list[AttemptStatus] = []
-    priority: int = Field(default=0, ge=-(2**31 - 1), le=2**31 - 1)
+    priority: int = Field(default=0, ge=-(2**31 - 1), le=2**31 - 1, exclude_if=lambda priority: priority == 0)

@@ -62,9 +62,10 @@ class ProxyLLM(LLM):
             return self.endpoint
         if not rollout_id or not attempt_id:
             raise ValueError("rollout_id and attempt_id are needed together, or neither")
-        root, slash, version = self.endpoint.rstrip("/").rpartition("/v1")
-        root = root if slash else self.endpoint.rstrip("/")
-        return f"{root}/rollout/{rollout_id}/attempt/{attempt_id}/v1{version}"
+        endpoint = self.endpoint.rstrip("/")
+        end = endpoint.rfind("/v1")
+        root, version = (endpoint[:end], endpoint[end:]) if end >= 0 else (endpoint, "")
+        return f"{root}/rollout/{rollout_id}/attempt/{attempt_id}{version}"
 
     def with_attempted_rollout(self, rollout: AttemptedRollout) -> LLM:
         """The same model as a plain resource, its endpoint bound to one attempt."""

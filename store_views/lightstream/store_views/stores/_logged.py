@@ -308,11 +308,11 @@ class LoggedStore(LightningStore, ABC):
 
 
 def _raise_refusal(state: RolloutState) -> None:
-    """Raise what a verdict of ``refused`` means; any other is fine."""
+    """Raise what a verdict of ``not_found`` or ``refused`` means; any other is fine."""
+    if state.verdict.outcome is VerdictOutcome.NOT_FOUND:
+        raise NotFoundError(state.verdict.reason)
     if state.verdict.outcome is VerdictOutcome.REFUSED:
-        reason = state.verdict.reason
-        missing = " not found" in reason or reason.startswith("No attempts")
-        raise (NotFoundError if missing else StoreError)(reason)
+        raise StoreError(state.verdict.reason)
 
 
 def _check_size(named: Mapping[str, str], bytes_max: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
 __all__ = ["call_in", "future_in", "gathered"]
@@ -67,7 +67,7 @@ def future_in(loop: asyncio.AbstractEventLoop, future: Future[T]) -> asyncio.Fut
 
 
 def _call(loop: asyncio.AbstractEventLoop, calls: Sequence[Call]) -> None:
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # the loop is closed; to ask before would leave room for a close in between
         loop.call_soon_threadsafe(_call_all, calls)
 
 

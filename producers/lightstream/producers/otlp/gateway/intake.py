@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol
 
 from lightstream.schemas.clock import Clock, SystemClock
@@ -161,7 +162,7 @@ class _Deliveries:
             self._error = self._error or error
             if self._left:
                 return
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._finish)
 
     def _finish(self) -> None:

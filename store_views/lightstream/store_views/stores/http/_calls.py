@@ -95,8 +95,9 @@ async def dequeue_rollouts(call: Call) -> Any:
     until = time.monotonic() + min(asked.timeout_s, WAIT_S_MAX)
     while True:
         left = until - time.monotonic()
+        slice_s = max(0.0, min(left, DEQUEUE_SLICE_S_MAX))
         taken = await call.store.dequeue_many_rollouts(
-            limit=asked.limit, worker_id=asked.worker_id, timeout_s=max(0.0, min(left, DEQUEUE_SLICE_S_MAX))
+            limit=asked.limit, worker_id=asked.worker_id, **_asked_for(timeout_s=slice_s or None)
         )
         if taken or left <= DEQUEUE_SLICE_S_MAX or call.stopping.is_set() or await call.is_gone():
             return taken
@@ -111,10 +112,9 @@ async def start_rollout(call: Call) -> Any:
         asked.config,
         asked.metadata,
         asked.worker_id,
-        rollout_id=asked.rollout_id,
-        run_id=asked.run_id,
-        group_id=asked.group_id,
-        group_size=asked.group_size,
+        **_asked_for(
+            rollout_id=asked.rollout_id, run_id=asked.run_id, group_id=asked.group_id, group_size=asked.group_size
+        ),
     )
 
 
@@ -142,7 +142,7 @@ async def wait_for_rollouts(call: Call) -> Any:
     done: list[Rollout] = await _unless_stopping(
         call,
         call.store.wait_for_rollouts(
-            rollout_ids=asked.rollout_ids, timeout=slice_s, count=asked.count, share=asked.share
+            rollout_ids=asked.rollout_ids, timeout=slice_s, **_asked_for(count=asked.count, share=asked.share)
         ),
     )
     wants_more = asked.timeout is None or asked.timeout > slice_s
@@ -171,8 +171,7 @@ async def update_attempt(call: Call) -> Any:
         call.ids["rollout_id"],
         call.ids["attempt_id"],
         **{name: call.given(name) for name in names},
-        error_type=call.asked.error_type,
-        error_message=call.asked.error_message,
+        **_asked_for(error_type=call.asked.error_type, error_message=call.asked.error_message),
     )
 
 
@@ -217,12 +216,12 @@ async def update_resources(call: Call) -> Any:
 
 async def latest_resources(call: Call) -> Any:
     wait_s = min(call.asked.timeout_s, WAIT_S_MAX)
-    return await _unless_stopping(call, call.store.get_latest_resources(timeout_s=wait_s))
+    return await _unless_stopping(call, call.store.get_latest_resources(**_asked_for(timeout_s=wait_s or None)))
 
 
 async def resources_by_id(call: Call) -> Any:
     wait_s = min(call.asked.timeout_s, WAIT_S_MAX)
-    found = call.store.get_resources_by_id(call.ids["resources_id"], timeout_s=wait_s)
+    found = call.store.get_resources_by_id(call.ids["resources_id"], **_asked_for(timeout_s=wait_s or None))
     return await _unless_stopping(call, found)
 
 
@@ -260,6 +259,11 @@ async def _unless_stopping(call: Call, reading: Awaitable[Any]) -> Any:
     finally:
         stop.cancel()
         task.cancel()
+
+
+def _asked_for(**extensions: Any) -> dict[str, Any]:
+    """Those that the request makes use of: a store of Agent Lightning's interface alone knows none of them."""
+    return {name: value for name, value in extensions.items() if value is not None}
 
 
 def _page(call: Call) -> dict[str, Any]:

@@ -16,10 +16,15 @@ OWN = frozenset({"start", "close"})
 
 
 class ForwardingStore(LightningStore):
-    """Every method of the interface but ``start`` and ``close``, done by ``store``."""
+    """Every method of the interface but ``start`` and ``close``, done by :attr:`store`."""
 
     def __init__(self, store: LightningStore) -> None:
-        self.store = store
+        self._store = store
+
+    @property
+    def store(self) -> LightningStore:
+        """What does it."""
+        return self._store
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:

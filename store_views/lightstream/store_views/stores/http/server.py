@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.http_server import HttpServer
@@ -18,6 +21,7 @@ from ..kafka import KafkaLightningStore
 from ._forwarding import ForwardingStore
 from ._wire import TRACES_PATH
 from .app import TracesEndpoint, create_app
+from .client import LightningStoreClient
 
 __all__ = ["LightningStoreServer", "MakeTraces", "run"]
 
@@ -33,7 +37,8 @@ MakeTraces: TypeAlias = "Callable[[LightningStore, Settings], TracesEndpoint]"
 class LightningStoreServer(ForwardingStore):
     """Serves a store over HTTP from a thread of this process; is itself that store to whoever calls it here.
 
-    The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves.
+    The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves. In another
+    process after a fork, and where it was unpickled, it is a client of the server, which goes on here.
 
     Args:
         store: safe for several tasks and threads.
@@ -58,40 +63,75 @@ class LightningStoreServer(ForwardingStore):
         traces: MakeTraces | None = None,
     ) -> None:
         super().__init__(store)
+        self._owner_pid: int | None = os.getpid()
+        self._client: LightningStoreClient | None = None
         if not store.capabilities.get("async_safe") or not store.capabilities.get("thread_safe"):
             raise StoreError(f"{type(store).__name__} is not safe for several tasks and threads; it cannot be served.")
         settings = settings or Settings.load()
         origins = [cors_allow_origins] if isinstance(cors_allow_origins, str) else cors_allow_origins or ()
+        self._settings = settings
         self._takes_traces = traces is not None
-        self._http = _http_server(store, settings, host, port, origins, traces)
+        self._make_http = partial(_http_server, store, settings, host, cors_allow_origins=origins, traces=traces)
+        self._http = self._make_http(port)
+        self._stopped = asyncio.Event()
+        self.endpoint = self._http.url
+        """URL of the server, without a path: what a client is given."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("_settings", "_takes_traces", "endpoint")
+        return {name: self.__dict__[name] for name in kept} | {"_owner_pid": None, "_client": None}
 
     @property
-    def endpoint(self) -> str:
-        """URL of the server, without a path: what a client is given."""
-        return self._http.url
+    def store(self) -> LightningStore:
+        """The store; where this is not the server itself, a client of it."""
+        if os.getpid() == self._owner_pid:
+            return self._store
+        if self._client is None:
+            self._client = LightningStoreClient(self.endpoint, settings=self._settings)
+        return self._client
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        told = self.store.capabilities.copy()
-        if self._takes_traces:
-            told["otlp_traces"] = True
-        return told
+        """Those of the store; and other processes share it through this server (``zero_copy``)."""
+        told = self.store.capabilities | LightningStoreCapabilities(zero_copy=True)
+        return told | LightningStoreCapabilities(otlp_traces=True) if self._takes_traces else told
 
     def otlp_traces_endpoint(self) -> str:
         """URL of the OTLP traces: this server's if it takes them, else what the store says."""
         return f"{self.endpoint}{TRACES_PATH}" if self._takes_traces else self.store.otlp_traces_endpoint()
 
     async def start(self) -> None:
-        """Serve; returns once requests are taken. A server that was stopped does not start again.
+        """Serve; returns once requests are taken. After a stop: again, at the same address.
+
+        Nothing happens where it serves already, or where this is not the server itself.
 
         Raises:
-            ServiceUnavailableError: it did not start; the log says why.
+            ServiceUnavailableError: it did not start; the log says why. Or its port was taken since it was stopped.
         """
-        await asyncio.to_thread(self._http.start)
+        if os.getpid() == self._owner_pid and not self._http.is_serving:
+            if self._stopped.is_set():
+                self._http = self._make_http(urlsplit(self.endpoint).port)
+                self._stopped.clear()
+            await asyncio.to_thread(self._http.start)
+
+    async def run_forever(self) -> None:
+        """As :meth:`start`, until :meth:`stop`; being cancelled stops it too."""
+        await self.start()
+        try:
+            await self._stopped.wait()
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
-        """Stop: waits under way are ended, whose clients ask the next server; other answers are finished."""
-        await asyncio.to_thread(self._http.stop)
+        """Stop: waits under way are ended, whose clients ask the next server; other answers are finished.
+
+        Where this is not the server itself, only its own connections are closed.
+        """
+        if os.getpid() == self._owner_pid:
+            await asyncio.to_thread(self._http.stop)
+            self._stopped.set()
+        elif self._client is not None:
+            await self._client.close()
 
     async def close(self) -> None:
         """As :meth:`stop`."""
@@ -122,6 +162,7 @@ def _http_server(
     settings: Settings,
     host: str | None,
     port: int | None,
+    *,
     cors_allow_origins: Sequence[str] = (),
     traces: MakeTraces | None = None,
 ) -> HttpServer:

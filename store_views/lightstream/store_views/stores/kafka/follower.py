@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from .resource_versions import ResourceVersions
 from .worker_records import WorkerRecords
 
 __all__ = ["Follower", "Tell"]
+
+logger = logging.getLogger(__name__)
 
 Tell: TypeAlias = Callable[[RolloutState | None], None]
 """Called once, on whatever thread, with the state that carries a verdict; with ``None`` if the store closes before."""
@@ -193,19 +196,28 @@ class Follower:
         while not self._stopping.is_set():
             # consume() waits for a full batch or the timeout; a first poll() returns as soon as there is one.
             first = consumer.poll(self._poll_timeout_s())
-            self._tick()
+            try:
+                self._tick()
+            except Exception:  # what is done now and then is done again; whoever waits for a record still gets it
+                logger.exception("the store's housekeeping failed")
             if first is None:
                 continue
             with gathered():
                 for message in (first, *consumer.consume(RECORDS_PER_POLL_MAX, 0)):
-                    error = message.error()
-                    if error is None:
-                        self._receive(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
-                        self._reached_end(message)
+                    try:
+                        self._take(message)
+                    except Exception:  # whoever waits for this one waits in vain; all others need not
+                        logger.exception("%s[%s]@%s was not taken in", *_place(message))
             with self._read_further:
                 self._read_further.notify_all()
         consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._receive(message)
+        elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
+            self._reached_end(message)
 
     def _receive(self, message: Message) -> None:
         if message.topic() != self._rollouts_topic:
@@ -296,6 +308,10 @@ class Follower:
                 self._terminal[rollout_id] = others
             else:
                 del self._terminal[rollout_id]
+
+
+def _place(message: Message) -> tuple[str | None, int | None, int | None]:
+    return message.topic(), message.partition(), message.offset()
 
 
 def _headers(message: Message) -> dict[str, bytes]:

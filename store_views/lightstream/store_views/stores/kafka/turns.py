@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from lightstream.schemas.errors import BackpressureError, PublishError
+from lightstream.schemas.errors import BackpressureError, LightstreamError, PublishError
 from lightstream.schemas.kafka import Delivered, KafkaPublisher, Outgoing
 from lightstream.schemas.topics import ROLLOUT_EVENTS
+
+from .._loop_calls import call_in
 
 __all__ = ["BUFFER_PAUSE_S", "Turns"]
 
@@ -105,7 +107,11 @@ class Turns:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, facts: Sequence[_Fact], until_s: float) -> None:
         records = [Outgoing(ROLLOUT_EVENTS, fact.key, fact.value) for fact in facts]
-        taken = self._publisher.send_all(records, [fact.delivered for fact in facts])
+        try:
+            taken = self._publisher.send_all(records, [fact.delivered for fact in facts])
+        except LightstreamError as error:  # no cluster is known: none was sent
+            _tell(facts, PublishError(error.message, next_step=error.next_step))
+            return
         left = facts[taken:]
         if not left:
             return
@@ -116,8 +122,7 @@ class Turns:
             f"the send buffer had no room for a fact within {self._patience_s:g} s.",
             next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
         )
-        for fact in left:
-            fact.delivered(full)
+        _tell(left, full)
 
     def _delivered(
         self, loop: asyncio.AbstractEventLoop, turn: _Turn, delivered: Delivered, error: PublishError | None
@@ -126,5 +131,10 @@ class Turns:
         with self._lock:
             turn.on_their_way -= 1
             is_held = turn.hold is not None and not turn.on_their_way
-        if is_held and not loop.is_closed():
-            loop.call_soon_threadsafe(self._release, loop, turn)
+        if is_held:
+            call_in(loop, partial(self._release, loop, turn))
+
+
+def _tell(facts: Sequence[_Fact], error: PublishError) -> None:
+    for fact in facts:
+        fact.delivered(error)

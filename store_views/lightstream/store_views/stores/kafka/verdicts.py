@@ -80,7 +80,7 @@ class Verdicts:
     def _look(self) -> None:
         """Give up where it has taken too long, else look again when it may have."""
         with self._lock:
-            waited_s = 0.0 if self._on_their_way else time.monotonic() - self._durable_s
+            waited_s = 0.0 if self._on_their_way > 0 else time.monotonic() - self._durable_s
         if waited_s < self._patience_s:
             self._next_look = self._loop.call_later(self._patience_s - waited_s, self._look)
         elif not self._all_there.done():

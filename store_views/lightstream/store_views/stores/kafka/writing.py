@@ -190,7 +190,17 @@ class KafkaWriting(ReadingStore):
         """Queue a rollout again that was handed out to somebody who had left."""
         changes = RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING)
         fact = _facts.rollout_updated(state.rollout.rollout_id, changes, self._clock.now_unix_nano())
-        self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact).add_done_callback(_tell_of_failure)
+
+        def tell(error: BaseException | None) -> None:
+            if error is not None:
+                logger.warning("rollout %s was not given back: %s", fact.rollout_id, error)
+
+        try:
+            given_back = self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact)
+        except LightstreamError as error:  # it counts as unresponsive in the end
+            tell(error)
+        else:
+            given_back.add_done_callback(lambda done: tell(done.exception()))
 
     async def _found_nothing(self, worker_id: str | None) -> None:
         if worker_id is None:
@@ -367,10 +377,11 @@ class KafkaWriting(ReadingStore):
         return written
 
     def _wrote_worker(self, record: WorkerHeartbeat, done: Future[Position]) -> None:
-        _tell_of_failure(done)
-        if done.exception() is None:
+        error = done.exception()
+        if error is None:
             self._follower.workers.written(record, done.result().offset)
         else:
+            logger.warning("what worker %s did was not taken down: %s", record.worker_id, error)
             self._follower.workers.lost(record)
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
@@ -391,9 +402,3 @@ class KafkaWriting(ReadingStore):
 
 def _told(record: ResourcesRecord | None) -> ResourcesUpdate | None:
     return None if record is None else _shapes.resources_update(record)
-
-
-def _tell_of_failure(written: Future[Position]) -> None:
-    error = written.exception()
-    if error is not None:
-        logger.warning("what a worker did was not taken down: %s", error)

@@ -69,12 +69,12 @@ def _count(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> R
 
 
 def _time_out(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
-    state = _known(state)
+    state = _watched(state)
     return _timed_out(state, event, _open(state), limits)
 
 
 def _silence(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
-    state = _known(state)
+    state = _watched(state)
     return _silent(state, event, _open(state))
 
 
@@ -131,12 +131,8 @@ def _update(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> 
     if status is RolloutStatus.SUCCEEDED:
         return _finished(state, event, status, AttemptStatus.SUCCEEDED, None, None)
     if status in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING):
-        if is_waiting(state):
-            return moved(state, event, status, state.attempts), []
-        attempts, lost = _attempts.without_open(state, event)
-        after = moved(state, event, status, attempts)
-        closing = [] if lost is None else [effects.superseded(after, lost, event.occurred_unix_nano)]
-        return after, closing
+        # The open attempt stays open: whichever comes first goes on, another or a word of this one.
+        return moved(state, event, status, state.attempts), []
     attempts = state.attempts
     silent = open_attempt(state)
     if silent is not None and silent.status is AttemptStatus.UNRESPONSIVE:
@@ -248,6 +244,14 @@ def _check_metadata(state: RolloutState, attempt: AttemptState) -> None:
 def _known(state: RolloutState | None) -> RolloutState:
     if state is None:
         raise AssertionError("the table sends no fact about an unknown rollout here")
+    return state
+
+
+def _watched(state: RolloutState | None) -> RolloutState:
+    state = _known(state)
+    if is_waiting(state):  # since the deadline was reported
+        waits = f"rollout {state.rollout.rollout_id} waits for another attempt already"
+        raise Unfit(waits, VerdictOutcome.IGNORED)
     return state
 
 

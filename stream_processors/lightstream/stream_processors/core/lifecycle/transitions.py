@@ -62,16 +62,21 @@ def _refuse(reason: str) -> Rule:
     return Rule(Action.NOTHING, VerdictOutcome.REFUSED, reason)
 
 
+def _miss(reason: str) -> Rule:
+    """What the fact is about does not exist."""
+    return Rule(Action.NOTHING, VerdictOutcome.NOT_FOUND, reason)
+
+
 def _count(reason: str) -> Rule:
     """Too late to be a sign of life, but the spans' numbers are taken all the same."""
     return Rule(Action.COUNT, VerdictOutcome.IGNORED, reason)
 
 
 _SILENTLY = Rule(Action.NOTHING, None)
-_NOT_FOUND = _refuse("Rollout {rollout_id} not found")
+_NOT_FOUND = _miss("Rollout {rollout_id} not found")
 _FINISHED = _ignore("rollout {rollout_id} is already {status}")
-_NO_SUCH_ATTEMPT = _refuse("Attempt {attempt_id} not found for rollout {rollout_id}")
-_NO_ATTEMPT_TO_UPDATE = _refuse("{missing_attempt}")
+_NO_SUCH_ATTEMPT = _miss("Attempt {attempt_id} not found for rollout {rollout_id}")
+_NO_ATTEMPT_TO_UPDATE = _miss("{missing_attempt}")
 _OVER = _ignore("attempt {attempt_id} is over, and rollout {rollout_id} is {status}")
 _ENQUEUED = _ignore("already enqueued")
 _EXISTS = _refuse("Rollout {rollout_id} exists already")

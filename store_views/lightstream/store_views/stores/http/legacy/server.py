@@ -57,7 +57,7 @@ class AgentLightningServer:
         return self._server.endpoint
 
     async def start(self) -> None:
-        """Serve; returns once requests are taken. A server that was stopped does not start again."""
+        """Serve; returns once requests are taken."""
         await self._server.start()
 
     async def run_forever(self) -> None:
