@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from starlette.testclient import TestClient
 
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
@@ -19,9 +22,10 @@ from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import DeadLetter, ResourcesRecord, SpanRecord, WorkerHeartbeat
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, RESOURCES, SPANS, TOPICS, WORKERS
-from lightstream.store_views.materialiser import Materialiser
+from lightstream.store_views.materialiser import Materialiser, ViewDatabase
 from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch
 from lightstream.store_views.materialiser.log_reader import LogReader
+from lightstream.store_views.server import create_app
 from tests.stream_processors.assembly.build import proxy_span
 
 WAIT_S = 60.0
@@ -216,8 +220,27 @@ def test_a_failure_to_write_is_told_and_wakes_waiters(settings: Settings, publis
     written = publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
     missing = materialiser.positions.wait_for({("spans", written.partition): written.offset + 1}, WAIT_S)
     assert missing
+    materialiser.stop()
     assert materialiser.failure is not None
     assert failed == [True]
+
+
+def test_an_error_of_any_kind_is_told_and_the_view_is_no_longer_well(
+    settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise pa.ArrowInvalid("no such column")  # a ValueError, and no error of DuckDB's
+
+    monkeypatch.setattr(ViewDatabase, "append", refuse)
+    ended = threading.Event()
+    materialiser = Materialiser(settings, on_failure=ended.set)
+    materialiser.start()
+    with TestClient(create_app(materialiser)) as http:
+        assert http.get("/healthz").status_code == 200
+        publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
+        assert ended.wait(WAIT_S)
+        answer = http.get("/healthz")
+        assert (answer.status_code, answer.json()) == (503, {"status": "failed", "reason": "no such column"})
     materialiser.stop()
 
 
