@@ -64,7 +64,7 @@ def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) 
         with pytest.raises(QueryError, match="no rows"):
             client.query("FROM rollouts").scalar()
         url = discover(settings, "view").address
-        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 400
+        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 413
         assert httpx.get(f"{url}/v1/sql", timeout=60).status_code == 405
         assert httpx.get(f"{url}/nowhere", timeout=60).status_code == 404
 
@@ -135,6 +135,15 @@ def test_a_taken_port_is_named(settings: Settings) -> None:
         process = start_view(other)
         assert process.wait(60) == 1
         assert "LIGHTSTREAM_VIEW_PORT" in output_path(other).read_text()
+
+
+def test_it_may_listen_on_ipv6(settings: Settings) -> None:
+    on_ipv6 = settings.model_copy(update={"host": "::1"})
+    client = ViewClient(on_ipv6)
+    with running_view(on_ipv6):
+        assert discover(on_ipv6, "view").address.startswith("http://[::1]:")
+        assert client.query("SELECT 1").scalar() == 1
+    client.close()
 
 
 def test_a_client_rides_out_a_restart(settings: Settings, client: ViewClient) -> None:

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.http_server import BodyTooLargeError, read_body
 
 from ..materialiser import Materialiser, Place
 from .json_values import json_answer
@@ -60,12 +61,7 @@ class _Endpoints:
 
     async def sql(self, request: Request) -> Response:
         try:
-            body = b""
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > REQUEST_BYTES_MAX:
-                    raise QueryError(f"the request is over {REQUEST_BYTES_MAX:,} bytes.")
-            asked = parse_request(body, self._limits)
+            asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(asked)
             cursor = self._materialiser.database.cursor()
             run = partial(run_query, cursor, asked.sql, asked.limits)
@@ -75,6 +71,8 @@ class _Endpoints:
             return await run_sync(_json_response, outcome)
         except ServiceUnavailableError as error:
             return _error(503, error)
+        except BodyTooLargeError as error:
+            return _error(413, error)
         except LightstreamError as error:
             return _error(400, error)
 
