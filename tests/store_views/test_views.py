@@ -18,7 +18,8 @@ from lightstream.schemas.records import (
     Trajectory,
     WorkerHeartbeat,
 )
-from lightstream.store_views.stores.kafka.sql import literal, spans_sql
+from lightstream.store_views.sql_literal import sql_literal
+from lightstream.store_views.stores.kafka.sql import spans_sql
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state
@@ -107,7 +108,7 @@ def test_a_repeated_span_is_the_first_of_its_name_attempt_and_rollout(log: LogFi
     for rollout_id in (span.rollout_id or "", "r'2"):
         asked = log.dicts(spans_sql(rollout_id))
         assert len(asked) == (4 if rollout_id == span.rollout_id else 1)
-        view = log.dicts(f"FROM spans WHERE rollout_id = {literal(rollout_id)} ORDER BY log_offset")
+        view = log.dicts(f"FROM spans WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY log_offset")
         assert asked == [{name: row[name] for name in asked[0]} for row in view]
 
 
@@ -117,5 +118,5 @@ def test_questions_about_one_rollout_tell_what_questions_about_all_tell(log: Log
     for name in ("attempts", "spans", "llm_calls", "triplets", "rewards", "dropped", "why_not_trained"):
         of_all = log.dicts(f"FROM {name} ORDER BY ALL")
         for rollout_id in {row["rollout_id"] for row in of_all if row["rollout_id"]}:
-            of_one = log.dicts(f"FROM {name} WHERE rollout_id = {literal(rollout_id)} ORDER BY ALL")
+            of_one = log.dicts(f"FROM {name} WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY ALL")
             assert of_one == [row for row in of_all if row["rollout_id"] == rollout_id]

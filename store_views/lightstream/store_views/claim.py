@@ -23,6 +23,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 
 from .client import ViewClient
+from .sql_literal import sql_literal
 
 __all__ = ["Claim", "claim"]
 
@@ -77,9 +78,9 @@ def claim(settings: Settings, trace_id: str, rollout_id: str, attempt_id: str | 
 
 
 def _attempt(view: ViewClient, rollout_id: str, attempt_id: str | None) -> tuple[str, bool]:
-    named = "" if attempt_id is None else f" AND attempt_id = {_quoted(attempt_id)}"
+    named = "" if attempt_id is None else f" AND attempt_id = {sql_literal(attempt_id)}"
     found = view.query(
-        f"SELECT attempt_id, final FROM attempts WHERE rollout_id = {_quoted(rollout_id)}{named} "  # noqa: S608  # quoted
+        f"SELECT attempt_id, final FROM attempts WHERE rollout_id = {sql_literal(rollout_id)}{named} "  # noqa: S608  # quoted
         "ORDER BY attempt_sequence DESC LIMIT 1"
     ).rows
     if not found:
@@ -87,18 +88,19 @@ def _attempt(view: ViewClient, rollout_id: str, attempt_id: str | None) -> tuple
         raise NotFoundError(f"{what}.", next_step="`lightstream sql 'FROM attempts'` lists them.")
     attempt, _ = found[0]
     closed = view.query(
-        f"SELECT count(*) FROM attempts_closed_raw WHERE rollout_id = {_quoted(rollout_id)} "  # noqa: S608  # quoted
-        f"AND attempt_id = {_quoted(attempt)}"
+        f"SELECT count(*) FROM attempts_closed_raw WHERE rollout_id = {sql_literal(rollout_id)} "  # noqa: S608  # quoted
+        f"AND attempt_id = {sql_literal(attempt)}"
     ).scalar()
     return attempt, closed == 0
 
 
 def _refuse_other_claims(view: ViewClient, trace_id: str, rollout_id: str, attempt_id: str) -> None:
+    wanted = f"({sql_literal(rollout_id)}, {sql_literal(attempt_id)})"
     others = view.query(
         "SELECT DISTINCT owned.rollout_id, owned.attempt_id FROM spans_raw AS owned JOIN spans_raw AS free "  # noqa: S608  # quoted
         "ON free.trace_id = owned.trace_id AND free.span_id = owned.span_id AND free.rollout_id IS NULL "
         f"WHERE owned.trace_id = '{trace_id}' AND owned.rollout_id IS NOT NULL "
-        f"AND (owned.rollout_id, coalesce(owned.attempt_id, '')) <> ({_quoted(rollout_id)}, {_quoted(attempt_id)}) "
+        f"AND (owned.rollout_id, coalesce(owned.attempt_id, '')) <> {wanted} "
         "LIMIT 1"
     ).rows
     if others:
@@ -124,7 +126,7 @@ def _unclaimed(view: ViewClient, trace_id: str, rollout_id: str, attempt_id: str
             "SELECT log_partition, min(log_offset) FROM spans_raw AS free "  # noqa: S608  # quoted
             f"WHERE trace_id = '{trace_id}' AND rollout_id IS NULL AND NOT EXISTS (FROM spans_raw AS owned "
             f"WHERE owned.trace_id = '{trace_id}' AND owned.span_id = free.span_id "
-            f"AND owned.rollout_id = {_quoted(rollout_id)} AND owned.attempt_id = {_quoted(attempt_id)}) "
+            f"AND owned.rollout_id = {sql_literal(rollout_id)} AND owned.attempt_id = {sql_literal(attempt_id)}) "
             f"GROUP BY log_partition, span_id ORDER BY ALL LIMIT {PLACES_PER_QUERY} OFFSET {len(places)}",
             rows_max=PLACES_PER_QUERY,
         ).rows
@@ -179,8 +181,3 @@ def _read(settings: Settings, places: Sequence[tuple[int, int]]) -> Iterator[Spa
                     yield record
     finally:
         consumer.close()
-
-
-def _quoted(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"

@@ -11,9 +11,11 @@ from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
 
-__all__ = ["Ask", "Explanation", "explain"]
+from .sql_literal import sql_literal
 
-Ask: TypeAlias = Callable[[str], list[dict[str, Any]]]
+__all__ = ["AskRows", "Explanation", "explain"]
+
+AskRows: TypeAlias = Callable[[str], list[dict[str, Any]]]
 """Runs one SELECT on the view; rows by column name."""
 
 
@@ -39,14 +41,14 @@ class Explanation:
     segments: list[Segment]
 
 
-def explain(ask: Ask, rollout_id: str) -> Explanation:
+def explain(ask: AskRows, rollout_id: str) -> Explanation:
     """Collect what is known about a rollout.
 
     Raises:
         NotFoundError: the view has no such rollout.
         QueryError, ServiceUnavailableError: as ``ask`` raises them.
     """
-    of_it = f"WHERE rollout_id = {_quoted(rollout_id)}"
+    of_it = f"WHERE rollout_id = {sql_literal(rollout_id)}"
     rollouts = ask(f"SELECT * FROM rollouts {of_it}")  # noqa: S608  # quoted above
     if not rollouts:
         raise NotFoundError(
@@ -121,8 +123,3 @@ def _triplet(row: dict[str, Any]) -> TripletRecord:
         response_mask=bytes(row["response_mask"]),
         reward=row["reward"],
     )
-
-
-def _quoted(text: str) -> str:
-    """An SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -10,7 +10,8 @@ from typing import Any
 from lightstream.schemas.records import LlmCall, SpanRecord, Trajectory, TripletRecord
 from lightstream.stream_processors.core.messages import Conversation, read_conversation
 
-from .paging import Ask, literal, rows_of
+from ..sql_literal import sql_literal
+from .paging import Ask, rows_of
 
 __all__ = ["Told", "conversations_of", "said_by"]
 
@@ -66,8 +67,8 @@ def _said(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str
     source = trajectory.source
     where = (
         f"log_partition = {source.partition} AND log_offset BETWEEN {source.first_offset} AND {source.last_offset} "
-        f"AND rollout_id = {literal(trajectory.rollout_id)} AND attempt_id = {literal(trajectory.attempt_id)} "
-        f"AND span_id IN ({', '.join(map(literal, span_ids))})"
+        f"AND rollout_id = {sql_literal(trajectory.rollout_id)} AND attempt_id = {sql_literal(trajectory.attempt_id)} "
+        f"AND span_id IN ({', '.join(map(sql_literal, span_ids))})"
     )
     said: dict[str, Conversation] = {}
     for row in rows_of(ask, f"SELECT {_COLUMNS} FROM spans_raw", ["log_offset"], where=where):  # noqa: S608  # our names

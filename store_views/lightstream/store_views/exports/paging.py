@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from lightstream.schemas.errors import QueryError
 
-__all__ = ["Answer", "Ask", "literal", "rows_of"]
+__all__ = ["Answer", "Ask", "rows_of"]
 
 PAGE_ROWS = 1000
 """LLM calls of 3,000 tokens make a page of about 40 MB of JSON; the server cuts off larger ones, which is no matter."""
@@ -28,11 +28,6 @@ Raises:
     QueryError: it was refused, failed or took too long.
     ServiceUnavailableError: no view answers.
 """
-
-
-def literal(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def rows_of(

@@ -7,6 +7,8 @@ from typing import Any
 
 import duckdb
 
+from ..sql_literal import sql_literal
+
 __all__ = ["CATALOG", "open_file", "spill_folder"]
 
 CATALOG = "lightstream"
@@ -51,10 +53,9 @@ def open_file(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
         "late_materialization_max_rows": LATE_MATERIALISATION_ROWS_MAX,
     }
     connection = duckdb.connect(":memory:", config=config)
-    quoted = str(path).replace("'", "''")
     options = f"ROW_GROUP_SIZE {ROW_GROUP_ROWS}, RECOVERY_MODE no_wal_writes"
     try:
-        connection.execute(f"ATTACH '{quoted}' AS {CATALOG} ({options})")
+        connection.execute(f"ATTACH {sql_literal(str(path))} AS {CATALOG} ({options})")
         connection.execute(f"USE {CATALOG}")
     except BaseException:
         connection.close()

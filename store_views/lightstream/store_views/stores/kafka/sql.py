@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...sql_literal import sql_literal
 from .._query import ALL, Condition, Operator, Query
 from .._times import HALF_A_STEP_NANOS, nanos
 
-__all__ = ["count_sql", "literal", "page_and_count_sql", "spans_sql", "states_sql"]
+__all__ = ["count_sql", "page_and_count_sql", "spans_sql", "states_sql"]
 
 COLUMNS: dict[str, str] = {
     "rollout_id": "rollout_id",
@@ -26,11 +27,6 @@ ROWS_MAX = 2**62
 """More than there are, and limit and offset together fit in 64 bits."""
 
 BY_AGE = "enqueued_unix_nano, rollout_id"
-
-
-def literal(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def page_and_count_sql(query: Query) -> str:
@@ -55,7 +51,7 @@ def count_sql(query: Query) -> str:
 
 def states_sql(rollout_ids: Sequence[str]) -> str:
     """These rollouts."""
-    ids = ", ".join(map(literal, rollout_ids))
+    ids = ", ".join(map(sql_literal, rollout_ids))
     return f"SELECT * FROM rollouts WHERE rollout_id IN ({ids})"  # noqa: S608  # literals
 
 
@@ -65,7 +61,7 @@ def spans_sql(rollout_id: str) -> str:
         start_unix_nano, end_unix_nano, attributes, events, links, resource_attributes, resource_schema_url,
         COLUMNS('^llm_')"""
     first = "row_number() OVER (PARTITION BY log_partition, attempt_id, trace_id, span_id ORDER BY log_offset) = 1"
-    of_it = f"rollout_id = {literal(rollout_id)}"
+    of_it = f"rollout_id = {sql_literal(rollout_id)}"
     return f"SELECT {columns} FROM spans_raw WHERE {of_it} QUALIFY {first} ORDER BY log_offset"  # noqa: S608  # a literal
 
 
@@ -78,13 +74,13 @@ def _where(query: Query) -> str:
 def _condition(condition: Condition) -> str:
     column, value = COLUMNS[condition.field], condition.value
     if condition.operator is Operator.WITHIN:
-        return f"{column} IN ({', '.join(map(literal, value))})" if value else "FALSE"
+        return f"{column} IN ({', '.join(map(sql_literal, value))})" if value else "FALSE"
     if condition.operator is Operator.EXACT:
-        return f"{column} = {literal(value)}"
+        return f"{column} = {sql_literal(value)}"
     if condition.operator is Operator.CONTAINS:
-        return f"contains({column}, {literal(value)})"
+        return f"contains({column}, {sql_literal(value)})"
     if condition.operator is Operator.PREFIX:
-        return f"starts_with({column}, {literal(value)})"
+        return f"starts_with({column}, {sql_literal(value)})"
     sign = ">=" if condition.operator is Operator.AT_LEAST else "<"
     # Times that are one number of seconds are one time: nanoseconds would tell them apart.
     return f"{column} {sign} {nanos('a time', value) - HALF_A_STEP_NANOS}"

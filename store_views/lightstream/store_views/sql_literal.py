@@ -1,0 +1,10 @@
+"""Texts inside SQL statements."""
+
+from __future__ import annotations
+
+__all__ = ["sql_literal"]
+
+
+def sql_literal(text: str) -> str:
+    """A text as a string literal of SQL, in its quotes: no text can end it early."""
+    return "'" + text.replace("'", "''") + "'"
