@@ -29,12 +29,12 @@ except ServiceUnavailableError as error: print(error)
 
 APPEND_AND_DIE = """
 import os, signal, sys; from pathlib import Path
-from lightstream.store_views.materialiser import ViewDatabase
+from lightstream.store_views.materialiser import ViewDatabase, database as module
 from tests.store_views.test_database import workers
+module.CHECKPOINT_BYTES = 1
 database = ViewDatabase(Path(sys.argv[1]), {"topic a": "1"})
 database.append(workers(0), {("workers", 0): 1})
-with database.paused():
-    pass  # all of it is in the file
+database.checkpoint_if_due()  # all of it is in the file
 database.append(workers(1), {("workers", 0): 2})
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -8,8 +8,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -36,16 +36,13 @@ second."""
 CHECKPOINT_INTERVAL_S = 60.0
 """However little it is."""
 
-CHECKPOINT_RETRY_S = 0.05
-"""Where a copy of the file is to be made, and something in DuckDB stands in the way of a checkpoint."""
-
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
 
 
 class ViewDatabase:
-    """The view's file. One process, one instance; ``append`` from one thread, cursors from any.
+    """The view's file. One process, one instance; it is written from one thread, cursors are had from any.
 
     What is appended is in memory, for every cursor to see, until a checkpoint takes it into the file: a process that is
     killed leaves rows and offsets of the last checkpoint, and what came since is still in the log. :attr:`shown` says
@@ -67,7 +64,6 @@ class ViewDatabase:
         self._memory_bytes_max = memory_bytes_max or default_memory_bytes()
         self._lock = FileLock(path)
         self._closing = threading.Lock()
-        self._writing = threading.Lock()
         self._unwritten_bytes = 0
         self._checkpoint_s = time.monotonic()
         self._shown_file = ShownFile(path)
@@ -120,13 +116,12 @@ class ViewDatabase:
         Raises:
             duckdb.Error: the disk is full, say; nothing was added.
         """
-        with self._writing:
-            reached = {**self._next_offsets, **next_offsets}
-            self._shown_file.write(reached)  # before anybody can see it
-            self._append(tables, reached)
-            self._next_offsets = reached
-            # Offsets alone count as something, too.
-            self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
+        reached = {**self._next_offsets, **next_offsets}
+        self._shown_file.write(reached)  # before anybody can see it
+        self._append(tables, reached)
+        self._next_offsets = reached
+        # Offsets alone count as something, too.
+        self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
 
     def checkpoint_if_due(self) -> None:
         """Take what was appended into the file, if that is enough or has waited long enough. Reading goes on meanwhile.
@@ -136,27 +131,17 @@ class ViewDatabase:
         """
         waited_s = time.monotonic() - self._checkpoint_s
         if self._unwritten_bytes >= CHECKPOINT_BYTES or (self._unwritten_bytes and waited_s >= CHECKPOINT_INTERVAL_S):
-            with self._writing:
-                self._checkpoint()
+            self._checkpoint()
 
-    def _checkpoint(self) -> bool:
-        """False where it could not be made now."""
+    def _checkpoint(self) -> None:
+        """Where something in DuckDB stands in its way it stays due."""
         try:
             self._connection.execute("CHECKPOINT")
         except duckdb.TransactionException as error:
             logger.debug("no checkpoint now: %s", error)
-            return False
+            return
         self._unwritten_bytes = 0
         self._checkpoint_s = time.monotonic()
-        return True
-
-    @contextmanager
-    def paused(self) -> Generator[None, None, None]:
-        """All is in the file, and nothing is appended meanwhile; reading goes on."""
-        with self._writing:
-            while not self._checkpoint():
-                time.sleep(CHECKPOINT_RETRY_S)
-            yield
 
     def _append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
         connection = self._connection
