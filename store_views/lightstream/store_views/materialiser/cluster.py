@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import common_config, create_topics
+from lightstream.schemas.kafka import common_config, create_topics, kafka_unavailable
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS, topic_named
 
@@ -38,8 +38,8 @@ def topic_ids(settings: Settings, *, patience_s: float) -> dict[str, str]:
         try:
             create_topics(settings)
             return _topic_ids(settings)
-        except KafkaException as error:
-            problem = ServiceUnavailableError(f"Kafka does not answer: {error}.")
+        except (KafkaException, TimeoutError) as error:
+            problem = kafka_unavailable(error)
         except ServiceUnavailableError as error:
             problem = error
         if time.monotonic() >= deadline:
@@ -76,5 +76,5 @@ def end_offsets(settings: Settings, places: Iterable[Place]) -> dict[Place, int]
             request_timeout=REQUEST_TIMEOUT_S,
         )
         return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
-    except KafkaException as error:
-        raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
+    except (KafkaException, TimeoutError) as error:
+        raise kafka_unavailable(error) from error
