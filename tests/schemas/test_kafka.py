@@ -83,7 +83,7 @@ def test_a_record_over_the_limit_is_refused_and_the_next_passes(settings: Settin
         (
             KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),
             "TOPIC_AUTHORIZATION_FAILED",
-            "the right to",
+            "the rights to",
         ),
         (TimeoutError(), "no answer in time", "BOOTSTRAP_SERVERS"),
         ("no record for 60 s", "no record for 60 s", "BOOTSTRAP_SERVERS"),
