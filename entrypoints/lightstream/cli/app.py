@@ -146,14 +146,16 @@ def replay(
     output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
     """Assemble history again by other rules, and say what differs from what was trained on."""
+    from lightstream.stream_processors.core.assembly import AssemblyRules
+    from lightstream.stream_processors.replay import ReplayRules, load_reward_rule
+
     from .replay import run_replay
 
-    module = "lightstream.stream_processors.replay"
-    rules = load(module, "ReplayRules")(
-        load("lightstream.stream_processors.core.assembly", "AssemblyRules")(
+    rules = ReplayRules(
+        AssemblyRules(
             credit=credit, reward_match=reward_match, automatic_rewards=tuple(automatic or ()), agents=agents
         ),
-        None if reward is None else load(module, "load_reward_rule")(reward),
+        None if reward is None else load_reward_rule(reward),
         merge,
         tokens_max,
     )

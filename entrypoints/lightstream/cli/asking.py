@@ -31,10 +31,11 @@ def ask_view(settings: Settings, query: str) -> dict[str, Any]:
         QueryError: the view refused the query or could not run it.
         ServiceUnavailableError: no view runs, and its file is not there.
     """
-    file = settings.data_dir / "view" / "lightstream.duckdb"
-    if settings.view_url is None and file.exists() and not running_services(settings):
-        _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held at the end.")
-        return _ask_file(file, query)
+    if settings.view_url is None and not running_services(settings):
+        file: Path = load("lightstream.store_views.materialiser", "default_path")(settings)
+        if file.exists():
+            _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held at the end.")
+            return _ask_file(file, query)
     client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=PATIENCE_S)
     try:
         return asdict(client.query(query))

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.records.reasons import DROP_MEANINGS, SHARED_SPAN_MEANING
 from lightstream.schemas.settings import Settings
+from lightstream.store_views.explain import Explanation, explain
+from lightstream.stream_processors.core.segments import Segment
 
 from .asking import ask_view
-from .load import load
-
-if TYPE_CHECKING:
-    from lightstream.store_views.explain import Explanation
-    from lightstream.stream_processors.core.segments import Segment
 
 __all__ = ["run_explain"]
 
@@ -42,7 +40,6 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
         answer = ask_view(settings, query)
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
-    explain: Callable[..., Explanation] = load("lightstream.store_views.explain", "explain")
     found = explain(ask, rollout_id)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(found), default=str, ensure_ascii=False) + "\n")
@@ -61,12 +58,11 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
     )
     _print("Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
     _print("Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
-    meanings = load("lightstream.schemas.records.reasons", "DROP_MEANINGS")
     for reason in sorted({row["reason"] for row in found.dropped}):
-        console.print(f"  [bold]{escape(reason)}[/]: {escape(meanings.get(reason, ''))}")
+        console.print(f"  [bold]{escape(reason)}[/]: {escape(DROP_MEANINGS.get(reason, ''))}")
     if found.shared:
         _print("In several rollouts", found.shared, ["span_id", "is_llm_call", "reason", "detail"])
-        console.print(f"  {escape(load('lightstream.schemas.records.reasons', 'SHARED_SPAN_MEANING'))}")
+        console.print(f"  {escape(SHARED_SPAN_MEANING)}")
     _print(
         "Segments", [_segment(s) for s in found.segments], ["segment", "agent", "begins", "calls", "tokens", "sampled"]
     )

@@ -71,6 +71,7 @@ def atif(out: Out, where: Where = FINAL) -> None:
 def torch(out: Out, where: Where = FINAL) -> None:
     """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
     save = load("lightstream.trainers.exports", "save_torch_batch")
+    load("torch", "save")  # which the former imports only when it is called
     rows, excluded = save(_trajectories(where), out)
     _say(rows, "calls", out)
     for reason, count in sorted(excluded.items()):

@@ -1,4 +1,4 @@
-"""Loads a command's implementation when it is asked for, so that none pays for the others' imports."""
+"""Loads what the plain install may lack when a command needs it; says which extra brings it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ EXTRAS = {
     "lightstream.store_views.client": "view",
     "lightstream.store_views.exports": "view",
     "lightstream.store_views.imports": "view",
+    "lightstream.store_views.materialiser": "view",
     "lightstream.store_views.stores": "view",
     "lightstream.store_views.stores.http": "view",
     "duckdb": "view",
     "lightstream.producers.llm_proxy": "proxy",
     "lightstream.processes.store_traces": "gateway",
     "lightstream.producers.otlp.gateway": "gateway",
-    "lightstream.trainers.batch": "train",
+    "lightstream.trainers.exports": "train",
     "lightstream.trainers.policy_server": "train",
+    "torch": "train",
 }
-"""Module -> the extra of the package that brings what it imports."""
+"""Module -> the extra that brings what it needs beyond the plain install. All others are imported as usual."""
 
 
 def load(module: str, name: str) -> Any:
-    """``name`` from ``module``.
+    """``name`` from ``module``, one of :data:`EXTRAS`.
 
     Raises:
         LightstreamError: a package that the module needs is not installed; says how to install it.

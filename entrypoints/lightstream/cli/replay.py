@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -18,11 +18,9 @@ from lightstream.schemas.kafka import KafkaPublisher, create_topics
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
+from lightstream.stream_processors.replay import Comparison, Difference, Replay, ReplayRules, read_history
 
 from .load import load
-
-if TYPE_CHECKING:
-    from lightstream.stream_processors.replay import Comparison, Difference, Replay, ReplayRules
 
 __all__ = ["parse_start", "run_replay"]
 
@@ -51,9 +49,8 @@ def run_replay(
         raise SettingsError(
             f"--to-prefix {to_prefix!r} is where the history itself lies.", next_step="Name another prefix."
         )
-    module = "lightstream.stream_processors.replay"
-    replay: Replay = load(module, "Replay")(settings, rules, parse_start(start))
-    comparison: Comparison = load(module, "Comparison")(load(module, "read_history")(settings), rules.segments)
+    replay = Replay(settings, rules, parse_start(start))
+    comparison = Comparison(read_history(settings), rules.segments)
     trajectories: Iterable[Trajectory] = _compared(replay.trajectories(), comparison)
     if to_prefix is not None:
         trajectories = _published(trajectories, settings.model_copy(update={"topic_prefix": to_prefix}))

@@ -1,0 +1,61 @@
+"""A command whose packages are not installed says which extra brings them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+from lightstream import cli
+from lightstream.cli.load import EXTRAS
+from lightstream.schemas.settings import Settings
+from lightstream.up.unit import child_environment
+
+WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from lightstream.cli import main; main()"
+"""The command line where the package that the first argument names is not installed."""
+
+
+def loaded_modules() -> set[str]:
+    """What commands pass to ``load``."""
+    modules: set[str] = set()
+    for file in Path(cli.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load":
+                modules.add(ast.literal_eval(node.args[0]))
+    return modules
+
+
+def test_an_extra_is_known_of_whatever_a_command_loads() -> None:
+    assert loaded_modules() == set(EXTRAS)
+    assert set(EXTRAS.values()) <= set(metadata("lightstream").get_all("Provides-Extra") or [])
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [
+        ("numpy", "train", ["export", "torch", "batch.pt"]),
+        ("torch", "train", ["export", "torch", "batch.pt"]),
+        ("duckdb", "view", ["sql", "SELECT 1"]),
+        ("httpx", "view", ["sql", "SELECT 1"]),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    package: str, extra: str, command: list[str], tmp_path: Path
+) -> None:
+    environment = child_environment(Settings.load(data_dir=tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, package, *command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"the package '{package}' is not installed" in done.stderr
+    assert f'pip install "lightstream[{extra}]"' in done.stderr
+    assert "Traceback" not in done.stderr
