@@ -23,14 +23,3 @@ class Group:
 
     group_id: str
     trajectories: tuple[Trajectory, ...]
-
-    @property
-    def oldest_policy_version(self) -> int | None:
-        """The oldest policy that sampled a call of the group; ``None`` where no call says."""
-        versions = [
-            triplet.policy_version
-            for trajectory in self.trajectories
-            for triplet in trajectory.triplets
-            if triplet.policy_version is not None
-        ]
-        return min(versions, default=None)

@@ -16,6 +16,8 @@ __all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer
 INDEX_FILE = "model.safetensors.index.json"
 WEIGHTS_FILE = "model.safetensors"
 
+PUBLISH_ANEW = "Restore the folder, or write it anew (`save_pretrained`) and publish it as a new version."
+
 
 def checkpoint_folder(url: str) -> Path:
     """The local folder that ``url`` (a path or ``file://…``) names.
@@ -56,10 +58,10 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
             warnings.simplefilter("ignore")
             model, about = load(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise TrainingError(f"the checkpoint {folder} cannot be loaded: {error}") from error
+        raise TrainingError(f"the checkpoint {folder} cannot be loaded: {error}.", next_step=PUBLISH_ANEW) from error
     missing = sorted(about["missing_keys"])  # transformers would fill them with chance
     if missing:
-        raise TrainingError(f"the weights of {folder} lack {len(missing)} tensors, {missing[0]!r} among them.")
+        raise _lacking(folder, missing)
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -74,9 +76,12 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise TrainingError(f"the tokenizer of {folder} cannot be loaded: {error}") from error
+        raise TrainingError(f"the tokenizer of {folder} cannot be loaded: {error}.", next_step=PUBLISH_ANEW) from error
     if not tokenizer.chat_template:
-        raise TrainingError(f"the tokenizer of {folder} has no chat template; chat completions need one.")
+        raise TrainingError(
+            f"the tokenizer of {folder} has no chat template; chat completions need one.",
+            next_step="Set `tokenizer.chat_template`, and save the tokenizer into the folder.",
+        )
     return tokenizer
 
 
@@ -103,13 +108,27 @@ def overwrite_weights(model: Any, folder: Path) -> None:
         with torch.no_grad():
             for file in _weight_files(folder):
                 for name, tensor in load_file(file).items():
-                    parameters[name].copy_(tensor.reshape(parameters[name].shape))
-                    written.add(parameters[name].data_ptr())
+                    parameter = parameters[name]
+                    if tensor.shape != parameter.shape:
+                        raise TrainingError(
+                            f"{name!r} of {folder} has the shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}.",
+                            next_step="Do config.json and the weights belong together? " + PUBLISH_ANEW,
+                        )
+                    parameter.copy_(tensor)
+                    written.add(parameter.data_ptr())
     except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
-        raise TrainingError(f"the weights of {folder} do not fit: {type(error).__name__}: {error}") from error
+        raise TrainingError(
+            f"the weights of {folder} do not fit: {type(error).__name__}: {error}.", next_step=PUBLISH_ANEW
+        ) from error
     missing = [name for name, tensor in parameters.items() if tensor.data_ptr() not in written]
     if missing:
-        raise TrainingError(f"the weights of {folder} lack {len(missing)} tensors, {missing[0]!r} among them.")
+        raise _lacking(folder, missing)
+
+
+def _lacking(folder: Path, missing: list[str]) -> TrainingError:
+    return TrainingError(
+        f"the weights of {folder} lack {len(missing)} tensors, {missing[0]!r} among them.", next_step=PUBLISH_ANEW
+    )
 
 
 def _weight_files(folder: Path) -> list[Path]:

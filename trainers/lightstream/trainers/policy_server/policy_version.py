@@ -59,7 +59,6 @@ class _Announced:
     checkpoint_url: str
     resources_id: str
     order: int
-    failure: str | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +95,7 @@ class Versions:
         self.on_change()
 
     def load_newest(self) -> None:
-        """Load the version announced last, unless it is loaded. A failure is logged and kept for those who ask."""
+        """Load the version announced last, unless it is loaded. A failure is logged."""
         with self._lock:
             if not self._announced:
                 return
@@ -122,8 +121,7 @@ class Versions:
                 return held
             try:
                 version = self._read(name, announced)
-            except TrainingError as error:
-                announced.failure = str(error)
+            except TrainingError:
                 self.on_change()
                 raise
             with self._lock:
@@ -156,11 +154,6 @@ class Versions:
     def is_announced(self, name: str) -> bool:
         """Whether ``name`` can be loaded on demand."""
         return name in self._announced
-
-    def failure_of(self, name: str) -> str | None:
-        """Why ``name`` could not be loaded, if it was tried."""
-        announced = self._announced.get(name)
-        return announced.failure if announced is not None else None
 
     def names(self) -> list[str]:
         """``policy`` and every version in memory, the newest first; empty while there is none."""
