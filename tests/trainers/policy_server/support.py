@@ -40,16 +40,20 @@ def reference_logprobs(folder: Path, prompt: Sequence[int], response: Sequence[i
 
 
 class EngineRun:
-    """An engine, and a way to wait for what it does."""
+    """An engine, and a way to wait for what it does.
+
+    Attributes:
+        most_running: sequences under way at once, the most that it had when it told of news.
+    """
 
     def __init__(self, *, rows_max: int = 64, window_s: float = 0.0) -> None:
-        self.heard = 0
+        self.most_running = 0
         self._news = threading.Condition()
         self.engine = Engine(rows_max=rows_max, window_s=window_s, threads=1, on_news=self._on_news)
 
-    def _on_news(self, jobs: list[Job]) -> None:
+    def _on_news(self, _jobs: list[Job]) -> None:
         with self._news:
-            self.heard += len(jobs)
+            self.most_running = max(self.most_running, self.engine.running)
             self._news.notify_all()
 
     def job(

@@ -105,14 +105,16 @@ def test_versions_are_never_mixed(checkpoints: list[Path], run: EngineRun) -> No
 
 
 def test_more_work_than_rows_is_done_in_turns(version: PolicyVersion) -> None:
+    version.end_ids = frozenset()
     run = EngineRun(rows_max=4)
-    run.engine.start()
-    jobs = [run.job(version, prompt, 3, seed=i) for i, prompt in enumerate(_prompts(30))]
+    jobs = [run.job(version, prompt, 3, seed=i, streams=True) for i, prompt in enumerate(_prompts(30))]
     for job in jobs:
         run.engine.submit(job)
+    run.engine.start()
     run.wait(*jobs)
     run.engine.stop()
     assert all(job.generations[0].finish_reason for job in jobs)
+    assert run.most_running == 4, "no more than its rows, and no fewer while as many wait"
 
 
 def test_a_cancelled_job_makes_room(version: PolicyVersion, run: EngineRun) -> None:
