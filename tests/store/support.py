@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, OtelResource, Rollout, Span, TraceStatus
 
-__all__ = ["bare_span", "begun", "cancel_what_is_left", "reached", "span_of", "taken", "unique"]
+__all__ = ["bare_span", "begun", "cancel_what_is_left", "reached", "span_of", "taken", "under_way", "unique"]
+
+T = TypeVar("T")
 
 WAIT_S = 120.0
 
@@ -68,6 +71,19 @@ async def reached(store: LightningStore, rollout_id: str, *statuses: str) -> Rol
             if rollout is not None and rollout.status in statuses:
                 return rollout
             await asyncio.sleep(0.02)
+
+
+async def under_way(call: Coroutine[Any, Any, T], later: Awaitable[object]) -> asyncio.Task[T]:
+    """A call that waits by now: not after some time, but once a call that was made behind it has been answered.
+
+    Args:
+        later: the same call, with little time of its own; it goes the same way, and finds nothing either.
+    """
+    waiting = asyncio.create_task(call)
+    await asyncio.sleep(0)  # a turn of the loop: it goes as far as it can
+    await later
+    assert not waiting.done()
+    return waiting
 
 
 async def cancel_what_is_left(store: LightningStore) -> None:

@@ -12,17 +12,12 @@ from lightstream.schemas.types import UNSET, Unset
 
 from .support import begun, span_of, unique
 
-METHODS = """
-    add_many_spans add_otel_span add_resources add_span cancel_rollout close dequeue_many_rollouts dequeue_rollout
-    enqueue_many_rollouts enqueue_rollout get_latest_attempt get_latest_resources get_many_span_sequence_ids
-    get_next_span_sequence_id get_resources_by_id get_rollout_by_id get_worker_by_id heartbeat query_attempts
-    query_resources query_rollouts query_spans query_workers start start_attempt start_rollout statistics
-    update_attempt update_resources update_rollout update_worker wait_for_rollouts
-"""
+METHODS = [name for name, _ in inspect.getmembers(LightningStore, inspect.isfunction) if not name.startswith("_")]
 
 
 def test_every_method_is_there_with_the_interfaces_arguments(store: LightningStore) -> None:
-    for name in METHODS.split():
+    assert {"dequeue_rollout", "otlp_traces_endpoint", "positions", "see"} <= set(METHODS)
+    for name in METHODS:
         of_interface = inspect.signature(getattr(LightningStore, name)).parameters.values()
         of_store = inspect.signature(getattr(type(store), name)).parameters.values()
         assert [(p.name, p.kind, p.default) for p in of_store] == [(p.name, p.kind, p.default) for p in of_interface]

@@ -10,7 +10,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores._identity import repeatable
 
-from .support import taken, unique
+from .support import taken, under_way, unique
 
 
 async def test_enqueue_rollout_queues(store: LightningStore) -> None:
@@ -98,8 +98,7 @@ async def test_dequeue_rollout_takes_the_oldest_first(store: LightningStore) -> 
 
 
 async def test_dequeue_rollout_waits_for_work(store: LightningStore) -> None:
-    waiting = asyncio.create_task(store.dequeue_rollout("w", timeout_s=60))
-    await asyncio.sleep(0)
+    waiting = await under_way(store.dequeue_rollout("w", timeout_s=60), store.dequeue_rollout(timeout_s=0.1))
     asked = await store.enqueue_rollout(1)
     rollout = await waiting
     assert rollout is not None

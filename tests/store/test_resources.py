@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -12,7 +11,7 @@ from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, Artefact, NamedResources, PromptTemplate, ProxyLLM
 
-from .support import unique
+from .support import under_way, unique
 
 ALL: NamedResources = {
     "llm": LLM(endpoint="http://x/v1", model="m", sampling_parameters={"temperature": 0.5}),
@@ -74,8 +73,9 @@ async def test_get_resources_by_id_of_what_does_not_exist(store: LightningStore)
 
 async def test_get_resources_by_id_waits_for_them(store: LightningStore) -> None:
     name = unique("later")
-    waiting = asyncio.create_task(store.get_resources_by_id(name, timeout_s=60))
-    await asyncio.sleep(0.02)
+    waiting = await under_way(
+        store.get_resources_by_id(name, timeout_s=60), store.get_resources_by_id(name, timeout_s=0.1)
+    )
     made = await store.update_resources(name, ALL)
     assert await waiting == made
 

@@ -150,7 +150,7 @@ async def test_get_next_span_sequence_id_counts_up(store: LightningStore) -> Non
     await store.add_span(span_of(made, sequence_id=2))
     assert await store.get_next_span_sequence_id(*key) == 12
     later = await store.start_attempt(made.rollout_id)
-    assert await store.get_next_span_sequence_id(made.rollout_id, later.attempt.attempt_id) > 12 - 1
+    assert await store.get_next_span_sequence_id(made.rollout_id, later.attempt.attempt_id) == 13
 
 
 async def test_get_next_span_sequence_id_gives_each_number_once(store: LightningStore) -> None:

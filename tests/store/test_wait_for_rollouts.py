@@ -10,7 +10,7 @@ import pytest
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import RolloutConfig
 
-from .support import begun, span_of
+from .support import begun, span_of, under_way
 
 TIMEOUT_S = 120.0
 
@@ -36,9 +36,10 @@ async def test_wait_for_rollouts_returns_what_is_over_when_time_is(store: Lightn
 @pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled"])
 async def test_wait_for_rollouts_is_woken_by_their_end(store: LightningStore, status: Any) -> None:
     made = await begun(store)
-    waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=[made.rollout_id]))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
+    ids = [made.rollout_id]
+    waiting = await under_way(
+        store.wait_for_rollouts(rollout_ids=ids), store.wait_for_rollouts(rollout_ids=ids, timeout=0.1)
+    )
     await store.update_rollout(made.rollout_id, status=status)
     (ended,) = await asyncio.wait_for(waiting, TIMEOUT_S)
     assert ended.status == status
@@ -77,11 +78,19 @@ async def test_wait_for_rollouts_waits_through_retries(store: LightningStore) ->
 @pytest.mark.parametrize("enough", [{"count": 2}, {"share": 0.5}])
 async def test_wait_for_rollouts_for_some_of_many(store: LightningStore, enough: dict[str, Any]) -> None:
     ids = [(await begun(store)).rollout_id for _ in range(4)]
-    waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids, timeout=TIMEOUT_S, **enough))
-    for rollout_id in ids[1:3]:
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        await store.update_rollout(rollout_id, status="succeeded")
+    first, second = ids[1:3]
+    waiting = await under_way(
+        store.wait_for_rollouts(rollout_ids=ids, timeout=TIMEOUT_S, **enough),
+        store.wait_for_rollouts(rollout_ids=ids, timeout=0.1),
+    )
+    for_one = await under_way(
+        store.wait_for_rollouts(rollout_ids=[first], timeout=TIMEOUT_S),
+        store.wait_for_rollouts(rollout_ids=[first], timeout=0.1),
+    )
+    await store.update_rollout(first, status="succeeded")
+    await for_one  # whoever was to be told of it has been
+    assert not waiting.done()
+    await store.update_rollout(second, status="succeeded")
     assert [rollout.rollout_id for rollout in await waiting] == ids[1:3]
 
 

@@ -32,6 +32,7 @@ from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.kafka.hand_out import HandOut, Want
 from lightstream.up import Stack
+from tests.store.support import under_way
 from tests.support.waiting import eventually
 
 
@@ -90,8 +91,7 @@ def test_a_slow_rollout_holds_up_nobody_and_who_joins_late_gets_work(running_wor
 def test_a_taker_that_gives_up_leaves_the_work_to_others(running_worker: Settings) -> None:
     async def work() -> None:
         async with opened(running_worker, 2) as (first, second):
-            given_up = asyncio.create_task(first.dequeue_rollout(timeout_s=60))
-            assert await first.dequeue_rollout(timeout_s=0.05) is None  # the other waits by now
+            given_up = await under_way(first.dequeue_rollout(timeout_s=60), first.dequeue_rollout(timeout_s=0.1))
             given_up.cancel()
             await asyncio.wait([given_up])
             asked = await first.enqueue_rollout(1)
