@@ -13,9 +13,11 @@ import pytest
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import WORKERS
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.up import Stack
+from tests.support.log_tail import LogTail
 
 RETRY = RolloutConfig(max_attempts=2, retry_condition=["failed"])
 
@@ -164,6 +166,11 @@ def test_heartbeats_are_written_for_worker_and_attempts(running: Settings) -> No
             assert taken is not None
             beat = WorkerHeartbeat(worker_id="w1", kind="runner", status=WorkerStatus.BUSY, heartbeat_unix_nano=1)
             await store.heartbeat(beat, [(taken.rollout_id, taken.attempt.attempt_id)])
+            workers = LogTail(running, WORKERS)
+            told = [logged.record for logged in workers.read_to_end() if logged.key == "w1"][-1]
+            workers.close()
+            assert isinstance(told, WorkerHeartbeat)
+            assert (told.kind, told.status, told.heartbeat_unix_nano) == ("runner", WorkerStatus.BUSY, 1)
             ended = await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
             assert ended.last_heartbeat_time is not None
 
