@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES
 from lightstream.trainers.policy_server import policy_server
+from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import reference_logprobs
 
@@ -112,15 +114,28 @@ def test_swaps_under_load_neither_drop_nor_mix_requests(settings: Settings, chec
         assert torch.allclose(said, expected, atol=TOLERANCE, rtol=0), answer.model
 
 
-def test_a_request_waits_for_a_version_that_is_announced_later(settings: Settings, checkpoints: list[Path]) -> None:
+def test_a_request_waits_for_a_version_that_is_announced_later(
+    settings: Settings, checkpoints: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     announcer = Announcer(settings)
+    asked_in_vain = threading.Event()
+    acquire = Versions.acquire
+
+    def watched(versions: Versions, name: str) -> PolicyVersion | None:
+        found = acquire(versions, name)
+        if name == "policy@5" and found is None:
+            asked_in_vain.set()
+        return found
+
+    monkeypatch.setattr(Versions, "acquire", watched)
 
     async def ask_before_it_is_there(url: str) -> str:
         client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         asking = asyncio.ensure_future(
             client.chat.completions.create(model="policy@5", messages=[{"role": "user", "content": "hi"}], max_tokens=1)
         )
-        assert not (await asyncio.wait([asking], timeout=0.5))[0]
+        assert await asyncio.to_thread(asked_in_vain.wait, KAFKA_TIMEOUT_S)
+        assert not asking.done()
         await asyncio.to_thread(announcer.announce, 5, checkpoints[1])
         return (await asking).model
 
