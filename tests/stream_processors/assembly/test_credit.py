@@ -52,7 +52,12 @@ def test_a_users_file_is_found_by_its_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("raises", "raised RuntimeError: no idea"), ("too_few", "gave 0 values for 2 calls"), ("not_finite", "gave nan")],
+    [
+        ("raises", "raised RuntimeError: no idea"),
+        ("raises_odd_text", "raised RuntimeError: cut ?"),
+        ("too_few", "gave 0 values for 2 calls"),
+        ("not_finite", "gave nan"),
+    ],
 )
 def test_a_bad_credit_rule_costs_rewards_and_says_so(function: str, message: str) -> None:
     rules = AssemblyRules(credit=f"{MODULE}:{function}")
@@ -135,12 +140,15 @@ def test_what_a_policy_engine_tells_of_violations() -> None:
 
 def test_a_users_automatic_reward_and_its_faults() -> None:
     rules = AssemblyRules(automatic_rewards=(f"{MODULE}:long_answer",))
-    spans = [proxy_span(1), framework_span(2, {"cost": 0.5}), framework_span(3, name="broken")]
-    trajectory = assemble(*spans, rules=rules)
+    broken, odd = framework_span(3, name="broken"), framework_span(4, name="odd")
+    trajectory = assemble(proxy_span(1), framework_span(2, {"cost": 0.5}), broken, odd, rules=rules)
     assert rewards(trajectory) == [-0.5]
-    (drop,) = trajectory.drops
-    assert (drop.reason, drop.span_id) == (DropReason.BAD_REWARD, spans[2].span_id)
-    assert "raised KeyError" in drop.detail
+    assert [(drop.reason, drop.span_id) for drop in trajectory.drops] == [
+        (DropReason.BAD_REWARD, broken.span_id),
+        (DropReason.BAD_REWARD, odd.span_id),
+    ]
+    assert "raised KeyError" in trajectory.drops[0].detail
+    assert "raised ValueError: cut ?" in trajectory.drops[1].detail
 
 
 def test_settings_choose_the_rules() -> None:

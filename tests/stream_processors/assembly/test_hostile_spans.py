@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import DropReason, NoteReason, Trajectory, TripletRecord
 from lightstream.stream_processors.core.assembly import AssemblyRules
+from lightstream.stream_processors.core.messages import read_conversation
 
 from .build import assemble, framework_span, opened, proxy_span, reward_span, span_id
 
@@ -105,3 +113,52 @@ def test_a_conflicting_span_delivered_twice_is_told_once() -> None:
         (DropReason.CONFLICTING_SPAN, 2),
         (DropReason.CONFLICTING_SPAN, 4),
     ]
+
+
+CUT_TEXT = st.text("aé\ud83d", min_size=1, max_size=4) | st.text("aé\ude00", min_size=1, max_size=4)
+LLM_KIND = {"openinference.span.kind": "LLM"}
+
+
+@given(CUT_TEXT)
+def test_json_whose_text_was_cut_within_a_character_can_be_written(text: str) -> None:
+    choice = {"token_ids": [2], "finish_reason": text}
+    answer = {"id": text, "model": text, "prompt_token_ids": [1], "choices": [choice]}
+    failed = {"error": {"message": text}}
+    trajectory = assemble(
+        framework_span(1, {"metadata": json.dumps({"lc_agent_name": text})}),
+        framework_span(2, LLM_KIND | {"output.value": json.dumps(answer)}, parent=1),
+        framework_span(3, LLM_KIND | {"output.value": json.dumps(failed)}),
+        framework_span(4, {"llm.hosted_vllm.error": repr(failed["error"])}, name="raw_gen_ai_request"),
+    )
+    codec = Codec()
+    assert codec.decode(codec.encode(trajectory)) == trajectory
+    shown = text.encode(errors="replace").decode()
+    told = [(t.response_id, t.model, t.finish_reason, t.agent_name) for t in trajectory.triplets]
+    assert told == [(shown, shown, shown, shown)]
+    assert [drop.detail for drop in trajectory.drops] == [shown, shown]
+
+
+@given(CUT_TEXT)
+def test_messages_whose_text_was_cut_within_a_character_can_be_written(text: str) -> None:
+    asked = json.dumps({"messages": [{"role": "user", "content": [{"type": "text", text: text}]}]})
+    answered = json.dumps({"role": "assistant", "content": text})
+    conversation = read_conversation(proxy_span(1, request_json=asked, response_json=answered))
+    assert conversation is not None
+    shown = text.encode(errors="replace").decode()
+    assert conversation.messages[0]["content"][0][shown] == shown
+    assert conversation.answer[0]["content"] == shown
+
+
+@pytest.mark.parametrize("index", ["1" * 10, "1" * 5_000])
+def test_an_index_that_no_list_has_is_no_index(index: str) -> None:
+    attributes: dict[str, Any] = {
+        "gen_ai.operation.name": "chat",
+        f"gen_ai.prompt.{index}.role": "system",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "hi",
+    }
+    span = framework_span(2, attributes, name="openai.chat")
+    conversation = read_conversation(span)
+    assert conversation is not None
+    assert [message["role"] for message in conversation.messages] == ["user"]
+    assert len(assemble(proxy_span(1), span).triplets) == 1

@@ -19,6 +19,10 @@ def raises(steps: Sequence[CreditStep], trajectory: float | None) -> list[float 
     raise RuntimeError("no idea")
 
 
+def raises_odd_text(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
+    raise RuntimeError("cut \ud83d")
+
+
 def too_few(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
     return []
 
@@ -31,5 +35,7 @@ def long_answer(span: SpanRecord) -> float | None:
     """Less for a slow step; raises for spans it was not made for."""
     if span.name == "broken":
         raise KeyError("cost")
+    if span.name == "odd":
+        raise ValueError("cut \ud83d")
     cost = span.attributes.get("cost")
     return None if cost is None else -float(cost)

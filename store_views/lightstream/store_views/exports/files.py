@@ -65,8 +65,8 @@ def write_arrow(
 
 
 def write_json_lines(values: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Write one JSON object a line; returns how many."""
-    with _whole(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    """Write one JSON object a line, lone surrogates of its text as ``?``; returns how many."""
+    with _whole(path) as temporary, temporary.open("w", encoding="utf-8", errors="replace") as file:
         lines = 0
         for value in values:
             file.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -12,7 +12,7 @@ from lightstream.schemas.types import Span, Triplet
 
 from ..core.assembly import Sighting
 from ..core.dialects import ReadCall, is_list, is_map, parse_json, read_calls
-from ..core.messages import read_conversation, unflattened
+from ..core.messages import in_order, read_conversation, unflattened
 from ._records import record_of
 
 __all__ = ["completed", "has_tokens", "image_urls", "token_ids", "triplet_of"]
@@ -77,8 +77,7 @@ def token_ids(packed: bytes | None) -> list[int]:
 def image_urls(messages: Any) -> list[str]:
     """URLs of the ``image_url`` parts of messages: a list, a mapping numbered 0, 1, … or one message."""
     if is_map(messages):
-        numbers = sorted((key for key in messages if key.isdecimal()), key=int)
-        messages = [messages[key] for key in numbers] if numbers else [messages]
+        messages = in_order(messages) or [messages]
     urls: list[str] = []
     for message in messages if is_list(messages) else ():
         parts = parse_json(message.get("content")) if is_map(message) else None

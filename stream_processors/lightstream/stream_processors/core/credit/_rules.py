@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.valid_text import valid_text
 
 from ..user_function import is_function_name, user_function
 
@@ -139,7 +140,7 @@ def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> 
         values = list(rule(steps, trajectory))
         numbers = [None if value is None else float(value) for value in values]
     except Exception as error:  # noqa: BLE001  # the user's code; told on the trajectory
-        return [None] * len(steps), f"credit rule {name!r} raised {type(error).__name__}: {error}"[:500]
+        return [None] * len(steps), valid_text(f"credit rule {name!r} raised {type(error).__name__}: {error}"[:500])
     if len(numbers) != len(steps):
         return [None] * len(steps), f"credit rule {name!r} gave {len(numbers)} values for {len(steps)} calls"
     bad = next((number for number in numbers if number is not None and not math.isfinite(number)), None)

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard, cast
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import DropReason
+from lightstream.schemas.valid_text import valid_text
 
 from ._model import ReadCall
 
@@ -25,6 +26,9 @@ __all__ = [
 JSON_CHARS_MAX = 64 * 1024 * 1024
 """Longest text parsed as JSON: twice the largest Kafka record, so never reached by a record that arrived."""
 
+_SURROGATES = ("\\ud", "\\uD")
+"""How a surrogate begins that is escaped in JSON; some Hangul too."""
+
 
 def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether ``value`` is a mapping (its keys are text, as JSON and OTLP have it)."""
@@ -37,13 +41,17 @@ def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 def parse_json(value: object) -> Any:
-    """Structured values as they are, text parsed as JSON; ``None`` for anything that is neither."""
+    """Structured values as they are, text parsed as JSON; ``None`` for anything that is neither.
+
+    What was parsed goes into records, so lone surrogates in it are replaced.
+    """
     if is_map(value) or is_list(value):
         return value
     if not isinstance(value, str) or not value or len(value) > JSON_CHARS_MAX:
         return None
     try:
-        return json.loads(value)
+        parsed = json.loads(value)
+        return valid_text(parsed) if any(begin in value for begin in _SURROGATES) else parsed
     except (ValueError, RecursionError):
         return None
 

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.valid_text import valid_text
 
 from ._attributes import complete
 from ._model import ReadCall
@@ -46,6 +47,6 @@ def parse_literal(value: object) -> Any:
     if parsed is not None or len(value) > LITERAL_CHARS_MAX:
         return parsed
     try:
-        return ast.literal_eval(value)
+        return valid_text(ast.literal_eval(value))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None

@@ -1,7 +1,7 @@
 """What was said in an LLM call, as OpenAI chat messages, whichever dialect the span speaks."""
 
 from ._conversation import Conversation
-from ._flat import grouped, unflattened
+from ._flat import grouped, in_order, unflattened
 from ._read import READERS, Reader, read_conversation
 
-__all__ = ["READERS", "Conversation", "Reader", "grouped", "read_conversation", "unflattened"]
+__all__ = ["READERS", "Conversation", "Reader", "grouped", "in_order", "read_conversation", "unflattened"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["grouped", "unflattened"]
+__all__ = ["grouped", "in_order", "unflattened"]
 
 DEPTH_MAX = 64
 """Names with more dots are no structure of messages; their rest stays one key."""
+
+INDEX_DIGITS_MAX = 9
+"""Longer whole numbers are names like any other: no list is that long, and Python refuses to read 5,000 digits."""
 
 
 def unflattened(attributes: Mapping[str, Any], prefix: str) -> Any:
@@ -38,6 +41,12 @@ def grouped(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | list
     return result
 
 
+def in_order(values: Mapping[str, Any]) -> list[Any]:
+    """Those of ``values`` whose keys are whole numbers, by number."""
+    indices = (key for key in values if key.isdecimal() and len(key) <= INDEX_DIGITS_MAX)
+    return [values[key] for key in sorted(indices, key=int)]
+
+
 def _put(tree: dict[str, Any], parts: list[str], value: Any) -> None:
     node = tree
     for part in parts[:-1]:
@@ -65,5 +74,4 @@ def _with_any_numbers(node: Any) -> Any:
     if type(node) is not dict:
         return node
     values = {key: _with_any_numbers(value) for key, value in node.items()}
-    numbers = sorted((key for key in values if key.isdecimal()), key=int)
-    return [values[key] for key in numbers] if numbers else values
+    return in_order(values) or values

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import SpanRecord, SpanStatus
+from lightstream.schemas.valid_text import valid_text
 
 from ..user_function import is_function_name, user_function
 from ._read import RewardReading
@@ -107,7 +108,7 @@ def read_automatic(rules: Sequence[tuple[str, AutomaticRule]], span: SpanRecord,
         try:
             value = rule(span)
         except Exception as error:  # noqa: BLE001  # the user's code; told as a malformed reward
-            reading.problems.append(f"the rule {name} raised {type(error).__name__}: {error}"[:500])
+            reading.problems.append(valid_text(f"the rule {name} raised {type(error).__name__}: {error}"[:500]))
         else:
             if value is None:
                 continue
