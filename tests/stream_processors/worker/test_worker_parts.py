@@ -86,8 +86,8 @@ def test_a_trajectory_too_large_for_a_record_tells_of_every_call() -> None:
     assert trajectory.triplets
     small = without_triplets(trajectory, "a record of 9 bytes is over the limit")
     assert small.triplets == []
-    dropped = [drop.span_id for drop in small.drops if drop.reason == "too_large"]
-    assert dropped == [triplet.span_id for triplet in trajectory.triplets]
+    dropped = [(d.span_id, d.choice_index, d.source_offset) for d in small.drops if d.reason == "too_large"]
+    assert dropped == [(t.span_id, t.choice_index, t.source_offset) for t in trajectory.triplets]
     assert sum(drop.is_llm_call for drop in small.drops) == trajectory.call_count
 
 

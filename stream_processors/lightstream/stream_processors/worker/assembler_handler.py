@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 
-from lightstream.schemas.errors import RecordTooLargeError
+from lightstream.schemas.codec.convert import from_avro
+from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -18,6 +19,7 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
+from lightstream.schemas.valid_text import valid_text
 
 from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules, UnfinishedAttempt
 from ..core.lifecycle import Limits
@@ -25,7 +27,7 @@ from .context import WorkerContext
 from .dead_letter import Unusable, decode
 from .inbox import LogRecord
 from .large_attempts import LargeAttempts
-from .late_spans import LateSpanReader
+from .late_spans import LateSpanReader, revisions_of
 from .outbox import Outbox
 from .span_heartbeats import SpanHeartbeats
 
@@ -87,7 +89,7 @@ class AssemblerHandler:
         """Time passes in the life cycle; here is only told what happened beside the batches."""
         self._large.check()
         self._late.check()
-        refused = self._assembler.refused_count
+        refused = self._assembler.refused_count + self._late.refused_count
         if refused > self._refused_told:
             log.warning("%d spans came too late, or too many late ones, for their attempts", refused)
             self._refused_told = refused
@@ -101,8 +103,10 @@ class AssemblerHandler:
         self._late.close()
 
     async def _revise(self, outbox: Outbox) -> None:
-        take = self._assembler.take_revisions
-        await self._send_revisions(outbox, await asyncio.to_thread(take) if self._assembler.revises_long else take())
+        takes_long = self._assembler.revises_long
+        revised = self._assembler.take_revised()
+        made = await asyncio.to_thread(revisions_of, revised) if takes_long else revisions_of(revised)
+        await self._send_revisions(outbox, made)
         self._late.add(self._assembler.take_to_read())
 
     async def _send_read_back(self, trajectories: Sequence[Trajectory]) -> None:
@@ -139,6 +143,22 @@ class AssemblerHandler:
             raise _failed(record, error) from error
 
     async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
+        try:
+            await self._send_fitting(outbox, trajectory)
+        except RecordError as error:  # one text must not stop all others for ever
+            log.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
+            try:
+                await self._send_fitting(outbox, await asyncio.to_thread(_with_valid_text, trajectory))
+            except RecordError as still:
+                raise Unusable(DeadLetterReason.BROKEN_RULE, still.message) from still
+
+    async def _send_fitting(self, outbox: Outbox, trajectory: Trajectory) -> None:
+        """Send the trajectory, or what fits a record.
+
+        Raises:
+            RecordError: it cannot be written.
+            Unusable: not even what became of its calls fits.
+        """
         key = trajectory.group_id or trajectory.rollout_id
         try:
             await outbox.send(TRAJECTORIES, key, trajectory, in_thread=trajectory.span_count >= LONG_SPANS_MIN)
@@ -166,6 +186,10 @@ def _failed(record: LogRecord, error: Exception) -> Unusable:
     return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
 
 
+def _with_valid_text(trajectory: Trajectory) -> Trajectory:
+    return from_avro(Trajectory, valid_text(trajectory.model_dump()))
+
+
 async def _finish(outbox: Outbox, low_water: int) -> int:
     await outbox.durable()
     return low_water
@@ -180,6 +204,8 @@ def without_triplets(trajectory: Trajectory, detail: str) -> Trajectory:
             response_id=triplet.response_id,
             reason=DropReason.TOO_LARGE,
             detail=detail,
+            choice_index=triplet.choice_index,
+            source_offset=triplet.source_offset,
         )
         for triplet in trajectory.triplets
     ]

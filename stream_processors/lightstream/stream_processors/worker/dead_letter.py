@@ -7,6 +7,7 @@ from lightstream.schemas.errors import DecodeError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
+from lightstream.schemas.valid_text import valid_text
 
 from .inbox import LogRecord
 
@@ -59,7 +60,7 @@ def dead_letter(
     value = record.value or b""
     return DeadLetter(
         reason=unusable.reason,
-        detail=str(unusable),
+        detail=valid_text(str(unusable)),
         origin_topic=topic.name,
         origin_partition=record.partition,
         origin_offset=record.offset,

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
-from ..core.assembly import Assembler, AssemblyRules, AttemptKey, LateSpan
+from ..core.assembly import Assembler, AssemblyRules, AttemptKey, LateSpan, UnfinishedAttempt
 from .log_reader import LogReader
 
-__all__ = ["LateSpanReader"]
+__all__ = ["LateSpanReader", "revisions_of"]
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS_WAITING_MAX = 100_000
+"""About 50 MB. Late spans of others are left out until one comes again; the view tells of them as ``late``."""
 
 ATTEMPTS_PER_PASS_MAX = 16
 """Read together, since late spans come in bursts; each takes at most ``trajectory_bytes_max`` of memory."""
@@ -37,16 +45,11 @@ Send = Callable[[Sequence[Trajectory]], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class _Search:
-    """What is known of one attempt that is looked for.
+class _Late:
+    """What came late for one attempt: its first and its newest span."""
 
-    Attributes:
-        opened_unix_nano: by its opening record, once that is found.
-        offsets: of all records of its rollout, newest first by steps.
-    """
-
-    opened_unix_nano: int | None = None
-    offsets: list[int] = field(default_factory=list[int])
+    first: LateSpan
+    newest: LateSpan
 
 
 class LateSpanReader:
@@ -54,6 +57,9 @@ class LateSpanReader:
 
     Nothing is kept: what had not been sent when the process ended comes again, since :attr:`oldest` holds back what is
     committed.
+
+    Attributes:
+        refused_count: spans that were left out, since those of too many attempts waited.
 
     Args:
         log: the partition of ``spans``.
@@ -66,21 +72,32 @@ class LateSpanReader:
         self._partition = partition
         self._rules = rules
         self._send = send
-        self._waiting: deque[LateSpan] = deque()
-        self._in_hand: list[LateSpan] = []
+        self._waiting: dict[AttemptKey, _Late] = {}  # in the order of their first spans, as are those in hand
+        self._in_hand: deque[_Late] = deque()
         self._unknown: dict[AttemptKey, None] = {}
         self._stopped = threading.Event()
         self._task: asyncio.Task[None] | None = None
+        self.refused_count = 0
 
     @property
     def oldest(self) -> int | None:
         """Offset of the first late span that is not done; nothing from there on may be committed."""
-        offsets = [late[0].offset for late in (self._in_hand, self._waiting) if late]
-        return min(offsets, default=None)
+        for late in self._in_hand or self._waiting.values():
+            return late.first.offset
+        return None
 
     def add(self, late: Iterable[LateSpan]) -> None:
         """Take late spans, in log order. Those of attempts that were looked for in vain are left out."""
-        self._waiting.extend(span for span in late if span.key not in self._unknown)
+        for span in late:
+            if span.key in self._unknown:
+                continue
+            waiting = self._waiting.get(span.key)
+            if waiting is not None:
+                waiting.newest = span
+            elif len(self._waiting) < ATTEMPTS_WAITING_MAX:
+                self._waiting[span.key] = _Late(span, span)
+            else:
+                self.refused_count += 1
         if self._waiting and self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"late-spans-{self._partition}")
 
@@ -105,26 +122,40 @@ class LateSpanReader:
 
     async def _run(self) -> None:
         while self._waiting:
-            keys: set[AttemptKey] = set()
-            while self._waiting and (self._waiting[0].key in keys or len(keys) < ATTEMPTS_PER_PASS_MAX):
-                late = self._waiting.popleft()
-                self._in_hand.append(late)
-                keys.add(late.key)
-            await self._send(await asyncio.to_thread(self.read_back, self._in_hand))
-            self._in_hand = []
+            waiting, self._waiting = self._waiting, {}
+            self._in_hand = deque(waiting.values())
+            await self._look_for([late for late in self._in_hand if late.newest.places is None])
+            while self._in_hand:
+                spans = [late.newest for late in islice(self._in_hand, ATTEMPTS_PER_PASS_MAX)]
+                await self._send(await asyncio.to_thread(self.read_back, spans))
+                for _ in spans:
+                    self._in_hand.popleft()
+
+    async def _look_for(self, sought: Sequence[_Late]) -> None:
+        """Find where these of the attempts in hand lie, all in one search; those that are nowhere are let go of."""
+        if not sought:
+            return
+        logged_unix_nano = min(late.first.logged_unix_nano for late in sought)
+        places = await asyncio.to_thread(self.search, [late.newest for late in sought], logged_unix_nano)
+        for late in sought:
+            key = late.newest.key
+            late.newest = replace(late.newest, places=places.get(key))
+            if key not in places:
+                self._remember_unknown(key)
+                self._waiting.pop(key, None)
+        self._in_hand = deque(late for late in self._in_hand if late.newest.places is not None)
 
     def read_back(self, late: Sequence[LateSpan]) -> list[Trajectory]:
-        """The revisions up to these late spans; blocking.
+        """The revisions up to these late spans, whose places are known; blocking.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
         newest = {span.key: span for span in late}
-        offsets = [place for span in newest.values() for place in span.places or ()]
-        offsets += self._search({key: span for key, span in newest.items() if span.places is None})
         rollouts = {key[0].encode() for key in newest}
         assembler = Assembler(self._partition, self._rules, held_spans_max=1 << 62, held_bytes_max=1 << 62)
-        for record in self._log.ranges(_merged(offsets), self._stopped):
+        places = _merged(place for span in newest.values() for place in span.places or ())
+        for record in self._log.ranges(places, self._stopped):
             if record.key not in rollouts:
                 continue
             try:
@@ -134,46 +165,48 @@ class LateSpanReader:
             if isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed):
                 key = _key_of(decoded)
                 if key in newest and record.offset <= newest[key].offset:
-                    assembler.on_record(decoded, record.offset, record.logged_unix_nano)
-        return assembler.take_revisions()
+                    try:
+                        assembler.on_record(decoded, record.offset, record.logged_unix_nano)
+                    except Exception:  # as where it was first read: one span must not stop all others for ever
+                        log.exception("offset %d of partition %d is left out", record.offset, self._partition)
+        return revisions_of(assembler.take_revised())
 
-    def _search(self, wanted: dict[AttemptKey, LateSpan]) -> list[tuple[int, int]]:
-        """Where the records of these attempts' rollouts lie, from their openings on. Reads backwards, step by step."""
-        if not wanted:
-            return []
-        high = max(span.offset for span in wanted.values()) + 1
-        earliest = min(span.logged_unix_nano for span in wanted.values())
+    def search(self, late: Sequence[LateSpan], logged_unix_nano: int) -> dict[AttemptKey, tuple[tuple[int, int], ...]]:
+        """Where the records of these spans' rollouts lie, of each attempt whose opening is found; blocking.
+
+        Reads the log backwards, step by step.
+
+        Args:
+            logged_unix_nano: when the first late span of any of the attempts was logged.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        wanted = {span.key for span in late}
+        reached = max(span.offset for span in late) + 1
         window_s = self._rules.late_span_s_max + CLOCK_SKEW_S_MAX
-        low = self._log.first_logged_at(earliest - int(window_s * NANOS_PER_SECOND))
-        searches = {key: _Search() for key in wanted}
-        by_rollout: dict[bytes, list[_Search]] = {}
-        for key, search in searches.items():
-            by_rollout.setdefault(key[0].encode(), []).append(search)
+        low = self._log.first_logged_at(logged_unix_nano - int(window_s * NANOS_PER_SECOND))
+        opened: dict[AttemptKey, int] = {}
+        offsets = {rollout_id.encode(): array("q") for rollout_id, _ in wanted}
         step = FIRST_STEP_RECORDS
-        reached = high
         while reached > low and not self._stopped.is_set():
             begin = max(low, reached - step)
             for record in self._log.ranges([(begin, reached - 1)], self._stopped):
-                for search in by_rollout.get(record.key or b"", ()):
-                    search.offsets.append(record.offset)
-                opened = self._opening(record.key, record.value, by_rollout)
-                if opened is not None and (key := _key_of(opened)) in searches:
-                    searches[key].opened_unix_nano = opened.opened_unix_nano
+                of_rollout = offsets.get(record.key or b"")
+                if of_rollout is None:
+                    continue
+                of_rollout.append(record.offset)
+                opening = self._opening(record.value)
+                if opening is not None and (key := _key_of(opening)) in wanted:
+                    opened[key] = opening.opened_unix_nano
             reached, step = begin, step * 2
-            if all(search.opened_unix_nano is not None for search in searches.values()):
+            if len(opened) == len(wanted):
                 # An opening may be in the log twice, and the first counts: it was not logged before it was made.
-                first = min(search.opened_unix_nano or 0 for search in searches.values())
+                first = min(opened.values())
                 low = max(low, self._log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * NANOS_PER_SECOND)))
-        for key, search in searches.items():
-            if search.opened_unix_nano is None and not self._stopped.is_set():
-                self._remember_unknown(key)
-        return [(offset, offset) for search in searches.values() for offset in search.offsets]
+        return {key: tuple(_merged((offset, offset) for offset in offsets[key[0].encode()])) for key in opened}
 
-    def _opening(
-        self, key: bytes | None, value: bytes | None, by_rollout: dict[bytes, list[_Search]]
-    ) -> AttemptOpened | None:
-        if key not in by_rollout:
-            return None
+    def _opening(self, value: bytes | None) -> AttemptOpened | None:
         try:
             decoded = self._codec.decode(value)
         except DecodeError:
@@ -184,6 +217,17 @@ class LateSpanReader:
         self._unknown[key] = None
         if len(self._unknown) > UNKNOWN_REMEMBERED_MAX:
             del self._unknown[next(iter(self._unknown))]
+
+
+def revisions_of(revised: Iterable[UnfinishedAttempt]) -> list[Trajectory]:
+    """The trajectories of revised attempts; what came late stays so in the view where one cannot be made."""
+    made: list[Trajectory] = []
+    for attempt in revised:
+        try:
+            made.append(attempt.trajectory())
+        except Exception:  # one attempt must not stop all others for ever
+            log.exception("no revision of %s", attempt.attempt_id)
+    return made
 
 
 def _key_of(record: SpanRecord | AttemptOpened | AttemptClosed) -> AttemptKey:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightstream.schemas.clock import NANOS_PER_SECOND
-from lightstream.schemas.records import AttemptClosed, SpanRecord, Trajectory
+from lightstream.schemas.records import AttemptClosed, SpanRecord
 
 from ._attempt import OpenAttempt
 from ._closed import AttemptKey, ClosedAttempt, ClosedAttempts
 from ._rules import AssemblyRules
+from ._unfinished import UnfinishedAttempt
 
 __all__ = ["LateSpan", "LateSpans"]
 
@@ -78,16 +79,14 @@ class LateSpans:
             self._revised[key] = _Revised(attempt, entry.closed, entry.revision, offset)
             self._closed.grew(attempt.span_count - before[0], attempt.size_bytes - before[1])
 
-    def take_revisions(self, partition: int) -> list[Trajectory]:
-        """The newest revision of each attempt that was revised since this was last called."""
-        if not self._revised:
-            return []
+    def take_revised(self, partition: int) -> list[UnfinishedAttempt]:
+        """Each attempt that was revised since this was last called, for its newest revision to be made."""
         revised, self._revised = self._revised, {}
-        return [r.attempt.revise(r.closed, r.last_offset, partition, r.revision) for r in revised.values()]
+        return [UnfinishedAttempt(r.attempt, r.closed, r.last_offset, partition, r.revision) for r in revised.values()]
 
     @property
     def largest_revised(self) -> int:
-        """Spans of the largest attempt that waits for :meth:`take_revisions`."""
+        """Spans of the largest attempt that waits for :meth:`take_revised`."""
         return max((revised.attempt.span_count for revised in self._revised.values()), default=0)
 
     def take_to_read(self) -> list[LateSpan]:

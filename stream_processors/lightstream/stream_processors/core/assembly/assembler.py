@@ -126,7 +126,11 @@ class Assembler:
 
     def take_revisions(self) -> list[Trajectory]:
         """The newest revision of each attempt that was revised since this was last called."""
-        return self._late.take_revisions(self._partition)
+        return [revised.trajectory() for revised in self.take_revised()]
+
+    def take_revised(self) -> list[UnfinishedAttempt]:
+        """As :meth:`take_revisions`, but the caller makes each trajectory, before it gives another record."""
+        return self._late.take_revised(self._partition)
 
     def take_to_read(self) -> list[LateSpan]:
         """Late spans since this was last called for which the log has to be read, in log order."""

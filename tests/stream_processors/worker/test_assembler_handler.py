@@ -1,0 +1,133 @@
+"""The assembler's shell without Kafka: what cannot be read or written costs nothing beside it, and stops nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from lightstream.schemas.clock import SystemClock
+from lightstream.schemas.errors import RecordError
+from lightstream.schemas.kafka import BY_KEY, Headers, Outgoing, Position
+from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    DeadLetter,
+    DeadLetterReason,
+    DropReason,
+    Record,
+    SpanRecord,
+    Trajectory,
+)
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import DEAD_LETTERS, SPANS, TRAJECTORIES, Topic
+from lightstream.stream_processors.core.assembly import _attempt
+from lightstream.stream_processors.core.credit import register_credit_rule
+from lightstream.stream_processors.worker.assembler_handler import AssemblerHandler
+from lightstream.stream_processors.worker.context import WorkerContext
+from lightstream.stream_processors.worker.inbox import LogRecord
+from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
+
+from .harness import CODEC
+
+CUT = "cut \ud83d"
+AnyRecord = SpanRecord | AttemptOpened | AttemptClosed
+
+register_credit_rule(CUT, lambda steps, reward: [reward] * len(steps))
+
+
+class Published:
+    """A publisher that keeps what it is given, and cannot write the trajectories of some rollouts."""
+
+    def __init__(self, unwritable: Sequence[str] = ()) -> None:
+        self.unwritable = unwritable
+        self.trajectories: list[Trajectory] = []
+        self.dead_letters: list[DeadLetter] = []
+
+    def encoded(self, topic: Topic, record: Record) -> bytes:
+        if isinstance(record, Trajectory) and record.rollout_id in self.unwritable:
+            raise RecordError("a Trajectory cannot be written as Avro")
+        return CODEC.encode(record)
+
+    def publish_all(self, records: Sequence[Outgoing]) -> tuple[int, Future[list[Position]]]:
+        for record in records:
+            decoded = CODEC.decode(record.value)
+            if record.topic is TRAJECTORIES and isinstance(decoded, Trajectory):
+                self.trajectories.append(decoded)
+            elif record.topic is DEAD_LETTERS and isinstance(decoded, DeadLetter):
+                self.dead_letters.append(decoded)
+        durable: Future[list[Position]] = Future()
+        durable.set_result([])
+        return len(records), durable
+
+    def publish(
+        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
+    ) -> Future[Position]:
+        raise NotImplementedError
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+
+def handled(records: Sequence[AnyRecord], published: Published, settings: Settings | None = None) -> None:
+    """Let a worker take them as one batch; all of it must then be committed."""
+
+    async def scenario() -> None:
+        context = WorkerContext(settings or Settings.load(), published, CODEC, SystemClock(), "tests")
+        handler = AssemblerHandler(context, 0)
+        through = await (await handler.handle([_logged(record, offset) for offset, record in enumerate(records)]))
+        assert through == len(records)
+        assert handler.held_back() is None
+        await handler.tick()
+        handler.close()
+
+    asyncio.run(scenario())
+
+
+def test_text_cut_within_a_character_stops_no_worker() -> None:
+    agent = framework_span(2, {"metadata": json.dumps({"lc_agent_name": CUT})})
+    error = json.dumps({"error": {"message": CUT}})
+    failed = framework_span(1, {"openinference.span.kind": "LLM", "output.value": error}, rollout_id="r2")
+    published = Published()
+    handled([opened(), proxy_span(1, parent=2), agent, closed(), opened("r2"), failed, closed("r2")], published)
+    first, second = published.trajectories
+    assert [t.agent_name for t in first.triplets] == ["cut ?"]
+    assert [(d.reason, d.detail) for d in second.drops] == [(DropReason.CALL_FAILED, "cut ?")]
+
+
+def test_a_trajectory_with_other_text_that_cannot_be_written_goes_out_with_replacements() -> None:
+    published = Published()
+    settings = Settings.load().model_copy(update={"credit": CUT})
+    handled([opened(), proxy_span(1), reward_span(2, 0.5), closed()], published, settings)
+    (trajectory,) = published.trajectories
+    assert trajectory.credit == "cut ?"
+    assert [t.reward for t in trajectory.triplets] == [0.5]
+    assert [t.prompt_token_ids for t in trajectory.triplets] == [pack_int32([1, 2, 3])]
+
+
+def test_a_trajectory_that_cannot_be_written_at_all_is_a_dead_letter_and_others_go_out() -> None:
+    published = Published(unwritable=["r1"])
+    handled([opened(), opened("r2"), proxy_span(1), closed(), closed("r2")], published)
+    assert [t.rollout_id for t in published.trajectories] == ["r2"]
+    assert [(d.reason, d.origin_offset) for d in published.dead_letters] == [(DeadLetterReason.BROKEN_RULE, 3)]
+
+
+def test_what_is_wrong_is_told_in_text_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(span: SpanRecord) -> int | None:
+        raise KeyError(CUT) from None
+
+    monkeypatch.setattr(_attempt, "said_in", fails)
+    published = Published()
+    handled([opened(), proxy_span(1), closed()], published)
+    assert [t.triplets for t in published.trajectories] == [[]]
+    assert [d.reason for d in published.dead_letters] == [DeadLetterReason.BROKEN_RULE]
+
+
+def _logged(record: AnyRecord, offset: int) -> LogRecord:
+    rollout_id = record.rollout.rollout_id if isinstance(record, AttemptOpened) else record.rollout_id
+    assert rollout_id is not None
+    return LogRecord(SPANS.name, 0, offset, rollout_id.encode(), CODEC.encode(record), 1_000 + offset)
