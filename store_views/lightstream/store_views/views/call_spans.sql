@@ -12,9 +12,10 @@ accounted AS (
         'triplet' AS fate, NULL AS reason, '' AS detail
     FROM triplets
     UNION ALL
-    SELECT source_partition, source_offset, rollout_id, attempt_id, response_id, choice_index, 'dropped', reason, detail
+    SELECT source_partition, source_offset, rollout_id, attempt_id, response_id, choice_index,
+        if(is_llm_call, 'dropped', 'repeated'), reason, detail
     FROM assembler_drops
-    WHERE is_llm_call
+    WHERE is_llm_call OR reason = 'conflicting_span'  -- of whose call another span with its id told first
 ),
 by_place AS (
     SELECT source_partition AS log_partition, source_offset AS log_offset, rollout_id,
