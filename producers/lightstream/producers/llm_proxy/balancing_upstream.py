@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.schemas.settings import Settings
 
 from .http_upstream import HttpUpstream
@@ -108,9 +109,9 @@ class BalancingUpstream:
         else:
             answer.pieces = hold.until_end(answer.pieces)
             answer.close = hold.released_after(answer.close)
-        said = {"x-lightstream-resources-id": back_end.resources_id}
+        said = {RESOURCES_ID_HEADER: back_end.resources_id}
         if back_end.policy_version is not None:
-            said["x-lightstream-policy-version"] = str(back_end.policy_version)
+            said[POLICY_VERSION_HEADER] = str(back_end.policy_version)
         answer.headers = {key: value for key, value in said.items() if value} | dict(answer.headers)
         return answer
 

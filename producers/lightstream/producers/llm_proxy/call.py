@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Answer", "Call", "Caller", "Choice", "caller_of"]
+from lightstream.schemas.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
-ROLLOUT_ID_HEADER = "x-lightstream-rollout-id"
-ATTEMPT_ID_HEADER = "x-lightstream-attempt-id"
+__all__ = ["Answer", "Call", "Caller", "Choice", "caller_of"]
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 """W3C Trace Context, level 1: version, trace id, parent id, flags; ids of zeros are invalid."""

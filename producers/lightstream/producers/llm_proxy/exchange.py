@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.schemas.settings import Settings
 
 from .call import Call
@@ -19,8 +20,6 @@ from .upstream import Upstream, UpstreamAnswer, UpstreamError
 
 __all__ = ["Exchange", "error_reply"]
 
-POLICY_VERSION_HEADER = "x-lightstream-policy-version"
-RESOURCES_ID_HEADER = "x-lightstream-resources-id"
 PASSED_ON_HEADERS = (POLICY_VERSION_HEADER, RESOURCES_ID_HEADER, "x-request-id", "retry-after")
 
 EXTRAS: dict[Endpoint, dict[str, Any]] = {

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.settings import Settings
 
@@ -30,9 +31,6 @@ from .text_answers import text_chunk, text_completion
 from .text_request import parse_text_request
 
 __all__ = ["create_app"]
-
-POLICY_VERSION_HEADER = "x-lightstream-policy-version"
-RESOURCES_ID_HEADER = "x-lightstream-resources-id"
 
 
 @dataclass(frozen=True, slots=True)

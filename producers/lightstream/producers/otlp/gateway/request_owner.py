@@ -7,14 +7,11 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lightstream.schemas.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
+
 from ...ownership import BAGGAGE_HEADER, NOBODY, Owner, owner_in_baggage
 
-__all__ = ["ATTEMPT_ID_HEADER", "PATH_OWNER", "ROLLOUT_ID_HEADER", "RolloutPath", "owner_of_request"]
-
-ROLLOUT_ID_HEADER = "x-lightstream-rollout-id"
-ATTEMPT_ID_HEADER = "x-lightstream-attempt-id"
-"""As the LLM proxy has them. ``OTEL_EXPORTER_OTLP_HEADERS`` sets them for a whole process."""
-
+__all__ = ["PATH_OWNER", "RolloutPath", "owner_of_request"]
 
 PATH_OWNER = "lightstream.owner"
 """Where :class:`RolloutPath` puts the owner in the ASGI scope."""
@@ -44,7 +41,7 @@ def owner_of_request(in_path: Owner, headers: Mapping[str, str]) -> Owner:
 
     Args:
         in_path: whom its URL names.
-        headers: by lower-case name.
+        headers: by lower-case name; ``OTEL_EXPORTER_OTLP_HEADERS`` sets them for a whole process.
     """
     if in_path is not NOBODY:
         return in_path
