@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 from lightstream.schemas.codec import Codec, codec_for
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
-from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.kafka import consumer_config, kafka_unavailable
 from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
@@ -57,7 +57,7 @@ class TrajectorySource:
         try:
             topics = self._consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics
         except KafkaException as error:
-            raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
+            raise kafka_unavailable(error) from error
         partitions = list(topics[self._topic].partitions) if self._topic in topics else []
         if not partitions:
             raise ServiceUnavailableError(
@@ -102,7 +102,7 @@ class TrajectorySource:
         error = message.error()
         if error is not None:
             if error.fatal():
-                raise ServiceUnavailableError(f"trajectories cannot be read any more: {error}.")
+                raise kafka_unavailable(KafkaException(error), what="trajectories cannot be read any more")
             _LOG.warning("reading %s: %s", self._topic, error)
             return None
         partition, offset = message.partition() or 0, message.offset() or 0

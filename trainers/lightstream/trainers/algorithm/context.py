@@ -206,7 +206,9 @@ class AlgorithmContext:
             TrainingError: not committed, or another process took over; the ledger tells which on the next start.
         """
         if step != self.last_step + 1:
-            raise TrainingError(f"step {step} cannot follow step {self.last_step}.")
+            raise TrainingError(
+                f"step {step} cannot follow step {self.last_step}.", next_step="Commit every step, in order."
+            )
         all_metrics = group_metrics(groups) | dict(metrics or {})
         if self._source.undecodable:
             all_metrics["trajectories/undecodable"] = float(self._source.undecodable)

@@ -10,6 +10,8 @@ from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 
 __all__ = ["History", "replay"]
 
+START_ANEW = "Restore the topic, or start a new run with another run_id and trainer_id."
+
 
 @dataclass(slots=True)
 class History:
@@ -68,7 +70,10 @@ def replay(
                 next_step="Use another trainer_id for another run.",
             )
         if record.step != history.last_step + 1:
-            raise TrainingError(f"the ledger of {trainer_id!r} goes from step {history.last_step} to {record.step}.")
+            raise TrainingError(
+                f"the ledger of {trainer_id!r} goes from step {history.last_step} to {record.step}.",
+                next_step=START_ANEW,
+            )
         history.add_step(record, trajectories_topic)
         wanted = record.resources_id or wanted
     for record in resources:
@@ -77,5 +82,8 @@ def replay(
         if record.version == 0 or wanted is None or record.resources_id == wanted:
             history.add_resources(record)
     if wanted is not None and (history.resources is None or history.resources.resources_id != wanted):
-        raise TrainingError(f"step {history.last_step} of {trainer_id!r} names resources {wanted!r}, which are gone.")
+        raise TrainingError(
+            f"step {history.last_step} of {trainer_id!r} names resources {wanted!r}, which are gone.",
+            next_step=START_ANEW,
+        )
     return history

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from lightstream.schemas.codec import Codec, codec_for
-from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
-from lightstream.schemas.kafka import producer_config
+from lightstream.schemas.errors import RecordTooLargeError, TrainingError
+from lightstream.schemas.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config
 from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
@@ -44,7 +44,8 @@ OFFSETS_STUCK_AFTER_S = 8.0
 
 REOPENINGS_MAX = 5
 RETRY_PAUSE_S = 0.1
-RECORD_OVERHEAD_BYTES_MAX = 1024
+
+START_AGAIN = "Start the trainer again once Kafka is well: it goes on after the last step."
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class TrainingLedger:
                     return
         raise TrainingError(
             f"Kafka's client stood still {REOPENINGS_MAX} times while step {commit.step.step} was committed.",
-            next_step="Is the group coordinator up? Start the trainer again: it goes on after the last step.",
+            next_step=f"Is the group coordinator up? {START_AGAIN}",
         )
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ class TrainingLedger:
         """Run ``write`` and commit; repeat while Kafka says that it may yet work."""
         producer = self._producer
         if producer is None:
-            raise TrainingError("the ledger is not open.")
+            raise TrainingError("the ledger is not open.", next_step="Open it first.")
         deadline = time.monotonic() + self._settings.publish_timeout_s + TRANSACTION_TIMEOUT_S
         while True:
             try:
@@ -183,7 +184,7 @@ class TrainingLedger:
                 if _is_fenced(reason):
                     raise _fenced(self._trainer_id, reason) from error
                 if reason.fatal() or time.monotonic() > deadline:
-                    raise TrainingError(f"Kafka did not commit the step: {reason}.") from error
+                    raise TrainingError(f"Kafka did not commit the step: {reason}.", next_step=START_AGAIN) from error
                 _LOG.warning("a transaction of %s is repeated: %s", self._trainer_id, reason)
                 self._abort(producer)
                 time.sleep(RETRY_PAUSE_S)
@@ -196,7 +197,7 @@ class TrainingLedger:
             reason = _reason(error)
             if _is_fenced(reason):
                 raise _fenced(self._trainer_id, reason) from error
-            raise TrainingError(f"a transaction could not be aborted: {reason}.") from error
+            raise TrainingError(f"a transaction could not be aborted: {reason}.", next_step=START_AGAIN) from error
 
     def _until_done(self, call: Callable[[], None], timeout_s: float | None, failure: str) -> None:
         """Repeat a call that Kafka says may be repeated, for at most ``timeout_s`` (default: the setting)."""
@@ -207,11 +208,10 @@ class TrainingLedger:
                 call()
                 return
             except KafkaException as error:
-                reason = _reason(error)
-                if not reason.retriable():
+                if not _reason(error).retriable():
                     raise
                 if time.monotonic() > deadline:
-                    raise ServiceUnavailableError(f"Kafka {failure} within {limit_s:g} s: {reason}.") from error
+                    raise kafka_unavailable(error, what=f"Kafka {failure} within {limit_s:g} s") from error
                 time.sleep(RETRY_PAUSE_S)
 
 

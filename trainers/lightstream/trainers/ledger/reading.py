@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
-from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.kafka import consumer_config, kafka_unavailable
 from lightstream.schemas.records import Record
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
@@ -37,7 +37,7 @@ def read_whole_topic(
     consumer = Consumer(config)
     records: list[Record] = []
     deadline = time.monotonic() + timeout_s
-    trouble = "no answer"
+    trouble: object = "no answer"
     try:
         consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
         while time.monotonic() < deadline:
@@ -59,7 +59,7 @@ def read_whole_topic(
                         next_step="Create the topics with `lightstream topics create`.",
                     )
                 else:
-                    trouble = str(error)
+                    trouble = KafkaException(error)
     finally:
         consumer.close()
-    raise ServiceUnavailableError(f"topic {name!r} could not be read within {timeout_s:g} s: {trouble}.")
+    raise kafka_unavailable(trouble, what=f"topic {name!r} could not be read within {timeout_s:g} s")

@@ -35,9 +35,15 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         tokenizer = load_tokenizer(config.model)
         model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise TrainingError(f"the model {str(config.model)!r} cannot be loaded: {error}") from error
+        raise TrainingError(
+            f"the model {str(config.model)!r} cannot be loaded: {error}.",
+            next_step="Name a folder as `save_pretrained` writes it, or a model of the Hugging Face Hub.",
+        ) from error
     if not tokenizer.chat_template:
-        raise TrainingError(f"the tokenizer of {str(config.model)!r} has no chat template; chat completions need one.")
+        raise TrainingError(
+            f"the tokenizer of {str(config.model)!r} has no chat template; chat completions need one.",
+            next_step="Set `tokenizer.chat_template`, save model and tokenizer into a folder, and name that.",
+        )
     if config.warm_up is not None:
         model.to(choose_device(config.device))
         model.train()

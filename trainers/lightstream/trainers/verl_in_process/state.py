@@ -68,7 +68,10 @@ def load(folder: Path, engine: Any) -> bool:
     for key, tensor in tensors.items():
         name, _, field = key.rpartition("/")
         if name not in parameters:
-            raise TrainingError(f"the optimiser state in {folder} has a parameter {name!r} that the model lacks.")
+            raise TrainingError(
+                f"the optimiser state in {folder} has a parameter {name!r} that the model lacks.",
+                next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
+            )
         engine.optimizer.state[parameters[name]][field] = _placed_like(parameters[name], tensor)
     for group, stored in zip(engine.optimizer.param_groups, values["optimizer"], strict=True):
         group.update(stored)
