@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from lightstream.broker import EmbeddedBroker
+from lightstream.broker import KAFKA_VERSION, EmbeddedBroker
+from lightstream.broker.jars import locked_jars
 from lightstream.schemas.kafka import consumer_config, create_topics, producer_config
 from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
@@ -109,3 +110,7 @@ def test_a_reused_process_id_is_not_taken_for_the_broker(tmp_path: Path) -> None
     assert not broker.is_running
     broker.stop()  # must not end this process
     broker.kill()
+
+
+def test_the_lock_file_is_of_the_version_that_is_named() -> None:
+    assert {jar.version for jar in locked_jars() if jar.group == "org.apache.kafka"} == {KAFKA_VERSION}

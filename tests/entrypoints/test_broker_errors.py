@@ -13,7 +13,7 @@ import pytest
 from lightstream.broker import EmbeddedBroker, fetch_jars
 from lightstream.broker.config import BrokerFiles
 from lightstream.broker.diagnosis import explain, require_space
-from lightstream.broker.jars import cache_folder, locked_jars
+from lightstream.broker.jars import jars_folder, locked_jars
 from lightstream.broker.java import find_java
 from lightstream.schemas.errors import BrokerError
 from lightstream.schemas.settings import Settings
@@ -48,16 +48,16 @@ def test_a_failed_download_says_what_to_do(tmp_path: Path) -> None:
     assert "BrokerError" in done.stderr
     assert "check the network" in done.stderr
     assert "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" in done.stderr
-    assert not list(cache_folder(Settings.load(cache_dir=tmp_path)).glob("**/*.jar"))
+    assert not list(jars_folder(Settings.load(cache_dir=tmp_path)).glob("**/*.jar"))
 
 
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
     fetch_jars(Settings.load())
     damaged = Settings.load(cache_dir=tmp_path)
-    cache_folder(damaged).mkdir(parents=True)
-    for jar in cache_folder(Settings.load()).glob("*.jar"):
-        (cache_folder(damaged) / jar.name).symlink_to(jar)
-    victim = cache_folder(damaged) / locked_jars()[0].file_name
+    jars_folder(damaged).mkdir(parents=True)
+    for jar in jars_folder(Settings.load()).glob("*.jar"):
+        (jars_folder(damaged) / jar.name).symlink_to(jar)
+    victim = jars_folder(damaged) / locked_jars()[0].file_name
     victim.unlink()
     victim.write_bytes(b"not a jar")
     done = fetch_without_network(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 import tomllib
@@ -12,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightstream.schemas.cache_folder import cache_folder
 from lightstream.schemas.errors import BrokerError
 from lightstream.schemas.settings import Settings
 
-__all__ = ["KAFKA_VERSION", "LOCK_FILE", "Jar", "cache_folder", "fetch_jars", "locked_jars"]
+__all__ = ["KAFKA_VERSION", "LOCK_FILE", "Jar", "fetch_jars", "jars_folder", "locked_jars"]
 
 KAFKA_VERSION = "4.3.1"
+"""What the lock file pins. 4.4.0 cannot be resolved: its ``kafka-tools-api`` was never published."""
+
 LOCK_FILE = Path(__file__).with_name("kafka.lock.toml")
 
 DOWNLOADS_AT_ONCE = 8
@@ -47,12 +49,9 @@ def locked_jars() -> list[Jar]:
     return [Jar(e["groupId"], e["artifactId"], e["version"], e["sha256"]) for e in entries]
 
 
-def cache_folder(settings: Settings) -> Path:
-    """Where downloads are kept, shared by all data folders of this user."""
-    base = settings.cache_dir
-    if base is None:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lightstream"
-    return base / f"kafka-{KAFKA_VERSION}"
+def jars_folder(settings: Settings) -> Path:
+    """Where the jars are kept."""
+    return cache_folder(settings) / f"kafka-{KAFKA_VERSION}"
 
 
 def fetch_jars(settings: Settings) -> list[Path]:
@@ -61,7 +60,7 @@ def fetch_jars(settings: Settings) -> list[Path]:
     Raises:
         BrokerError: a download failed, or what came is not what the lock file names. Good jars are kept.
     """
-    folder = cache_folder(settings)
+    folder = jars_folder(settings)
     jars = locked_jars()
     try:
         with ThreadPoolExecutor(DOWNLOADS_AT_ONCE, thread_name_prefix="lightstream-jars") as pool:

@@ -1,6 +1,7 @@
 """Resolve Kafka and its logging anew and write ``kafka.lock.toml``: ``python -m lightstream.broker.write_lock``.
 
-Run it to move to another Kafka version, read the difference, and commit it. Nothing else writes the lock file.
+To move to another Kafka version, change ``KAFKA_VERSION``, run this, read the difference, and commit both. Nothing else
+writes the lock file.
 """
 
 from __future__ import annotations
@@ -8,13 +9,11 @@ from __future__ import annotations
 from jgo.env import LockFile
 from jgo.maven import Dependency, MavenContext
 
-from .jars import LOCK_FILE
+from .jars import KAFKA_VERSION, LOCK_FILE
 
 __all__ = ["main"]
 
-KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
-"""4.4.0 cannot be resolved: its ``kafka-tools-api`` was never published."""
-
+KAFKA = ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)
 LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
 """Without an SLF4J binding the broker logs nothing. Same version as the ``log4j-core`` that Kafka depends on."""
 

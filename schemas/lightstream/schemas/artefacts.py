@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from .cache_folder import cache_folder
 from .errors import ArtefactError
 from .settings import Settings
 
@@ -56,7 +57,7 @@ def resolve(url: str, sha256: str, size_bytes: int, cache_dir: Path | None = Non
     except ValueError as error:
         raise ArtefactError(url, f"cannot be fetched: {error}.") from error
     if parts.scheme in ("http", "https"):
-        return _fetched(url, sha256, size_bytes, cache_dir or _default_cache())
+        return _fetched(url, sha256, size_bytes, cache_dir or cache_folder(Settings.load()) / "artefacts")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         path = Path(urllib.request.url2pathname(parts.path))
     elif "://" not in url:
@@ -146,10 +147,3 @@ def _compare(url: str, found: tuple[str, int], named: tuple[str, int]) -> None:
         raise ArtefactError(url, f"has {found[1]:,} bytes; the resource names {named[1]:,}.", next_step=next_step)
     if found[0] != named[0]:
         raise ArtefactError(url, f"has the SHA-256 {found[0]}; the resource names {named[0]}.", next_step=next_step)
-
-
-def _default_cache() -> Path:
-    base = Settings.load().cache_dir
-    if base is None:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lightstream"
-    return base / "artefacts"
