@@ -110,7 +110,7 @@ class StormyStore(InMemoryLightningStore):
 
     def fire_due(self) -> None:
         """Write the facts that the passing of time has made. Once written they are durable, as any fact."""
-        if due := self.partition.lifecycle.due():
+        while due := self.partition.lifecycle.due():
             self._deliver(due)
 
     async def _judge(self, fact: RolloutEvent) -> RolloutState:

@@ -185,11 +185,17 @@ class Partition:
         restore(self.lifecycle, self.states)
 
     def tick(self, seconds: float) -> list[RolloutEvent]:
-        """Let time pass; what falls due is written to the log and processed."""
+        """Let time pass; what falls due is written to the log and processed, and what follows from that.
+
+        Returns:
+            What was written, but for suspicions.
+        """
         self.clock.advance(seconds)
-        due = self.lifecycle.due()
-        self.write(*due)
-        return due
+        written: list[RolloutEvent] = []
+        while due := self.lifecycle.due():
+            self.write(*due)
+            written += due
+        return [fact for fact in written if fact.kind is not EventKind.SUSPECTED]
 
     def state(self, rollout_id: str = "r") -> RolloutState:
         state = self.lifecycle.state_of(rollout_id)

@@ -160,7 +160,8 @@ class LifeCycle(RuleBasedStateMachine):
     @invariant()
     def every_fact_but_heartbeats_is_answered_once(self) -> None:
         facts = [fact for fact in self.partition.facts if isinstance(fact, RolloutEvent)]
-        asked = Counter(fact.event_id for fact in facts if fact.kind is not EventKind.HEARTBEAT)
+        unanswered = (EventKind.HEARTBEAT, EventKind.SUSPECTED)
+        asked = Counter(fact.event_id for fact in facts if fact.kind not in unanswered)
         answered = Counter(
             s.verdict.event_id for s in self.partition.states if s.verdict.kind is not EventKind.HEARTBEAT
         )

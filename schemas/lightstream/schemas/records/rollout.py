@@ -135,7 +135,8 @@ class EventKind(RecordEnum):
     attempt that a rollout waits for (the life cycle derives it from a :class:`TaskRequest`); ``attempt_added`` makes
     one more attempt past the queue. ``heartbeat`` is the one kind that gets no verdict unless it changes something;
     ``span_added`` is a sign of life whose writer wants to know; ``numbers_taken`` reserves sequence numbers for spans
-    to come.
+    to come. ``suspected`` of silence is what nothing was heard of for too long: if no sign of life lay in the log
+    before, the life cycle calls it ``unresponsive``.
     """
 
     UNKNOWN = "unknown"
@@ -149,6 +150,7 @@ class EventKind(RecordEnum):
     NUMBERS_TAKEN = "numbers_taken"
     HEARTBEAT = "heartbeat"
     TIMED_OUT = "timed_out"
+    SUSPECTED = "suspected"
     UNRESPONSIVE = "unresponsive"
     CANCELLED = "cancelled"
 

@@ -26,6 +26,10 @@ class Assembler:
     committed, and every attempt that had not been emitted comes out the same, field by field. An attempt whose opening
     lies below that offset was emitted before, so its remaining records are ignored.
 
+    A rollout has one open attempt at a time. A life cycle that crashes between an opening and the state that implies it
+    may begin another in its place: what was opened before under the same number, or is open when the rollout is over,
+    never began, and nothing comes of it.
+
     A span behind the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
     ``n`` late spans that changed anything, whoever assembles it and however often. Revisions wait for
     :meth:`take_revisions`, so that many late spans at once cost one. Of attempts that are not held any more
@@ -50,6 +54,7 @@ class Assembler:
         self._partition = partition
         self._rules = rules or AssemblyRules()
         self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
+        self._opened_last: dict[str, AttemptOpened] = {}  # of each rollout with an open attempt
         self._closed = ClosedAttempts(held_spans_max, held_bytes_max, always=not reads_back)
         self._late = LateSpans(self._closed, self._rules, reads_back=reads_back)
         self.ignored_count = 0
@@ -87,7 +92,7 @@ class Assembler:
             return []
         assert type(record) is AttemptClosed  # noqa: S101  # the third of three
         key = (record.rollout_id, record.attempt_id)
-        attempt = self._open.pop(key, None)
+        attempt = self._take_open(key, record)
         if attempt is None:
             self.ignored_count += 1
             return []
@@ -115,7 +120,9 @@ class Assembler:
             KeyError: no such attempt is open; nothing changed.
         """
         key = (closed.rollout_id, closed.attempt_id)
-        attempt = self._open.pop(key)
+        attempt = self._take_open(key, closed)
+        if attempt is None:
+            raise KeyError(key)
         self._closed.add(key, attempt, closed, offset, hold=False)
         return UnfinishedAttempt(attempt, closed, offset, self._partition)
 
@@ -150,4 +157,17 @@ class Assembler:
         if key in self._open or key in self._closed:
             self.ignored_count += 1
             return
+        before = self._opened_last.get(opened.rollout.rollout_id)
+        if before is not None and before.attempt_sequence >= opened.attempt_sequence:
+            del self._open[opened.rollout.rollout_id, before.attempt_id]
         self._open[key] = OpenAttempt(opened, offset, self._rules)
+        self._opened_last[opened.rollout.rollout_id] = opened
+
+    def _take_open(self, key: AttemptKey, closed: AttemptClosed) -> OpenAttempt | None:
+        """The attempt that is closed, if it is open. With a rollout that is over goes what never began."""
+        attempt = self._open.pop(key, None)
+        last = self._opened_last.get(closed.rollout_id)
+        if attempt is not None and last is not None and (closed.final or last.attempt_id == closed.attempt_id):
+            del self._opened_last[closed.rollout_id]
+            self._open.pop((closed.rollout_id, last.attempt_id), None)
+        return attempt

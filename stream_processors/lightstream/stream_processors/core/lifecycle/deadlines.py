@@ -96,20 +96,20 @@ class Deadlines:
         if watch is None:
             return
         watch.heard_unix_nano = now_unix_nano
-        if watch.silence_reported:  # the sign lay in the log before the report: :meth:`heard_since`
+        if watch.silence_reported:  # the sign lay in the log before the report: :meth:`is_silent_since`
             watch.silence_reported = False
             self._push(watch)
 
-    def heard_since(self, report: RolloutEvent) -> bool:
-        """Whether the attempt that ``report`` calls silent was heard of after the report was made.
+    def is_silent_since(self, report: RolloutEvent) -> bool:
+        """Whether the attempt that ``report`` calls silent is watched, and was not heard of after the report was made.
 
-        That happens where the life cycle stood still, or was far behind: what it had not folded yet lay in the log.
+        It is heard of where the life cycle stood still, or was far behind: what it had not folded yet lay in the log.
         """
         watch = self._watches.get(report.rollout_id)
         return (
             watch is not None
             and watch.attempt_id == report.attempt_id
-            and watch.heard_unix_nano > report.occurred_unix_nano
+            and watch.heard_unix_nano <= report.occurred_unix_nano
         )
 
     def next_unix_nano(self) -> int | None:

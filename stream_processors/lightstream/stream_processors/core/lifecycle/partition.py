@@ -8,7 +8,6 @@ from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import EventKind, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 
 from .deadlines import Deadlines
-from .effects import superseded
 from .finished import FinishedInMemory, FinishedRollouts
 from .fold import Transition, fold
 from .limits import Limits
@@ -52,6 +51,7 @@ class LifecyclePartition:
         self._open: dict[str, RolloutState] = {}
         self._finished = FinishedInMemory() if finished is None else finished
         self._deadlines = Deadlines(limits)
+        self._sure: list[RolloutEvent] = []
         self._waiting = WaitingRollouts()
         self._reflected = reflected
         self._reflected_states = 0
@@ -98,7 +98,9 @@ class LifecyclePartition:
         state = self.state_of(event.rollout_id)
         if state is not None and offset <= state.source_offset:
             return None
-        if event.kind is EventKind.UNRESPONSIVE and self._deadlines.heard_since(event):
+        if event.kind is EventKind.SUSPECTED:
+            if self._deadlines.is_silent_since(event):
+                self._sure.append(event.model_copy(update={"kind": EventKind.UNRESPONSIVE}))
             return None
         return self._fold(state, event, offset, logged_unix_nano)
 
@@ -111,15 +113,16 @@ class LifecyclePartition:
             logged_unix_nano: as for :meth:`on_event`.
 
         Returns:
-            The starts, at most as many as were asked for, and for a void request what it may have left to close;
-            ``None`` where the whole answer is durable already.
+            The starts, at most as many as were asked for, and none by a request that is void. (It may have stood
+            before a crash: what it opened then gives way to what begins in its place, see ``Assembler``.) ``None``
+            where the whole answer is durable already.
         """
         if offset < self._reflected:
             return None
         answered = self._reflected_states if offset == self._reflected else 0
         logged = request.occurred_unix_nano if logged_unix_nano is None else logged_unix_nano
         if self._clock.now_unix_nano() - logged > request.stands_nanos:
-            return self._taken_back(request, offset, answered)
+            return []
         starts: list[Transition] = []
         for number, worker_id in enumerate(request.worker_ids):
             rollout_id = self._waiting.first()
@@ -132,19 +135,6 @@ class LifecyclePartition:
                 raise AssertionError(f"{rollout_id} waits, but is not known")
             starts.append(self._fold(state, _start(state, request, worker_id), offset, logged_unix_nano))
         return starts
-
-    def _taken_back(self, request: TaskRequest, offset: int, answered: int) -> list[Transition]:
-        """Nothing begins by a request that is void; but before a crash it may have stood, and an attempt been opened
-        whose start did not become durable: that one is closed. For whoever saw no opening the closing means nothing."""
-        closings: list[Transition] = []
-        for turn in self._waiting.head(len(request.worker_ids) - answered):
-            state = self.state_of(turn[-1])
-            if state is not None:
-                after = fold(state, _start(state, request, ""), offset, self._limits).state
-                if after is not None:
-                    closing = superseded(after, after.attempts[-1], request.occurred_unix_nano)
-                    closings.append(Transition(Action.NOTHING, state, None, (closing,)))
-        return closings
 
     def queue_length(self) -> int:
         """How many rollouts wait."""
@@ -167,8 +157,15 @@ class LifecyclePartition:
         return transition
 
     def due(self) -> list[RolloutEvent]:
-        """Facts that the passing of time makes (timed out, unresponsive), to be written to ``rollout-events``."""
-        return self._deadlines.due(self._clock.now_unix_nano())
+        """Facts that the passing of time makes, to be written to ``rollout-events``.
+
+        That an attempt is silent is suspected first. When that comes back, all that lay in the log before has been
+        folded; if no sign of life was among it, the attempt is ``unresponsive``. So no clock but the log's decides
+        what a fact does, and it does the same after a crash.
+        """
+        sure, self._sure = self._sure, []
+        due = self._deadlines.due(self._clock.now_unix_nano())
+        return sure + [_suspicion(fact) if fact.kind is EventKind.UNRESPONSIVE else fact for fact in due]
 
     def state_of(self, rollout_id: str) -> RolloutState | None:
         """The rollout as it stands, or ``None`` if it was never enqueued."""
@@ -192,6 +189,10 @@ class LifecyclePartition:
             self._open[rollout_id] = state
         self._waiting.update(state)
         self._deadlines.update(state, self._clock.now_unix_nano())
+
+
+def _suspicion(silence: RolloutEvent) -> RolloutEvent:
+    return silence.model_copy(update={"kind": EventKind.SUSPECTED})
 
 
 def _start(state: RolloutState, request: TaskRequest, worker_id: str) -> RolloutEvent:

@@ -27,6 +27,7 @@ ABOUT_AN_ATTEMPT = frozenset(
         EventKind.HEARTBEAT,
         EventKind.TIMED_OUT,
         EventKind.UNRESPONSIVE,
+        EventKind.SUSPECTED,
     }
 )
 """Kinds of facts that name an attempt."""

@@ -188,6 +188,7 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.SUPERSEDED: _OVER,
         _S.OVER: _OVER,
     },
+    EventKind.SUSPECTED: dict.fromkeys(Situation, _SILENTLY),
     EventKind.CANCELLED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
         _S.WAITING: _apply(Action.CANCEL),
