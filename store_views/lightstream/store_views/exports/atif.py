@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.messages import Conversation
@@ -96,7 +97,7 @@ class _Steps:
         answer = conversation.answer[0] if conversation is not None and conversation.answer else {}
         step: dict[str, Any] = {"source": "agent", "message": _text(answer.get("content")), "llm_call_count": 1}
         if triplet.end_unix_nano:
-            step["timestamp"] = datetime.fromtimestamp(triplet.end_unix_nano / 1e9, UTC).isoformat()
+            step["timestamp"] = datetime.fromtimestamp(triplet.end_unix_nano / NANOS_PER_SECOND, UTC).isoformat()
         if triplet.model:
             step["model_name"] = triplet.model
         if isinstance(answer.get("reasoning_content"), str):
