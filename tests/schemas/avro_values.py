@@ -26,7 +26,10 @@ def avro_values(record: Record) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Record):
         return avro_values(value)
-    return [_plain(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_plain(item) for item in items]
+    return value
 
 
 def _attributes(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -35,7 +38,8 @@ def _attributes(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _attribute(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return ("lightstream.AttributeMap", {"entries": _attributes(cast("Mapping[Any, Any]", value))})
+        entries: Mapping[Any, Any] = value
+        return ("lightstream.AttributeMap", {"entries": _attributes(entries)})
     if isinstance(value, (list, tuple, array)):
         items = cast("list[Any]", value)
         if len(items) >= PACKED_FROM_LENGTH and all(type(i) is int and -(2**31) <= i < 2**31 for i in items):

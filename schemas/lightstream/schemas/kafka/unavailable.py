@@ -34,5 +34,5 @@ def kafka_unavailable(why: object, *, what: str = "Kafka does not answer") -> Se
         what: what failed, as the beginning of a sentence.
     """
     reason = "no answer in time" if isinstance(why, TimeoutError) else str(why)
-    code = why.args[0].code() if isinstance(why, KafkaException) else None
-    return ServiceUnavailableError(f"{what}: {reason}.", next_step=STEPS.get(code, IS_IT_UP))
+    step = STEPS.get(why.args[0].code(), IS_IT_UP) if isinstance(why, KafkaException) else IS_IT_UP
+    return ServiceUnavailableError(f"{what}: {reason}.", next_step=step)
