@@ -193,6 +193,26 @@ def test_chat_lines_hold_conversations_with_tools(log: LogFile, tmp_path: Path) 
     assert [json.loads(text)["call_index"] for text in path.read_text().splitlines()] == [0, 1]
 
 
+def two_answers(*, with_ids: bool) -> SpanRecord:
+    """One span of a call with two choices, as OpenInference records it."""
+    choices = [{"token_ids": [10, 11]}, {"token_ids": [20, 21]}] if with_ids else [{}, {}]
+    body = {"id": "x", "choices": choices} | ({"prompt_token_ids": [1, 2, 3]} if with_ids else {})
+    attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(body)}
+    for index, content in enumerate(("wrong", "right")):
+        attributes |= flat(f"llm.output_messages.{index}.message", {"role": "assistant", "content": content})
+    return framework_span(1, attributes)
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_each_choice_of_a_span_has_its_own_text(log: LogFile, with_ids: bool) -> None:
+    (trajectory,) = log.write_and_assemble(opened(), two_answers(with_ids=with_ids), closed())
+    lines = chat_lines(asks(log), [trajectory], level="call")
+    assert [line["messages"][-1]["content"] for line in lines] == ["wrong", "right"]
+    steps = to_atif(trajectory, conversations_of(asks(log), trajectory))["steps"]
+    said = [(step["message"], step["metrics"]["completion_token_ids"]) for step in steps if "metrics" in step]
+    assert said == ([("wrong", [10, 11]), ("right", [20, 21])] if with_ids else [])
+
+
 def test_atif_documents_keep_every_call_and_say_everything_once(log: LogFile) -> None:
     trajectory = talk(log)
     document = to_atif(trajectory, conversations_of(asks(log), trajectory))

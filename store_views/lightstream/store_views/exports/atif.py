@@ -94,7 +94,7 @@ class _Steps:
 
     def add_call(self, triplet: TripletRecord, conversation: Conversation | None) -> None:
         """The step of a call."""
-        answer = conversation.answer[0] if conversation is not None and conversation.answer else {}
+        answer = {} if conversation is None else conversation.choice(triplet.choice_index)
         step: dict[str, Any] = {"source": "agent", "message": _text(answer.get("content")), "llm_call_count": 1}
         if triplet.end_unix_nano:
             step["timestamp"] = datetime.fromtimestamp(triplet.end_unix_nano / NANOS_PER_SECOND, UTC).isoformat()

@@ -45,7 +45,8 @@ def _of_triplets(
 ) -> Iterator[dict[str, Any]]:
     triplets = trajectory.triplets if level == "call" else _last_calls(trajectory)
     for told in conversations_of(ask, trajectory, [t for t in triplets if _good(t.reward, reward_min)]):
-        yield _line(told.conversation, told.triplet.reward, trajectory, told.triplet.call_index)
+        triplet = told.triplet
+        yield _line(told.conversation, triplet.choice_index, triplet.reward, trajectory, triplet.call_index)
 
 
 def _without_tokens(
@@ -54,11 +55,11 @@ def _without_tokens(
     """Calls whose token ids nobody recorded: text is all that fine-tuning needs. The reward is the trajectory's."""
     if not _good(trajectory.reward, reward_min):
         return
-    dropped = [d.span_id for d in trajectory.drops if d.is_llm_call and d.reason == DropReason.NO_TOKEN_IDS]
-    said = said_by(ask, trajectory, dropped)
-    told = [span_id for span_id in dropped if span_id in said]
-    for span_id in told if level == "call" else told[-1:]:
-        yield _line(said[span_id], trajectory.reward, trajectory, None)
+    dropped = [drop for drop in trajectory.drops if drop.is_llm_call and drop.reason == DropReason.NO_TOKEN_IDS]
+    said = said_by(ask, trajectory, [drop.span_id for drop in dropped])
+    told = [drop for drop in dropped if drop.span_id in said]
+    for drop in told if level == "call" else told[-1:]:
+        yield _line(said[drop.span_id], drop.choice_index, trajectory.reward, trajectory, None)
 
 
 def _good(reward: float | None, reward_min: float | None) -> bool:
@@ -66,9 +67,9 @@ def _good(reward: float | None, reward_min: float | None) -> bool:
 
 
 def _line(
-    conversation: Conversation, reward: float | None, trajectory: Trajectory, call_index: int | None
+    conversation: Conversation, choice_index: int, reward: float | None, trajectory: Trajectory, call_index: int | None
 ) -> dict[str, Any]:
-    line: dict[str, Any] = {"messages": conversation.whole}
+    line: dict[str, Any] = {"messages": conversation.whole(choice_index)}
     if conversation.tools:
         line["tools"] = conversation.tools
     return line | {"reward": reward, "rollout_id": trajectory.rollout_id, "call_index": call_index}

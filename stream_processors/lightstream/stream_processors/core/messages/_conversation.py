@@ -31,10 +31,16 @@ class Conversation:
     answer: list[Message] = field(default_factory=list[Message])
     tools: list[dict[str, Any]] | None = None
 
-    @property
-    def whole(self) -> list[Message]:
-        """What was sent, then the first choice of the answer."""
-        return [*self.messages, *self.answer[:1]]
+    def choice(self, index: int) -> Message:
+        """A choice of the answer: the first where the span tells of fewer, empty where it tells of none."""
+        if not self.answer:
+            return {}
+        return self.answer[index if index < len(self.answer) else 0]
+
+    def whole(self, choice_index: int) -> list[Message]:
+        """What was sent, then this choice of the answer, as far as it is told."""
+        chosen = self.choice(choice_index)
+        return [*self.messages, chosen] if chosen else list(self.messages)
 
 
 def message_of(value: object) -> Message | None:
