@@ -290,6 +290,7 @@ def test_why_a_rollout_was_not_trained_is_told_in_words(log: LogFile) -> None:
         state("broken"),
         state("unrewarded"),
         state("ready"),
+        state("one-call"),
     )
     log.write_and_assemble(opened("silent"), closed("silent").model_copy(update={"error_type": "ValueError"}))
     log.write_and_assemble(
@@ -298,6 +299,8 @@ def test_why_a_rollout_was_not_trained_is_told_in_words(log: LogFile) -> None:
     for rollout in ("unrewarded", "ready"):
         rewards = [reward_span(2, 1.0, rollout_id=rollout)] if rollout == "ready" else []
         log.write_and_assemble(opened(rollout), proxy_span(1, rollout_id=rollout), *rewards, closed(rollout))
+    of_one_call = reward_span(2, 1.0, rollout_id="one-call", link={"gen_ai.response.id": "resp-1"})
+    log.write_and_assemble(opened("one-call"), proxy_span(1, rollout_id="one-call"), of_one_call, closed("one-call"))
     assert dict(log.rows("SELECT rollout_id, reason FROM why_not_trained")) == {
         "waiting": "it waits for a Runner",
         "running": "it is still running",
@@ -307,8 +310,10 @@ def test_why_a_rollout_was_not_trained_is_told_in_words(log: LogFile) -> None:
         "broken": "none of its LLM calls is usable: 1 logprobs_length_mismatch",
         "unrewarded": "it has no reward",
         "ready": "its group is complete and waits for a training step",
+        "one-call": "its group is complete and waits for a training step",
     }
     stages = log.rows("SELECT stage, count, reason FROM funnel")
-    assert ("rollouts enqueued", 8, "") in stages
+    assert ("rollouts enqueued", 9, "") in stages
     assert ("LLM calls dropped", 1, "logprobs_length_mismatch") in stages
+    assert ("final trajectories with a reward", 2, "") in stages
     assert ("rollouts not trained", 1, "it has no reward") in stages

@@ -1,6 +1,7 @@
 -- From work asked for to training data, stage by stage, with where the rest went.
 WITH call_fate AS MATERIALIZED (SELECT fate, count(*) AS count FROM llm_calls GROUP BY fate),
-drop_reason AS MATERIALIZED (SELECT is_llm_call, reason, count(*) AS count FROM dropped GROUP BY ALL)
+drop_reason AS MATERIALIZED (SELECT is_llm_call, reason, count(*) AS count FROM dropped GROUP BY ALL),
+rewarded AS (SELECT DISTINCT rollout_id, attempt_id FROM triplets WHERE reward IS NOT NULL)
 SELECT stage, count, reason
 FROM (
     SELECT 1 AS position, 'rollouts enqueued' AS stage, count(*) AS count, '' AS reason FROM rollouts
@@ -13,7 +14,8 @@ FROM (
     UNION ALL SELECT 8, 'rewards dropped', count, reason FROM drop_reason WHERE NOT is_llm_call
     UNION ALL SELECT 9, 'final trajectories', count(*), '' FROM trajectories WHERE final
     UNION ALL SELECT 10, 'final trajectories with a reward', count(*), ''
-        FROM trajectories WHERE final AND reward IS NOT NULL
+        FROM trajectories LEFT JOIN rewarded USING (rollout_id, attempt_id)
+        WHERE final AND (reward IS NOT NULL OR rewarded.attempt_id IS NOT NULL)
     UNION ALL SELECT 11, 'trajectories trained', count(*), '' FROM trained
     UNION ALL SELECT 12, 'rollouts not trained', count(*), reason FROM why_not_trained GROUP BY reason
     UNION ALL SELECT 13, 'dead letters', count(*), reason FROM dead_letters GROUP BY reason

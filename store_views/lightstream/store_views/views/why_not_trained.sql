@@ -1,11 +1,14 @@
 -- Every rollout that no training step has consumed, and why, in words.
 WITH final_trajectory AS (
-    SELECT rollout_id, attempt_id, group_id, reward, error_type FROM trajectories WHERE final
+    SELECT rollout_id, attempt_id, group_id, error_type FROM trajectories WHERE final
 ),
 finished_in_group AS (
     SELECT coalesce(group_id, rollout_id) AS group_id, count(*) AS finished FROM final_trajectory GROUP BY ALL
 ),
-usable AS (SELECT rollout_id, attempt_id, count(*) AS triplets FROM triplets GROUP BY ALL),
+usable AS (
+    SELECT rollout_id, attempt_id, count(*) AS triplets, count(*) FILTER (isfinite(reward)) AS rewarded
+    FROM triplets GROUP BY ALL
+),
 lost AS (
     SELECT rollout_id, string_agg(times || ' ' || reason, ', ' ORDER BY times DESC, reason) AS reasons
     FROM (SELECT rollout_id, reason, count(*) AS times FROM dropped WHERE is_llm_call GROUP BY ALL)
@@ -24,7 +27,7 @@ SELECT
             THEN 'it ' || rollout.status || ' without any LLM call'
                 || coalesce(' (' || final_trajectory.error_type || ')', '')
         WHEN usable.triplets IS NULL THEN 'none of its LLM calls is usable: ' || lost.reasons
-        WHEN final_trajectory.reward IS NULL THEN 'it has no reward'
+        WHEN usable.rewarded = 0 THEN 'it has no reward'
         ELSE 'its group is complete and waits for a training step'
     END AS reason
 FROM rollouts AS rollout
