@@ -104,7 +104,8 @@ AGENT = {"id": "agent-1", "traceId": "t-1", "type": "AGENT", "name": "planner", 
 
 def test_a_langfuse_trace_with_scores(tmp_path: Path) -> None:
     scores: list[dict[str, Any]] = [
-        {"name": "quality", "value": 0.25, "observationId": GENERATION["id"]},
+        {"name": "right", "value": 0.25, "observationId": GENERATION["id"]},
+        {"name": "toxicity", "value": 0.9, "observationId": AGENT["id"]},
         {"name": "right", "value": 1},
         {"name": "style", "value": 0.5},
         {"name": "comment", "value": "fine"},
@@ -120,7 +121,25 @@ def test_a_langfuse_trace_with_scores(tmp_path: Path) -> None:
     triplets = TracerTraceToTriplet(llm_call_match="^answer$").adapt(trace.spans)
     assert [(t.metadata["agent_name"], t.reward) for t in triplets] == [("planner", 0.25)]
     rewards = [s for s in trace.spans if s.name == "agentlightning.annotation"]
-    assert [s.attributes["agentlightning.reward.0.name"] for s in rewards] == ["quality", "right"]
+    assert [s.attributes["agentlightning.reward.0.name"] for s in rewards] == ["right", "right"]
+
+
+def test_a_score_that_was_not_named_is_no_reward(tmp_path: Path) -> None:
+    """The named one is missing and stays so; without a name the only one is the reward."""
+    document = {"id": "t-1", "observations": [GENERATION], "scores": [{"name": "toxicity", "value": 0.9}]}
+    path = saved(tmp_path / "trace.json", document)
+    for score, rewards in (("correctness", []), (None, [0.9])):
+        (trace,) = read_traces(path, score=score)
+        values = [s.attributes.get("agentlightning.reward.0.value") for s in trace.spans]
+        assert [value for value in values if value is not None] == rewards
+
+
+def test_langfuse_calls_come_in_the_order_of_their_ends(tmp_path: Path) -> None:
+    """As times, not as texts: a time with a fraction of a second is written longer."""
+    ends = {"third": "2026-01-01T00:00:00.500Z", "first": "2026-01-01T00:59:59+01:00", "second": "2026-01-01T00:00:00Z"}
+    rows = [GENERATION | {"id": name, "name": name, "endTime": end} for name, end in ends.items()]
+    (trace,) = read_traces(saved(tmp_path / "trace.json", {"id": "t-1", "observations": rows}))
+    assert [span.name for span in trace.spans] == ["first", "second", "third"]
 
 
 def test_rows_of_langfuse_observations(tmp_path: Path) -> None:

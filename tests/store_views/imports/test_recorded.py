@@ -62,10 +62,12 @@ def test_what_langfuse_exports() -> None:
     trace = read("langfuse_trace.json", "right")
     assert trace.task == {"question": "Weather at sea?"}
     without, call = triplets(trace, "^answer$")
-    assert (without.prompt["token_ids"], without.reward) == ([], 0.25), "a score of one observation"
+    assert (without.prompt["token_ids"], without.reward) == ([], None)
     assert (tokens(call), call.reward) == (SECOND, 1.0)
     assert {t.metadata["agent_name"] for t in (without, call)} == {"planner"}
     assert [line["messages"] for line in TraceToMessages().adapt(trace.spans)] == [TALK[:2], TALK]
+    rewards = [call.reward for call in triplets(read("langfuse_trace.json", "quality"), "^answer$")]
+    assert rewards == [0.25, None], "a score of one observation"
 
 
 def test_what_harbor_writes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, score_spans
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, score_spans, seconds
 
 __all__ = ["is_langfuse", "langfuse_trace", "observation_span"]
 
@@ -22,15 +22,15 @@ def is_langfuse(row: object) -> bool:
 
 
 def langfuse_trace(document: Mapping[str, Any], score: str | None) -> ImportedTrace:
-    """One trace. Its scores become rewards, the one named ``score`` first; with a single name that one.
+    """One trace, with the scores named ``score`` (``None``: the only name) as rewards, and the others beside them.
 
     Raises:
-        SettingsError: there are several scores and ``score`` names none of them.
+        SettingsError: there are several names of scores for one thing, and ``score`` is ``None``.
     """
     head: Mapping[str, Any] = document.get("trace") or document
     trace_id = hex_id(head.get("id"), TRACE_DIGITS)
     observations = [row for row in document["observations"] if isinstance(row, dict)]
-    observations.sort(key=lambda row: str(_of(row, "endTime", "end_time", "startTime", "start_time") or ""))
+    observations.sort(key=lambda row: seconds(_of(row, "endTime", "end_time", "startTime", "start_time")) or 0.0)
     trace = ImportedTrace(trace_id, head.get("input"), [observation_span(row, trace_id) for row in observations])
     trace.spans += _rewards(trace_id, document.get("scores") or head.get("scores") or [], score)
     return trace

@@ -27,10 +27,12 @@ def is_annotation(row: Mapping[str, Any]) -> bool:
 
 
 def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str, Any]], chosen: str | None) -> None:
-    """Add a reward for each annotated span that is there: those of a root are of the whole trace.
+    """Add a reward for each span with an annotation named ``chosen`` (``None``: the only name).
+
+    Those of a root are of the whole trace.
 
     Raises:
-        SettingsError: a span has annotations of several names, and ``chosen`` is none of them.
+        SettingsError: a span has annotations of several names, and ``chosen`` is ``None``.
     """
     by_span: dict[str, dict[str, float]] = {}
     for row in rows:

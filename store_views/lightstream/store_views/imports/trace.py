@@ -108,24 +108,27 @@ def made_span(
 
 
 def score_spans(trace_id: str, scores: Mapping[str | None, Mapping[str, float]], chosen: str | None) -> list[Span]:
-    """Scores that people or judges gave, as rewards: the one named ``chosen`` first; of a single name that one.
+    """Scores that people or judges gave, as rewards.
 
     Args:
         scores: span that they are of (``None``: the whole trace) -> name -> value.
+        chosen: the name that is the reward and comes first: what has no score of this name has no reward. ``None``
+            takes the only name that there is.
 
     Raises:
-        SettingsError: there are several for one thing and ``chosen`` names none of them.
+        SettingsError: there are several names for one thing and ``chosen`` is ``None``.
     """
     spans: list[Span] = []
     for target, values in scores.items():
-        if len(values) > 1 and chosen not in values:
+        if chosen is not None and chosen not in values:
+            continue
+        if chosen is None and len(values) > 1:
             raise SettingsError(
                 f"trace {trace_id} has the scores {sorted(values)}; which one is the reward?",
                 next_step="Name it with --score.",
             )
-        first = {chosen: values[chosen]} if chosen is not None and chosen in values else {}
-        if first or len(values) == 1:
-            spans.append(reward_span(trace_id, first | dict(values), target))
+        first = {chosen: values[chosen]} if chosen is not None else {}
+        spans.append(reward_span(trace_id, first | dict(values), target))
     return spans
 
 
