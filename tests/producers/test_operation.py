@@ -10,7 +10,8 @@ import pytest
 
 from lightstream.producers import NoActiveTracerError, OtelTracer, operation, reward
 from lightstream.producers.emitter import OperationContext
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import DropReason, SpanRecord
+from tests.stream_processors.assembly.build import ROLLOUT, assemble
 
 SpansInLog = Callable[[], list[SpanRecord]]
 
@@ -131,4 +132,38 @@ def test_what_a_reward_function_returns_is_emitted(tracer: OtelTracer, spans_in_
 
     with tracer.trace_context(rollout_id="r", attempt_id="a"):
         assert (score("abc"), score(""), asyncio.run(judged())) == (3.0, None, 0.5)
-    assert [span.attributes["agentlightning.reward.0.value"] for span in spans_in_log()] == [3.0, 0.5]
+    values = [span.attributes.get("agentlightning.reward.0.value") for span in spans_in_log()]
+    assert [value for value in values if value is not None] == [3.0, 0.5]
+
+
+@pytest.mark.parametrize("of_coroutine", [False, True])
+def test_calls_of_a_judge_are_no_training_data(
+    tracer: OtelTracer, spans_in_log: SpansInLog, of_coroutine: bool
+) -> None:
+    def call(response: str) -> None:
+        ids = {"prompt_token_ids": [1, 2], "response_token_ids": [3]}
+        with tracer.operation_context("openai.chat.completion", {"gen_ai.response.id": response, **ids}):
+            pass
+
+    @reward
+    def judged() -> float:
+        call("judge")
+        return 0.5
+
+    @reward
+    async def judged_later() -> float:
+        await asyncio.sleep(0)
+        call("judge")
+        return 0.5
+
+    with tracer.trace_context(rollout_id=ROLLOUT, attempt_id=f"{ROLLOUT}-a1"):
+        call("agent")
+        if of_coroutine:
+            asyncio.run(judged_later())
+        else:
+            judged()
+    trajectory = assemble(*spans_in_log())
+    assert [(triplet.response_id, triplet.reward) for triplet in trajectory.triplets] == [("agent", 0.5)]
+    (drop,) = trajectory.drops
+    assert (drop.response_id, drop.is_llm_call, drop.reason) == ("judge", True, DropReason.INSIDE_REWARD)
+    assert trajectory.reward == 0.5

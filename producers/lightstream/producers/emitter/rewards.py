@@ -12,6 +12,7 @@ from lightstream.schemas.types import SpanCoreFields
 from .. import semconv
 from ..attributes import make_link_attributes
 from .annotation import emit_annotation
+from .operations import operation
 
 __all__ = ["PRIMARY", "emit_reward", "reward"]
 
@@ -55,13 +56,18 @@ def emit_reward(
 def reward(fn: FunctionT) -> FunctionT:
     """``fn`` (synchronous or not) with what it returns emitted as a reward; ``None`` is none.
 
-    Agent Lightning's older way; ``emit_reward`` says the same more plainly.
+    Agent Lightning's older way; ``emit_reward`` says the same more plainly. LLM calls that ``fn`` makes, a judge's, are
+    no training data: they lie below an operation ``agentlightning.reward``.
+
+    Raises:
+        NoActiveTracerError: no tracer is active (when the function is called).
     """
     if inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)
         async def around_coroutine(*args: Any, **kwargs: Any) -> Any:
-            result = await fn(*args, **kwargs)
+            with operation(name=semconv.AGL_REWARD):
+                result = await fn(*args, **kwargs)
             if result is not None:
                 emit_reward(result)
             return result
@@ -70,7 +76,8 @@ def reward(fn: FunctionT) -> FunctionT:
 
     @functools.wraps(fn)
     def around(*args: Any, **kwargs: Any) -> Any:
-        result = fn(*args, **kwargs)
+        with operation(name=semconv.AGL_REWARD):
+            result = fn(*args, **kwargs)
         if result is not None:
             emit_reward(result)
         return result
