@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from lightstream.cli.replay import parse_start
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -40,7 +42,7 @@ from lightstream.stream_processors.replay import (
 )
 from lightstream.up.unit import child_environment
 
-from ..assembly.build import closed, opened, proxy_span, reward_span
+from ..assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
 RULE = """
 def reward(attempt):
@@ -72,11 +74,15 @@ def publish(settings: Settings, topic: Topic, records: Sequence[tuple[str, Recor
 
 
 def assemble_log(settings: Settings, rules: AssemblyRules | None = None) -> list[Trajectory]:
-    """What the worker makes of the topic, in its topic."""
+    """What the worker makes of the topic, in its topic: of each late span a revision."""
     made: list[Trajectory] = []
     reader = TopicReader(settings, SPANS)
     for partition in reader.partitions:
-        made += Assembler(partition, rules).on_records(reader.records(partition))  # type: ignore[arg-type]  # its records
+        assembler = Assembler(partition, rules, held_spans_max=1_000_000)
+        for entry in reader.records(partition):
+            assert isinstance(entry.record, SpanRecord | AttemptOpened | AttemptClosed)
+            made += assembler.on_record(entry.record, entry.offset, entry.logged_unix_nano)
+            made += assembler.take_revisions()
     publish(settings, TRAJECTORIES, [(t.rollout_id, t) for t in made])
     return made
 
@@ -159,6 +165,93 @@ def test_of_a_trained_attempt_that_revision_counts(history: list[Trajectory], se
             untrained.add(trajectory)
         assert known.emitted["a", "a-a1"].reward == 1.0
         assert untrained.emitted["a", "a-a1"].reward == 0.0
+
+
+def opened_now(rollout_id: str) -> AttemptOpened:
+    """Late spans are refused some days after the opening."""
+    return opened(rollout_id).model_copy(update={"opened_unix_nano": time.time_ns()})
+
+
+def test_late_spans_count_however_many_spans_lie_between(settings: Settings) -> None:
+    """More than the assembler holds of closed attempts; each attempt comes once, in its newest revision."""
+    records: list[tuple[str, Record]] = []
+    for name in ("soon", "hours"):
+        records += [("k", opened_now(name)), ("k", proxy_span(1, rollout_id=name)), ("k", closed(name))]
+    records.append(("k", reward_span(2, 1.0, rollout_id="soon")))
+    for number in range(11):
+        name = f"other-{number}"
+        spans = [framework_span(n, rollout_id=name) for n in range(1, 1001)]
+        records += [("k", record) for record in (opened_now(name), *spans, closed(name))]
+    records.append(("k", reward_span(2, 1.0, rollout_id="hours")))
+    publish(settings, SPANS, records)
+    assemble_log(settings)
+
+    replayed, comparison = run(settings, ReplayRules())
+    late = {t.rollout_id: (t.revision, t.reward) for t in replayed if not t.rollout_id.startswith("other")}
+    assert late == {"soon": (1, 1.0), "hours": (1, 1.0)}
+    assert len(replayed) == 13
+    assert (comparison.all.attempts, comparison.all.changed, comparison.all.only_before) == (13, 0, 0)
+    by_rule, _ = run(settings, ReplayRules(reward=lambda attempt: float(len(attempt.spans) + len(attempt.calls))))
+    assert {t.rollout_id: t.reward for t in by_rule if t.rollout_id in late} == {"soon": 3.0, "hours": 3.0}
+    assert not [drop for t in by_rule for drop in t.drops]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 64 * 1024 * 1024])
+def test_rollouts_with_late_spans_come_in_batches(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr("lightstream.stream_processors.replay.late_rollouts.BATCH_BYTES_MAX", batch_bytes)
+    names = ("a", "b", "c")
+    records: list[tuple[str, Record]] = [("k", opened_now(name)) for name in names]
+    records += [("k", proxy_span(1, rollout_id=name)) for name in names]
+    records += [("k", closed(name)) for name in names]
+    records += [("k", reward_span(n, n / 4, rollout_id=name)) for n in (2, 3) for name in ("a", "b")]
+    records.append(("k", proxy_span(1, rollout_id="c")))
+    publish(settings, SPANS, records)
+    made = assemble_log(settings)
+
+    replayed, _ = run(settings, ReplayRules())
+    newest = {t.rollout_id: t for t in made}
+    assert {t.rollout_id: t for t in replayed} == newest
+    assert [(t.rollout_id, t.revision) for t in replayed] == [("a", 2), ("b", 2), ("c", 0)], "a repeated span is none"
+
+
+def test_spans_that_came_too_late_are_refused_as_the_worker_refuses_them(settings: Settings) -> None:
+    records: list[Record] = [opened(), proxy_span(1), closed(), reward_span(2, 1.0)]  # opened in 1970
+    publish(settings, SPANS, [("k", record) for record in records])
+    made = assemble_log(settings)
+    (replayed,), _ = run(settings, ReplayRules())
+    assert [replayed] == made
+    assert (replayed.revision, replayed.reward) == (0, None)
+
+
+def test_the_rule_is_not_asked_about_attempts_that_were_tried_again(settings: Settings) -> None:
+    """They have no calls, and so no last one."""
+    records: list[Record] = [opened(), proxy_span(1), closed(final=False)]
+    publish(settings, SPANS, [("k", record) for record in records])
+    made = assemble_log(settings)
+    replayed, comparison = run(settings, ReplayRules(reward=lambda attempt: float(len(attempt.calls[-1].answer))))
+    assert replayed == made
+    assert (comparison.all.attempts, comparison.all.changed) == (1, 0)
+
+
+def test_a_rule_reads_the_answer_of_the_calls_own_choice(settings: Settings) -> None:
+    body = {"id": "x", "prompt_token_ids": [1], "choices": [{"token_ids": [10]}, {"token_ids": [20]}]}
+    attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(body)}
+    for index, content in enumerate(("wrong", "right")):
+        attributes[f"llm.output_messages.{index}.message.role"] = "assistant"
+        attributes[f"llm.output_messages.{index}.message.content"] = content
+    records: list[Record] = [opened(), framework_span(1, attributes), closed()]
+    publish(settings, SPANS, [("k", record) for record in records])
+
+    def is_right(attempt: ReplayedAttempt) -> dict[int | None, float | None]:
+        return {call.triplet.call_index: float(call.answer == "right") for call in attempt.calls}
+
+    (trajectory,) = Replay(settings, ReplayRules(reward=is_right)).trajectories()
+    assert [(unpack_int32(t.response_token_ids).tolist(), t.reward) for t in trajectory.triplets] == [
+        ([10], 0.0),
+        ([20], 1.0),
+    ]
 
 
 def test_reading_from_a_time_on(settings: Settings, history: list[Trajectory]) -> None:

@@ -73,7 +73,10 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was made, against what the replay makes; trained attempts are counted once more by themselves."""
+    """What was made, against what the replay makes; trained attempts are counted once more by themselves.
+
+    Where a revision was trained on, late spans that came since are part of the difference.
+    """
 
     history: History
     merge: Merge = segments_of
@@ -82,11 +85,9 @@ class Comparison:
     _seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def add(self, trajectory: Trajectory) -> None:
-        """Take a trajectory of the replay. Of its revisions the first counts that has all that the history's has."""
+        """Take a trajectory of the replay, which makes one of each attempt."""
         key = trajectory.rollout_id, trajectory.attempt_id
         before = self.history.emitted.get(key)
-        if key in self._seen or (before is not None and trajectory.revision < before.revision):
-            return
         self._seen.add(key)
         if before is None:
             self.all.only_now += 1

@@ -95,11 +95,11 @@ def read_history(settings: Settings) -> History:
     codec = codec_for(settings)
     steps, trajectories = TopicReader(settings, TRAINING_STEPS), TopicReader(settings, TRAJECTORIES)
     for partition in steps.partitions:
-        for record, _ in steps.records(partition):
-            if isinstance(record, TrainingStep):
-                history.add_step(record)
+        for entry in steps.records(partition):
+            if isinstance(entry.record, TrainingStep):
+                history.add_step(entry.record)
     for partition in trajectories.partitions:
-        for record, _ in trajectories.records(partition):
-            if isinstance(record, Trajectory):
-                history.add(whole_trajectory(record, codec))
+        for entry in trajectories.records(partition):
+            if isinstance(entry.record, Trajectory):
+                history.add(whole_trajectory(entry.record, codec))
     return history

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,15 +13,16 @@ from lightstream.schemas.topics import SPANS
 
 from ..core.assembly import Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
-from .history import Merge
-from .kept_spans import KeptSpans
-from .log import TopicReader
+from .history import AttemptKey, Merge
+from .late_rollouts import LateRollouts, RolloutPlaces, ranges_of, rollout_of
+from .log import LogEntry, TopicReader
 from .reward_rule import ReplayedAttempt, RewardRule, reward_again
 
 __all__ = ["MERGES", "Replay", "ReplayRules"]
 
 MERGES = ("prefix", "none")
 """How calls become sequences: one where a prompt continues the previous ids exactly; or each call alone."""
+UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ class ReplayRules:
 
 
 class Replay:
-    """Assembles every attempt that opened since ``from_unix_nano`` and has closed, and what late spans made of it.
+    """Assembles every attempt that opened since ``from_unix_nano`` and has closed: once, with the late spans it takes.
 
-    Reads partition by partition and holds what is open in one, as the assembler does, and what late spans came for;
-    with a reward rule also the spans. A late span counts where its attempt was still held when it came.
+    Reads each partition twice, and the rollouts that late spans came for once more. Holds what is open in one, as the
+    assembler does, or of the rollouts with late spans some 64 MiB of the log; with a reward rule also their spans; and
+    of every rollout where it lies.
 
     Attributes:
         open_count: attempts that were still open at the end of their partition.
@@ -74,29 +76,74 @@ class Replay:
         self.undecodable = 0
 
     def trajectories(self) -> Iterator[Trajectory]:
-        """The trajectories, partition by partition in log order.
+        """The newest revision of each: in every partition first of the rollouts without late spans, in log order.
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.
         """
         reader = TopicReader(self._settings, SPANS)
         for partition in reader.partitions:
-            assembler = Assembler(partition, self._rules.assembly)
-            kept = KeptSpans()
-            for record, offset in reader.records(partition, self._from_unix_nano):
-                if not isinstance(record, SpanRecord | AttemptOpened | AttemptClosed):
-                    continue
-                if self._rules.reward is not None:
-                    kept.add(record)
-                for trajectory in assembler.on_record(record, offset):
-                    yield self._rewarded(trajectory, kept)
-            for trajectory in assembler.take_revisions():
-                yield self._rewarded(trajectory, kept)
-            self.open_count += assembler.open_count
+            late = LateRollouts(self._rules.assembly.late_spans_max)
+            for entry in reader.records(partition, self._from_unix_nano):
+                late.add(entry)
+            yield from self._without_late_spans(reader, partition, late)
+            for batch in late.batches():
+                yield from self._with_late_spans(reader, partition, batch)
         self.undecodable = reader.undecodable
 
-    def _rewarded(self, trajectory: Trajectory, kept: KeptSpans) -> Trajectory:
-        if self._rules.reward is None:
+    def _without_late_spans(self, reader: TopicReader, partition: int, late: LateRollouts) -> Iterator[Trajectory]:
+        reading = _Reading(partition, self._rules, held_max=0)
+        for entry in reader.again(partition, late.everything):
+            if rollout_of(entry.record) not in late:
+                for trajectory in reading.on_entry(entry):
+                    yield reading.rewarded(trajectory)
+        self.open_count += reading.assembler.open_count
+
+    def _with_late_spans(
+        self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
+    ) -> Iterator[Trajectory]:
+        reading = _Reading(partition, self._rules, held_max=UNLIMITED)
+        newest: dict[AttemptKey, Trajectory] = {}
+        for entry in reader.again(partition, ranges_of(batch.values())):
+            if rollout_of(entry.record) in batch:
+                newest |= {_key(trajectory): trajectory for trajectory in reading.on_entry(entry)}
+        newest |= {_key(trajectory): trajectory for trajectory in reading.assembler.take_revisions()}
+        yield from map(reading.rewarded, newest.values())
+        self.open_count += reading.assembler.open_count
+
+
+class _Reading:
+    """Some rollouts of a partition through an assembler, and with a reward rule the spans of those not yet rewarded.
+
+    Args:
+        held_max: spans, and bytes, of closed attempts to hold for late spans.
+    """
+
+    def __init__(self, partition: int, rules: ReplayRules, held_max: int) -> None:
+        self.assembler = Assembler(partition, rules.assembly, held_spans_max=held_max, held_bytes_max=held_max)
+        self._rules = rules
+        self._spans: dict[AttemptKey, list[SpanRecord]] = {}
+
+    def on_entry(self, entry: LogEntry) -> list[Trajectory]:
+        """Take a record; returns the trajectory it completes, if any."""
+        record = entry.record
+        if not isinstance(record, SpanRecord | AttemptOpened | AttemptClosed):
+            return []
+        if self._rules.reward is not None:
+            key = rollout_of(record), record.attempt_id or ""
+            if isinstance(record, AttemptOpened):
+                self._spans.setdefault(key, [])
+            elif isinstance(record, SpanRecord) and key in self._spans:
+                self._spans[key].append(record)
+        return self.assembler.on_record(record, entry.offset, entry.logged_unix_nano)
+
+    def rewarded(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the rule's rewards; as it is where another attempt follows, as it has no calls then."""
+        spans = self._spans.pop(_key(trajectory), [])
+        if self._rules.reward is None or not trajectory.final:
             return trajectory
-        spans = kept.of((trajectory.rollout_id, trajectory.attempt_id))
         return reward_again(self._rules.reward, ReplayedAttempt(trajectory, spans), self._rules.assembly.credit)
+
+
+def _key(trajectory: Trajectory) -> AttemptKey:
+    return trajectory.rollout_id, trajectory.attempt_id

@@ -31,9 +31,10 @@ class ReplayedCall:
 
     @property
     def answer(self) -> str:
-        """Text of the first choice; empty where it is not told."""
-        first = self.conversation.answer[0] if self.conversation is not None and self.conversation.answer else {}
-        content = first.get("content")
+        """Text of the call's choice; empty where it is not told."""
+        if self.conversation is None:
+            return ""
+        content = self.conversation.choice(self.triplet.choice_index).get("content")
         return content if isinstance(content, str) else ""
 
 

@@ -1,0 +1,120 @@
+"""Which rollouts of a partition have late spans, and where in the log everything of them lies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, Record, SpanRecord
+
+from .log import LogEntry
+
+__all__ = ["LateRollouts", "RolloutPlaces", "ranges_of", "rollout_of"]
+
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""What the records of rollouts that are assembled together take in the log; a larger one is alone."""
+RECORD_OVERHEAD_BYTES = 1024
+"""What a record takes in memory beside its bytes in the log, about."""
+GAP_RECORDS_MAX = 1000
+"""Between two records that are wanted: fewer are read over, since asking anew takes about as long."""
+
+
+@dataclass(slots=True)
+class RolloutPlaces:
+    """Where the records of a rollout lie: about 500 bytes.
+
+    Attributes:
+        first_offset, last_offset: of the openings and closings of its attempts.
+        late_offsets: closed attempt -> its spans behind the closing record.
+        size_bytes: what all of the rollout takes.
+    """
+
+    first_offset: int
+    last_offset: int
+    late_offsets: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    size_bytes: int = 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether late spans came for any attempt."""
+        return any(self.late_offsets.values())
+
+
+class LateRollouts:
+    """Follows one partition. Rollouts without an opening since its first record are not known.
+
+    Args:
+        late_spans_max: late spans that an attempt takes.
+    """
+
+    def __init__(self, late_spans_max: int) -> None:
+        self._late_spans_max = late_spans_max
+        self._places: dict[str, RolloutPlaces] = {}  # in order of their first opening
+        self._last_offset = -1
+
+    def add(self, entry: LogEntry) -> None:
+        """Take a record."""
+        record, rollout_id = entry.record, rollout_of(entry.record)
+        if isinstance(record, AttemptOpened):
+            self._places.setdefault(rollout_id, RolloutPlaces(entry.offset, entry.offset))
+        places = self._places.get(rollout_id)
+        if places is None:
+            return
+        self._last_offset = entry.offset
+        if isinstance(record, SpanRecord):
+            late = places.late_offsets.get(record.attempt_id or "")
+            if late is not None:
+                if len(late) >= self._late_spans_max:
+                    return
+                late.append(entry.offset)
+        else:
+            places.last_offset = entry.offset
+            if isinstance(record, AttemptClosed):
+                places.late_offsets.setdefault(record.attempt_id, [])
+        places.size_bytes += entry.size_bytes + RECORD_OVERHEAD_BYTES
+
+    def __contains__(self, rollout_id: str) -> bool:
+        """Whether late spans came for an attempt of the rollout."""
+        places = self._places.get(rollout_id)
+        return places is not None and places.is_late
+
+    @property
+    def everything(self) -> list[tuple[int, int]]:
+        """The range of offsets, both ends inclusive, of all rollouts that are known; empty where none is."""
+        first = next(iter(self._places.values()), None)
+        return [] if first is None else [(first.first_offset, self._last_offset)]
+
+    def batches(self) -> Iterator[Mapping[str, RolloutPlaces]]:
+        """The rollouts with late spans, in order of their first opening, as many together as there is room for."""
+        batch: dict[str, RolloutPlaces] = {}
+        left_bytes = BATCH_BYTES_MAX
+        for rollout_id, places in self._places.items():
+            if not places.is_late:
+                continue
+            if batch and places.size_bytes > left_bytes:
+                yield batch
+                batch, left_bytes = {}, BATCH_BYTES_MAX
+            batch[rollout_id] = places
+            left_bytes -= places.size_bytes
+        if batch:
+            yield batch
+
+
+def rollout_of(record: Record) -> str:
+    """The rollout that a record of ``spans`` belongs to; empty for a span of none."""
+    if isinstance(record, AttemptOpened):
+        return record.rollout.rollout_id
+    return record.rollout_id or "" if isinstance(record, SpanRecord | AttemptClosed) else ""
+
+
+def ranges_of(batch: Collection[RolloutPlaces]) -> list[tuple[int, int]]:
+    """Ascending ranges of offsets, both ends inclusive, in which everything of these rollouts lies."""
+    places = [(p.first_offset, p.last_offset) for p in batch]
+    places += [(offset, offset) for p in batch for late in p.late_offsets.values() for offset in late]
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(places):
+        if merged and first - merged[-1][1] <= GAP_RECORDS_MAX:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
