@@ -76,6 +76,21 @@ def test_why_a_segment_begins() -> None:
     assert [s.diverged_at for s in merged(first, second, cases[SegmentStart.RETOKENISED])] == [-1, 3]
 
 
+def test_a_response_that_comes_back_without_its_first_token_came_back_as_other_ids() -> None:
+    first = proxy_span(1, [1, 2, 3], [10, 11, 12])
+    second = proxy_span(2, [1, 2, 3, 10, 11, 12, 4], [20, 21])
+    of_the_first = merged(first, proxy_span(3, [1, 2, 3, 11, 12, 7], [5]))
+    of_the_second = merged(first, second, proxy_span(3, [1, 2, 3, 10, 11, 12, 4, 21, 7], [5]))
+    for segments, diverged_at in ((of_the_first, 3), (of_the_second, 7)):
+        assert (segments[-1].start_reason, segments[-1].diverged_at) == (SegmentStart.RETOKENISED, diverged_at)
+
+
+def test_a_prompt_that_ends_where_a_response_began_is_a_branch() -> None:
+    first = proxy_span(1, [1, 2, 3], [10])
+    segments = merged(first, proxy_span(2, [1, 2, 3, 10, 4], [20]), proxy_span(3, [1, 2, 3, 10, 4], [21]))
+    assert starts(segments) == [SegmentStart.FIRST, SegmentStart.BRANCH]
+
+
 def test_agents_are_not_merged_and_each_goes_on_with_its_own() -> None:
     spans = [
         framework_span(90, {"agent.name": "a"}),

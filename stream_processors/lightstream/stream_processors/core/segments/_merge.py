@@ -88,7 +88,7 @@ def _why(triplet: TripletRecord, latest: dict[str | None, _Growing]) -> tuple[Se
         return SegmentStart.BRANCH, common
     reason = SegmentStart.EDITED_HISTORY
     for start, sampled in zip(previous.starts, previous.triplets, strict=True):
-        if common <= start:
+        if common < start:
             break
         ends = start + len(sampled.response_token_ids) // TOKEN_BYTES
         reason = SegmentStart.BRANCH if common >= ends else SegmentStart.RETOKENISED
