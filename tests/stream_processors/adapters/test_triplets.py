@@ -137,6 +137,31 @@ def test_only_agents_that_match_and_the_nearest_decides() -> None:
     assert len(with_name) == 1
 
 
+def test_the_agent_that_a_call_itself_names_is_of_what_is_below_it_alone() -> None:
+    spans = [
+        agent("root", "planner"),
+        call("a", "root", at=1, attributes={"agent.name": "searcher"}),
+        call("b", "a", at=2, ids=(3, 4)),
+        call("c", at=3, ids=(5, 6), attributes={"agent.name": "planner"}),
+    ]
+    named = {
+        t.metadata["response_id"]: t.metadata["agent_name"]
+        for t in TracerTraceToTriplet(repair_hierarchy=False).adapt(spans)
+    }
+    assert named == {"resp-a": "planner", "resp-b": "searcher", "resp-c": "*"}
+
+
+def test_the_choices_of_a_span_with_another_llm_span_inside_are_a_triplet_each() -> None:
+    answer = {"id": "R", "prompt_token_ids": [1], "choices": [{"token_ids": [2]}, {"token_ids": [3]}]}
+    outer = {"openinference.span.kind": "LLM", "output.value": json.dumps(answer)}
+    spans = [
+        span("outer", name="openai.chat.completion", attributes=outer),
+        span("inner", "outer", name="openai.chat", at=1, attributes={"gen_ai.operation.name": "chat"}),
+    ]
+    triplets = TracerTraceToTriplet().adapt(spans)
+    assert [(t.response["token_ids"], t.metadata["choice_index"]) for t in triplets] == [([2], 0), ([3], 1)]
+
+
 def test_a_judges_calls_are_left_out() -> None:
     operation = {"agentlightning.operation.name": "agentlightning.reward"}
     agentops = {"agentops.task.output": json.dumps({"type": "reward", "value": 0.5})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.packing import pack_int32, unpack_int32
 from lightstream.schemas.records import DropReason, NoteReason, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
@@ -169,6 +169,58 @@ def test_choices_of_one_response_are_calls_of_their_own_and_share_the_agent() ->
     choices = [proxy_span(n, [1], [n], response_id="x", choice_index=n) for n in range(3)]
     trajectory = assemble(*choices, sdk_span(11, response_id="x", extra={"agent.name": "a"}))
     assert [(t.choice_index, t.agent_name) for t in trajectory.triplets] == [(0, "a"), (1, "a"), (2, "a")]
+
+
+def answering(
+    number: int, *responses: list[int], response_id: str | None = None, parent: int | None = None
+) -> SpanRecord:
+    """A span of LLM kind whose answer has several choices."""
+    answer = {"id": response_id, "prompt_token_ids": [1, 2, 3], "choices": [{"token_ids": r} for r in responses]}
+    attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(answer)}
+    return framework_span(number, attributes, name="ChatOpenAI", parent=parent)
+
+
+def of_choices(trajectory: Trajectory) -> list[tuple[int, list[int], list[str]]]:
+    """Each triplet's choice, response and joined spans."""
+    return [
+        (t.choice_index, unpack_int32(t.response_token_ids).tolist(), t.joined_span_ids) for t in trajectory.triplets
+    ]
+
+
+def test_a_span_inside_one_of_several_choices_decorates_the_first() -> None:
+    for inside in (sdk_span(12, parent=11), sdk_span(12, response_id="R", parent=11)):
+        for spans in (
+            [answering(11, [10, 11], [20, 21], response_id="R"), inside],
+            [inside, answering(11, [10, 11], [20, 21], response_id="R")],
+        ):
+            trajectory = assemble(*spans)
+            assert of_choices(trajectory) == [(0, [10, 11], [span_id(12)]), (1, [20, 21], [])]
+            assert trajectory.drops == []
+
+
+def test_choices_of_a_span_inside_are_those_of_the_one_around_each_of_its_own() -> None:
+    for responses in ([[10], [20]], [[10], [10]]):
+        for response_id in (None, "R"):
+            inside = answering(12, *responses, parent=11)
+            trajectory = assemble(inside, answering(11, *responses, response_id=response_id))
+            told = [(index, response, [span_id(11)]) for index, response in enumerate(responses)]
+            assert of_choices(trajectory) == told
+            assert trajectory.call_count == 2
+
+
+def test_calls_of_one_choice_each_inside_are_the_choices_around_them() -> None:
+    inside = [sdk_span(12, [1, 2, 3], [10], parent=11), sdk_span(13, [1, 2, 3], [20], parent=11)]
+    trajectory = assemble(*inside, answering(11, [10], [20]))
+    assert called(trajectory) == [span_id(12), span_id(13)]
+    assert [t.joined_span_ids for t in trajectory.triplets] == [[span_id(11)]] * 2
+
+
+def test_equal_choices_of_one_response_that_lie_in_each_other_are_two() -> None:
+    own = [
+        proxy_span(n, [1], [4], response_id="x", choice_index=n - 1, http_status=None, parent=n - 1 or None)
+        for n in (1, 2)
+    ]
+    assert [t.choice_index for t in assemble(*own).triplets] == [0, 1]
 
 
 def test_a_tracers_own_record_gives_way_to_the_proxys() -> None:

@@ -127,15 +127,15 @@ def _identity(call: Sighting, at_span: SpanKey | None) -> int | tuple[str, int]:
 def _surroundings(
     root: N, agent: str | None, agent_match: str | None, in_reward: bool | None
 ) -> Iterator[tuple[N, str | None, bool]]:
-    """Each node, depth first, with its agent (its own or the nearest above; ``None``: none that matches) and scope."""
+    """Each node, depth first, with the nearest agent above (``None``: none that matches) and whether in a reward."""
     wanted = None if agent_match is None else re.compile(agent_match)
     stack: list[tuple[N, str | None, bool]] = [(root, agent, bool(in_reward))]
     while stack:
         node, around, rewarding = stack.pop()
+        yield node, around, rewarding
         own = node.agent_name()
         if own is not None:
             around = own if wanted is None or wanted.search(own) else None
-        yield node, around, rewarding
         below = rewarding or (in_reward is not None and node.is_reward_span())
         stack.extend((child, around, below) for child in reversed(node.children))
 

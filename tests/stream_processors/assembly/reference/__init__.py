@@ -1,7 +1,8 @@
 """What an attempt's trajectory must be, worked out the slow and plain way: whole lists, nested loops, nothing kept.
 
 Written from the rules alone, to be compared with the assembler on random attempts. It knows the dialects that the
-generator speaks: records of the proxy or a tracer, ``prompt_token_ids`` attributes, and GenAI spans without tokens.
+generator speaks: records of the proxy or a tracer, ``prompt_token_ids`` attributes, GenAI spans without tokens, and
+answers of several choices as JSON.
 
 Late spans change nothing of that: the last revision is what would have come had the attempt closed behind them.
 """
@@ -17,7 +18,7 @@ from ._calls import believed, sets_of
 from ._judging import judge
 from ._model import Expected, Id
 from ._rewards import credit, match
-from ._spans import parents_without_cycles, sighting
+from ._spans import parents_without_cycles, sightings_in
 
 __all__ = ["Expected", "expected"]
 
@@ -29,15 +30,14 @@ def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules
     for span, offset in log:
         first = spans.setdefault((span.trace_id, span.span_id), (span, offset))
         if first[0] != span and all(span != other for other, at in log if at < offset):
-            lost = span.llm_call is not None and sighting(*first) is None
+            lost = span.llm_call is not None and not sightings_in(*first)
             result.drops.append((offset, span.span_id, "conflicting_span", lost))
     result.span_count = len(spans)
     parents = parents_without_cycles(spans, result)
-    sightings = [s for span, offset in spans.values() if (s := sighting(span, offset)) is not None]
+    sightings = [s for span, offset in spans.values() for s in sightings_in(span, offset)]
     calls = sets_of(sightings, parents, result)
     calls.sort(key=lambda group: (believed(group).offset, believed(group).choice))
     kept, agents = judge(calls, parents, spans, closed, rules, result)
-    by_call = match(spans, calls, rules, result)
-    credit(calls, kept, agents, by_call, rules, result)
+    credit(calls, kept, agents, match(spans, calls, rules, result), rules, result)
     result.drops.sort(key=lambda drop: drop[0])
     return result

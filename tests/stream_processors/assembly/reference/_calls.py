@@ -34,8 +34,10 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
         one, two = home(a), home(b)
         if one is two or (has_proxy(one) and has_proxy(two) and not proxies):
             return
-        if not has_proxy(one) and not has_proxy(two) and len({s.rid for s in one + two if s.rid is not None}) > 1:
+        if not has_proxy(one) and not has_proxy(two) and len({key_of(s) for s in one + two if s.rid is not None}) > 1:
             return
+        if any(s.id == other.id for s in one for other in two):
+            return  # choices of one answer
         for index, group in enumerate(sets):
             if group is two:
                 del sets[index]
@@ -65,11 +67,11 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
                 o for o in others if o.rid is not None and key_of(o) == key_of(s) and not_with_proxy(o, recorded)
             )
             unite(first, s)
-    nested = [(outer, s) for s in others if (outer := around(s, others, sightings, parents)) is not None]
+    nested = [(outer, s) for s in others for outer in around(s, others, sightings, parents)]
     for outer, s in nested:
         if not outer.anonymous and (s.anonymous or (s.content is not None and s.content == outer.content)):
             unite(outer, s)
-    for outer in others:
+    for outer, _ in nested:
         inside = [s for o, s in nested if o is outer and not outer.anonymous and not joinable(outer, s)]
         if len(inside) == 1 and complement(outer, inside[0]):
             unite(outer, inside[0])
@@ -123,13 +125,14 @@ def complement(outer: Sighting, s: Sighting) -> bool:
     return outer.rid is not None and outer.content is None and s.rid is None and s.content is not None
 
 
-def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]) -> Sighting | None:
-    """The nearest span above that tells of a call, unless the proxy made it."""
+def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]) -> list[Sighting]:
+    """The calls of the nearest span above that tells of any, unless the proxy made it; first its own choice."""
     for key in above(s.id, parents):
-        for other in sightings:
-            if other.id == key:
-                return other if other in others else None
-    return None
+        told = [other for other in sightings if other.id == key]
+        if told:
+            same = [other for other in told if other.choice == s.choice and other in others]
+            return same + [other for other in told if other.choice != s.choice and other in others]
+    return []
 
 
 def believed(group: list[Sighting]) -> Sighting:

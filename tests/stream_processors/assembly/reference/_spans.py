@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
 
 from ._model import Expected, Id, Sighting, note
 
-__all__ = ["above", "parents_without_cycles", "sighting"]
+__all__ = ["above", "parents_without_cycles", "sightings_in"]
 
 
-def sighting(span: SpanRecord, offset: int) -> Sighting | None:
-    """The call that a span tells of."""
+def sightings_in(span: SpanRecord, offset: int) -> list[Sighting]:
+    """The calls that a span tells of: one, or each choice of an answer by its number; none of most spans."""
     call, at = span.llm_call, span.attributes
     if call is not None:
         failed = bool(call.error_message) or (call.http_status or 0) >= 400
         prompt = None if call.prompt_token_ids is None else unpack_int32(call.prompt_token_ids).tolist()
         response = None if call.response_token_ids is None else unpack_int32(call.response_token_ids).tolist()
         logprobs = None if call.response_logprobs is None else unpack_float32(call.response_logprobs).tolist()
-        return Sighting(
+        found = Sighting(
             offset=offset,
             span=span,
             proxy=call.http_status is not None or failed,
@@ -31,11 +33,21 @@ def sighting(span: SpanRecord, offset: int) -> Sighting | None:
             failed=failed,
             version=call.policy_version,
         )
+        return [found]
+    if "output.value" in at:
+        answer = json.loads(at["output.value"])
+        prompt, rid = answer.get("prompt_token_ids"), answer.get("id")
+        return [
+            Sighting(
+                offset, span, False, False, rid, choice["index"], prompt, choice.get("token_ids"), None, False, None
+            )
+            for choice in sorted(answer["choices"], key=lambda choice: choice["index"])
+        ]
     if "prompt_token_ids" in at or "response_token_ids" in at or "gen_ai.operation.name" in at:
         prompt, response = at.get("prompt_token_ids"), at.get("response_token_ids")
         rid, version = at.get("gen_ai.response.id"), at.get("lightstream.policy_version")
-        return Sighting(offset, span, False, False, rid, 0, prompt, response, None, False, version)
-    return None
+        return [Sighting(offset, span, False, False, rid, 0, prompt, response, None, False, version)]
+    return []
 
 
 def parents_without_cycles(spans: dict[Id, tuple[SpanRecord, int]], result: Expected) -> dict[Id, Id]:

@@ -25,6 +25,7 @@ CALL_OVERHEAD_BYTES = 256
 LINKABLE_CHARS_MAX = 256
 """Longest attribute by which a reward may link to a call: an id, not a text."""
 LINKABLE_ATTRIBUTES_MAX = 64
+"""Such attributes kept of a span; where it has more, first those that are not numbered, as messages' parts are."""
 
 
 class OpenAttempt:
@@ -89,6 +90,8 @@ class OpenAttempt:
             held.rewards.extend(read_automatic(self._automatic, span, offset))
         if calls:
             node.tells_of_call = True
+            if len(calls) > 1:
+                calls.sort(key=lambda call: call.choice_index)
             for read in calls:
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
@@ -165,10 +168,11 @@ def _tokens(call: LlmCall | None) -> TokenData | None:
 
 
 def _linkable(attributes: Mapping[str, Any]) -> dict[str, str] | None:
-    found: dict[str, str] = {}
-    for name, value in attributes.items():
-        if type(value) is int or (type(value) is str and len(value) <= LINKABLE_CHARS_MAX):
-            found[name] = value if type(value) is str else str(value)
-            if len(found) == LINKABLE_ATTRIBUTES_MAX:
-                break
-    return found or None
+    found = [
+        (name, value if type(value) is str else str(value))
+        for name, value in attributes.items()
+        if type(value) is int or (type(value) is str and len(value) <= LINKABLE_CHARS_MAX)
+    ]
+    if len(found) > LINKABLE_ATTRIBUTES_MAX:
+        found.sort(key=lambda item: any(part.isdecimal() for part in item[0].split(".")))
+    return dict(found[:LINKABLE_ATTRIBUTES_MAX]) or None

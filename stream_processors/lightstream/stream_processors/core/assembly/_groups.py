@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ._sighting import Sighting
+from ._tree import SpanKey
 
 __all__ = ["Groups"]
 
@@ -15,9 +17,11 @@ class Groups:
     def __init__(self, sightings: Sequence[Sighting]) -> None:
         self._sightings = sightings
         self._parents = list(range(len(sightings)))
-        self._unions = 0
         self._proxy = [s.by_proxy for s in sightings]
-        self._response: list[str | None] = [s.read.response_id for s in sightings]
+        self._response: list[tuple[str, int] | None] = [
+            None if (response := s.read.response_id) is None else (response, s.read.choice_index) for s in sightings
+        ]
+        self._choices_of = _choices_of(sightings)
         self._removed: set[int] = set()
         self._joined: set[int] = set()
 
@@ -33,7 +37,8 @@ class Groups:
         """Make the sets of two positions one, unless that would make one call of two that are known to differ.
 
         Two records of the proxy are joined only where the caller says so (``both_recorded``); two sets without any
-        such record are not joined when they quote different responses.
+        such record are not joined when they quote different responses, or choices of one; and no two sets are that hold
+        choices of one span.
         """
         a, b = self.root(first), self.root(second)
         if a == b:
@@ -43,8 +48,15 @@ class Groups:
         responses = self._response[a], self._response[b]
         if not (self._proxy[a] or self._proxy[b]) and None not in responses and responses[0] != responses[1]:
             return
+        choices = self._choices_of.get(a, _NO_SPANS), self._choices_of.get(b, _NO_SPANS)
+        if not choices[0].isdisjoint(choices[1]):
+            return
         a, b = min(a, b), max(a, b)
         self._parents[b] = a
+        if choices[0] or choices[1]:
+            fewer, more = sorted(choices, key=len)
+            self._choices_of[a] = more
+            more.update(fewer)
         self._proxy[a] = self._proxy[a] or self._proxy[b]
         self._response[a] = responses[0] if responses[0] is not None else responses[1]
         self._joined.update((first, second))
@@ -73,6 +85,16 @@ class Groups:
         calls = [_believe(group) for group in members.values()]
         calls.sort(key=lambda call: (call.offset, call.read.choice_index))
         return calls
+
+
+def _choices_of(sightings: Sequence[Sighting]) -> dict[int, set[SpanKey]]:
+    """Position -> its span, of spans with several choices: these follow each other."""
+    several = {one.key for one, following in pairwise(sightings) if one.key == following.key}
+    return {index: {sighting.key} for index, sighting in enumerate(sightings) if sighting.key in several}
+
+
+_NO_SPANS: set[SpanKey] = set()
+"""Never changed: of two sets the larger one takes the other's."""
 
 
 def _believe(group: list[Sighting]) -> Sighting:

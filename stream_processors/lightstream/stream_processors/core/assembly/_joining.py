@@ -2,8 +2,9 @@
 
 Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
 Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
-or that has nothing of its own. Two calls that merely look alike stay two. A span with neither, that lies around no
-other, decorates the proxy's record before it that says the same; one without words, the only record made during it.
+or that has nothing of its own. Two calls that merely look alike stay two, and so do the choices of one span. A span
+with neither, that lies around no other, decorates the proxy's record before it that says the same; one without words,
+the only record made during it.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class _ProxyCalls:
         self._by_content: dict[_Content, list[int]] | None = None
         self._claimed: dict[_Content, int] = {}
         self._by_word: AnswersByWord | None = None
+        self._times: list[tuple[int, int]] | None = None
 
     @property
     def any(self) -> bool:
@@ -152,20 +154,20 @@ class _ProxyCalls:
 
         Clocks decide nothing but this: whom to name beside a call that is recorded anyhow.
         """
-        span, sightings = self._sightings[index], self._sightings
-        if span.said is not None or not 0 < span.start_unix_nano <= span.end_unix_nano:
+        span = self._sightings[index]
+        start, end = span.start_unix_nano, span.end_unix_nano
+        if span.said is not None or not 0 < start <= end:
             return False
+        if self._times is None:
+            self._times = [(self._sightings[i].start_unix_nano, self._sightings[i].end_unix_nano) for i in self._taken]
         before = bisect_left(self._taken, index)
-        during = [
-            taken
-            for taken in self._taken[max(0, before - LOOKED_BACK_MAX) : before]
-            if groups.is_alone(taken)
-            and span.start_unix_nano <= sightings[taken].start_unix_nano
-            and sightings[taken].end_unix_nano <= span.end_unix_nano
-        ]
-        if len(during) != 1:
+        looked_at = slice(max(0, before - LOOKED_BACK_MAX), before)
+        made = zip(self._taken[looked_at], self._times[looked_at], strict=True)
+        during = (i for i, (began, ended) in made if start <= began and ended <= end and groups.is_alone(i))
+        taken = next(during, None)
+        if taken is None or next(during, None) is not None:
             return False
-        groups.union(during[0], index)
+        groups.union(taken, index)
         return True
 
     def _with_content(self) -> dict[_Content, list[int]]:
@@ -191,7 +193,7 @@ def _join_nested(
     for index in others:
         sighting = sightings[index]
         above = tree.inherited[sighting.key].call_above
-        for outer in at_span.get(above, [])[:OUTER_CHOICES_MAX] if above is not None else ():
+        for outer in _choices_around(sighting, at_span.get(above, []), sightings) if above is not None else ():
             around = sightings[outer]
             if around.is_anonymous:
                 wrapping.add(outer)
@@ -206,6 +208,14 @@ def _join_nested(
         if groups.is_alone(outer):
             groups.remove(outer)
             joined.wrappers.append(sightings[outer])
+
+
+def _choices_around(inside: Sighting, outer: list[int], sightings: Sequence[Sighting]) -> list[int]:
+    """Some choices of the span around, first those of the same index: only one of them takes ``inside``."""
+    if len(outer) == 1:
+        return outer
+    index = inside.read.choice_index
+    return sorted(outer[:OUTER_CHOICES_MAX], key=lambda i: sightings[i].read.choice_index != index)
 
 
 def _complement(around: Sighting, inside: Sighting) -> bool:
