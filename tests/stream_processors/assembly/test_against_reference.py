@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lightstream.schemas.packing import pack_float32, pack_int32, unpack_float32, unpack_int32
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, SpanStatus, Trajectory
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
 from .build import closed, framework_span, opened, proxy_span, reward_span, span_id
@@ -28,7 +28,7 @@ def random_attempt(draw: random.Random) -> list[SpanRecord]:
 
 
 def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
-    """A record of the proxy or a tracer, a framework's LLM span, a plain span, or a reward."""
+    """A record of the proxy or a tracer, a framework's LLM span, an answer's choices, a plain span, or a reward."""
     if draw.random() < 0.06:
         number = draw.randint(1, number)  # the id of an earlier span, with other content
     parent = draw.randint(1, ids) if draw.random() < 0.6 else None
@@ -55,7 +55,18 @@ def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
         if draw.random() < 0.1:
             call |= {"prompt_token_ids": None, "response_token_ids": None, "response_logprobs": None}
         return proxy_span(number, prompt, response, attributes=agent, **where, **call)
-    if kind < 0.65:
+    if kind < 0.45:
+        answer: dict[str, Any] = {"choices": [{"index": i, "token_ids": draw.choice([[4], [5]])} for i in (0, 1)]}
+        draw.shuffle(answer["choices"])
+        if response_id is not None:
+            answer["id"] = response_id
+        if draw.random() < 0.8:
+            answer["prompt_token_ids"] = prompt
+        else:
+            answer["choices"] = [{"index": choice["index"]} for choice in answer["choices"]]
+        choices = {"openinference.span.kind": "LLM", "output.value": json.dumps(answer)}
+        return framework_span(number, choices | agent, name="ChatOpenAI", **where)
+    if kind < 0.7:
         attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"} | agent
         if response_id is not None and draw.random() < 0.6:
             attributes["gen_ai.response.id"] = response_id
@@ -70,9 +81,10 @@ def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
         where["end_unix_nano"] = number * 10 + 5
         where["start_unix_nano"] = max(1, number * 10 - draw.choice([0, 20, 60]))
         return framework_span(number, attributes, name=draw.choice(["openai.chat", "litellm"]), **where)
-    if kind < 0.8:
+    if kind < 0.85:
         scope = {"agentlightning.operation.name": "agentlightning.reward"} if draw.random() < 0.2 else {}
-        return framework_span(number, agent | scope, **where)
+        tool = {"openinference.span.kind": "TOOL"} if draw.random() < 0.5 else {}
+        return framework_span(number, agent | scope | tool, status=draw.choice(list(SpanStatus)), **where)
     link: dict[str, str] | None = None
     if draw.random() < 0.5:
         link = {"span_id": span_id(draw.randint(1, ids))} if draw.random() < 0.5 else {"gen_ai.response.id": "resp-1"}
@@ -123,8 +135,9 @@ def compare(seeds: range) -> None:
         draw = random.Random(seed)
         log = [(span, offset) for offset, span in enumerate(random_attempt(draw), start=1)]
         rules = AssemblyRules(
-            credit=draw.choice(["identical", "last_call_only", "discounted:0.5"]),
+            credit=draw.choice(["identical", "identical_plus_own", "last_call_only", "discounted:0.5"]),
             reward_match=draw.choice(["trajectory", "log_order"]),
+            automatic_rewards=draw.choice([(), ("tool_ok:0.5", "tool_error:-0.25")]),
             agents=draw.choice([None, None, "^a"]),
             exclude_calls_in_rewards=draw.random() < 0.8,
         )

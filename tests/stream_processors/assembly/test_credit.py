@@ -79,6 +79,7 @@ def test_a_bad_credit_rule_costs_rewards_and_says_so(function: str, message: str
         {"automatic_rewards": ("tool_ok",)},
         {"automatic_rewards": ("tool_ok:much",)},
         {"automatic_rewards": ("tool_ok:nan",)},
+        {"automatic_rewards": ("tool_ok:1e39",)},
         {"automatic_rewards": ("no_such_module:function",)},
     ],
 )
@@ -99,6 +100,53 @@ def test_the_outcome_and_the_steps_together() -> None:
         ("automatic.tool_error", -0.25, 0, RewardMatch.LOG_ORDER),
         ("automatic.tool_ok", 0.125, 1, RewardMatch.LOG_ORDER),
     ]
+
+
+@pytest.mark.parametrize(
+    ("credit", "wanted"),
+    [
+        ("identical", [1.0 - 0.5, 1.0, 0.25 + 0.125]),
+        ("identical_plus_own", [1.0 - 0.5, 1.0, 1.0 + 0.25 + 0.125]),
+        ("last_call_only", [-0.5, None, 0.25 + 0.125]),
+        ("discounted:0.5", [-0.5 + 0.5 * 0.5 * 1.375, 0.5 * 1.375, 1.0 + 0.25 + 0.125]),
+        (f"{MODULE}:by_position", [1.0 - 0.5, 2.0, 3.0 + 0.125]),
+    ],
+)
+def test_automatic_rewards_are_added_to_what_credit_gives(credit: str, wanted: list[float | None]) -> None:
+    rules = AssemblyRules(credit=credit, automatic_rewards=("tool_error:-0.5", "tool_ok:0.125"))
+    own = reward_span(7, 0.25, link={"span_id": span_id(4)})
+    calls = [proxy_span(1), tool_span(2, failed=True), proxy_span(3), proxy_span(4), tool_span(5), own]
+    trajectory = assemble(*calls, reward_span(8, 1.0), rules=rules)
+    assert rewards(trajectory) == wanted
+    assert trajectory.reward == 1.0
+    assert sum(r.value for r in trajectory.rewards) == -0.5 + 0.125 + 0.25 + 1.0
+
+
+def test_the_outcome_goes_to_the_last_call_whose_tool_succeeded_too() -> None:
+    rules = AssemblyRules(credit="last_call_only", automatic_rewards=("tool_ok:0.125",))
+    assert rewards(assemble(proxy_span(1), tool_span(2), reward_span(3, 1.0), rules=rules)) == [1.125]
+    assert rewards(assemble(proxy_span(1), tool_span(2), rules=rules)) == [0.125]
+
+
+def test_rewards_that_add_up_beyond_float32_are_dropped_and_the_rest_is_unharmed() -> None:
+    rules = AssemblyRules(automatic_rewards=("tool_ok:3e38",))
+    trajectory = assemble(proxy_span(1), tool_span(2), tool_span(3), proxy_span(4), reward_span(5, 1.0), rules=rules)
+    assert rewards(trajectory) == [3e38, 1.0]
+    assert [(d.reason, d.span_id) for d in trajectory.drops] == [(DropReason.BAD_REWARD, span_id(3))]
+    assert [r.value for r in trajectory.rewards] == [3e38, 1.0]
+
+
+def test_credit_beyond_float32_is_missing_and_says_so() -> None:
+    trajectory = assemble(
+        proxy_span(1),
+        reward_span(2, 3e38, link={"span_id": span_id(1)}),
+        reward_span(3, 3e38),
+        rules=AssemblyRules(credit="identical_plus_own"),
+    )
+    assert rewards(trajectory) == [None]
+    (drop,) = trajectory.drops
+    assert drop.reason == DropReason.BAD_REWARD
+    assert "gave 6e+38, not a finite number within float32" in drop.detail
 
 
 def test_an_automatic_reward_takes_no_calls_place_and_is_for_nothing_before_the_first() -> None:
@@ -164,22 +212,30 @@ def test_settings_choose_the_rules() -> None:
     assert AssemblyRules.of(Settings.load()) == AssemblyRules()
 
 
+WHOLE = st.none() | st.integers(-8, 8).map(float)
 STEPS = st.lists(
-    st.builds(CreditStep, kept=st.booleans(), reward=st.none() | st.integers(-8, 8).map(float)), max_size=12
+    st.builds(CreditStep, kept=st.booleans(), reward=WHOLE, added=WHOLE),
+    max_size=12,
 )
 
 
-@given(STEPS, st.none() | st.integers(-8, 8).map(float))
+@given(STEPS, WHOLE)
 def test_sums_of_rewards_hold(steps: list[CreditStep], trajectory: float | None) -> None:
     own = [step.reward for step in steps]
+    added = [step.added or 0 for step in steps]
+    bare = [step._replace(added=None) for step in steps]
     kept = [index for index, step in enumerate(steps) if step.kept]
-    identical, _ = assign("identical", steps, trajectory)
+    identical, _ = assign("identical", bare, trajectory)
     assert identical == [trajectory if value is None else value for value in own]
     together, _ = assign("identical_plus_own", steps, trajectory)
-    assert sum(v or 0 for v in together) == len(steps) * (trajectory or 0) + sum(v or 0 for v in own)
-    last, _ = assign("last_call_only", steps, trajectory)
+    assert sum(v or 0 for v in together) == len(steps) * (trajectory or 0) + sum(v or 0 for v in own) + sum(added)
+    last, _ = assign("last_call_only", bare, trajectory)
     assert [i for i, value in enumerate(last) if value != own[i]] in ([], kept[-1:])
+    for name in ("identical", "last_call_only"):
+        without, _ = assign(name, bare, trajectory)
+        given_out, _ = assign(name, steps, trajectory)
+        assert [v or 0 for v in given_out] == [(v or 0) + more for v, more in zip(without, added, strict=True)]
     undiscounted, _ = assign("discounted:1", steps, trajectory)
     before = next((i for i, step in enumerate(steps) if step.kept), None)
     if before is not None and undiscounted[before] is not None:
-        assert undiscounted[before] == sum(v or 0 for v in own[before:]) + (trajectory or 0)
+        assert undiscounted[before] == sum(v or 0 for v in own[before:]) + sum(added[before:]) + (trajectory or 0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.packing import unpack_float32
 from lightstream.schemas.records import (
     DropReason,
     NoteReason,
@@ -20,7 +21,8 @@ from lightstream.schemas.records import (
 )
 from lightstream.stream_processors.core.assembly import AssemblyRules
 from lightstream.stream_processors.core.credit import CreditStep, credit_rule, register_credit_rule
-from lightstream.stream_processors.core.rewards import DIMENSIONS_MAX, LINK_TARGETS_MAX
+from lightstream.stream_processors.core.rewards import DIMENSIONS_MAX, LINK_TARGETS_MAX, REWARD_MAX
+from lightstream.stream_processors.core.segments import segments_of
 
 from .build import TRACE, assemble, framework_span, proxy_span, reward_span, span_id
 
@@ -57,6 +59,12 @@ def test_a_link_names_the_rewarded_call(link: dict[str, str]) -> None:
     assert (linked.match, linked.call_index, linked.value) == (RewardMatch.LINK, 0, 0.25)
 
 
+def test_a_link_names_a_call_by_an_attribute_behind_those_of_a_long_conversation() -> None:
+    messages = {f"gen_ai.prompt.{n}.role": "user" for n in range(70)}
+    calls = [proxy_span(1, attributes=messages | {"my.id": "X"}), proxy_span(2, attributes=messages | {"my.id": "Y"})]
+    assert rewards(assemble(*calls, reward_span(3, 0.25, link={"my.id": "X"}))) == [0.25, None]
+
+
 def test_opentelemetrys_own_links_name_the_call_too() -> None:
     link = SpanLinkRecord(trace_id=TRACE, span_id=span_id(1))
     trajectory = assemble(proxy_span(1), proxy_span(2), reward_span(3, 0.5, links=[link]))
@@ -91,7 +99,7 @@ def test_several_dimensions_are_kept_and_the_first_is_the_reward() -> None:
     assert [(r.name, r.value, r.dimension) for r in trajectory.rewards] == [("accuracy", 1.0, 0), ("style", -0.5, 1)]
 
 
-@pytest.mark.parametrize("value", ["high", math.nan, math.inf, None, [1.0], {"a": 1}, 10**400, b"1"])
+@pytest.mark.parametrize("value", ["high", math.nan, math.inf, None, [1.0], {"a": 1}, 10**400, b"1", -1e39])
 def test_a_malformed_reward_is_dropped_and_the_rest_is_unharmed(value: Any) -> None:
     attributes = {"agentlightning.reward.0.name": "x", "agentlightning.reward.0.value": value}
     bad = framework_span(3, attributes, name="agentlightning.annotation")
@@ -99,6 +107,13 @@ def test_a_malformed_reward_is_dropped_and_the_rest_is_unharmed(value: Any) -> N
     (drop,) = trajectory.drops
     assert (drop.reason, drop.is_llm_call, drop.span_id) == (DropReason.BAD_REWARD, False, span_id(3))
     assert (trajectory.reward, rewards(trajectory)) == (0.5, [0.5])
+
+
+def test_the_largest_reward_is_the_largest_of_float32() -> None:
+    trajectory = assemble(proxy_span(1), reward_span(2, -REWARD_MAX))
+    assert (trajectory.reward, rewards(trajectory)) == (-REWARD_MAX, [-REWARD_MAX])
+    (segment,) = segments_of(trajectory)
+    assert math.isfinite(unpack_float32(segment.rewards)[-1])
 
 
 def test_a_secondary_dimension_never_stands_in_for_a_malformed_first_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from lightstream.schemas.records import Drop, DropReason, SpanRecord, Trajectory
 
 from ..core.credit import with_rewards
 from ..core.messages import Conversation, read_conversation
+from ..core.rewards import is_reward
 from ..core.user_function import user_function
 
 __all__ = ["ReplayedAttempt", "ReplayedCall", "RewardRule", "load_reward_rule", "reward_again"]
@@ -114,6 +114,6 @@ def _number(value: object) -> float | None:
     if value is None:
         return None
     number = float(value)  # type: ignore[arg-type]  # whatever the user's rule gave; a TypeError is told
-    if not math.isfinite(number):
-        raise SettingsError(f"it gave {number}, not a finite number.")
+    if not is_reward(number):
+        raise SettingsError(f"it gave {number}, not a finite number within float32.")
     return number

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import SpanRecord, SpanStatus
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
 from ._calls import believed, by_doubt, response_id, tokens_of
@@ -17,9 +17,11 @@ __all__ = ["credit", "match", "named_by"]
 
 def match(
     spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Sighting]], rules: AssemblyRules, result: Expected
-) -> tuple[dict[int, float], float | None]:
-    """Rewards by call, and what is left for credit to hand out."""
+) -> tuple[dict[int, float], float | None, dict[int, float]]:
+    """Rewards by call, what is left for credit to hand out, and what is added to that by call."""
     by_call: dict[int, float] = {}
+    added: dict[int, float] = {}
+    prices = {rule.split(":")[0]: float(rule.split(":")[1]) for rule in rules.automatic_rewards}
     shared: float | None = None
     for span, offset in spans.values():
         values = {
@@ -27,6 +29,15 @@ def match(
             for name, value in span.attributes.items()
             if name.startswith("agentlightning.reward.") and name.endswith(".value")
         }
+        before = [i for i, group in enumerate(calls) if believed(group).offset < offset]
+        sign = None
+        if span.attributes.get("openinference.span.kind") == "TOOL":
+            sign = "tool_error" if span.status == SpanStatus.ERROR else "tool_ok"
+        if sign in prices:
+            price = prices[sign]
+            if before:
+                added[before[-1]] = added.get(before[-1], 0.0) + price
+            result.rewards.append((span.span_id, 0, price, *((before[-1], "log_order") if before else (None, "none"))))
         links = {
             span.attributes[f"agentlightning.link.{n}.key_match"]: span.attributes[
                 f"agentlightning.link.{n}.value_match"
@@ -46,7 +57,6 @@ def match(
             if not found:
                 note(result, "unmatched_link")
         else:
-            before = [i for i, group in enumerate(calls) if believed(group).offset < offset]
             if rules.reward_match == "log_order" and before:
                 targets, how = [before[-1]], "log_order"
             if 0 in good:
@@ -56,19 +66,19 @@ def match(
             if target is not None and 0 in good:
                 by_call[target] = good[0]
             result.rewards += [(span.span_id, n, good[n], target, how) for n in sorted(good)]
-    return by_call, shared
+    return by_call, shared, added
 
 
 def credit(
     calls: list[list[Sighting]],
     kept: list[bool],
     agents: list[str | None],
-    rewards: tuple[dict[int, float], float | None],
+    rewards: tuple[dict[int, float], float | None, dict[int, float]],
     rules: AssemblyRules,
     result: Expected,
 ) -> None:
     """Triplets with their rewards."""
-    own, shared = rewards
+    own, shared, added = rewards
     rows = [i for i in range(len(calls)) if kept[i]]
     for position, index in enumerate(rows):
         group = calls[index]
@@ -77,14 +87,18 @@ def credit(
             value = shared if value is None else value
         elif rules.credit == "last_call_only":
             value = shared if value is None and position == len(rows) - 1 else value
-        elif shared is None and not own:
+        elif rules.credit == "identical_plus_own":
+            value = shared if value is None else value + (shared or 0.0)
+        elif shared is None and not own and not added:
             value = None
         else:
             discount = float(rules.credit.split(":")[1])
             value = (shared or 0.0) * discount ** (len(rows) - 1 - position)
-            for later, reward in own.items():
+            for later, reward in [*own.items(), *added.items()]:
                 steps = sum(index < i <= later for i in rows)
                 value += reward * discount**steps if later >= index else 0.0
+        if index in added and not rules.credit.startswith("discounted"):
+            value = (value or 0.0) + added[index]
         best, told = believed(group), tokens_of(group)
         version = next((s.version for s in [best, *by_doubt(group)] if s.version is not None), None)
         span = best.span.span_id

@@ -52,7 +52,10 @@ def finish(
     _set_surroundings(calls, tree)
     _judge(calls, rules, final=closed.final)
     rewards = match_rewards(held.rewards, index_calls(calls, held, rules.reward_match), rules.reward_match)
-    steps = [CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name) for i, call in enumerate(calls)]
+    steps = [
+        CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
+        for i, call in enumerate(calls)
+    ]
     credit, credit_problem = assign(rules.credit, steps, rewards.shared)
     triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
     drops = _drops(calls, rewards, held)

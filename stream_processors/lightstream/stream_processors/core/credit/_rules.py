@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.valid_text import valid_text
 
+from ..rewards import is_reward
 from ..user_function import is_function_name, user_function
 
 __all__ = ["CreditRule", "CreditStep", "assign", "credit_rule", "credit_rule_names", "register_credit_rule"]
@@ -25,15 +26,18 @@ class CreditStep(NamedTuple):
         kept: it became a triplet. What a rule gives to a call that was dropped is ignored.
         reward: the call's own reward, by link or log order; ``None`` without one.
         agent_name: who made the call, where that is known.
+        added: what automatic rewards add to whatever a rule gives the call; ``None`` without any.
     """
 
     kept: bool
     reward: float | None = None
     agent_name: str | None = None
+    added: float | None = None
 
 
 CreditRule = Callable[[Sequence[CreditStep], float | None], Sequence[float | None]]
-"""(calls, reward of the whole trajectory or ``None``) -> one value per call; ``None`` is missing, never 0.0.
+"""(calls, reward of the whole trajectory or ``None``) -> one value per call, without what is ``added`` to it; ``None``
+is missing, never 0.0.
 Pure: the same arguments give the same values, for a trajectory is assembled again after a crash."""
 
 
@@ -62,19 +66,23 @@ def _last_call_only(steps: Sequence[CreditStep], trajectory: float | None) -> li
 
 def _discounted(discount: float) -> CreditRule:
     def rule(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
-        """Return to go: own reward plus ``discount`` times the next call's return; the trajectory's comes at the end.
+        """Return to go: own rewards plus ``discount`` times the next call's return; the trajectory's comes at the end.
 
-        The reward of a dropped call counts for the call kept before it. Without any reward all values are missing.
+        The rewards of a dropped call count for the call kept before it. Without any reward all values are missing.
         """
         values: list[float | None] = [None] * len(steps)
-        if trajectory is None and all(step.reward is None for step in steps):
+        if trajectory is None and all(step.reward is None and step.added is None for step in steps):
             return values
         following, own = 0.0, trajectory or 0.0
         for index in range(len(steps) - 1, -1, -1):
-            own += steps[index].reward or 0.0
-            if steps[index].kept:
-                following, own = own + discount * following, 0.0
-                values[index] = following
+            step = steps[index]
+            own += step.reward or 0.0
+            if step.kept:
+                value = own + discount * following
+                following, own = value + (step.added or 0.0), 0.0
+                values[index] = value
+            else:
+                own += step.added or 0.0
         return values
 
     return rule
@@ -127,10 +135,11 @@ def credit_rule(name: str) -> CreditRule:
 
 
 def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> tuple[list[float | None], str | None]:
-    """What the rule of that name gives each step, and what was wrong with it (``None``: nothing).
+    """What each step gets by the rule of that name and what is added, and what was wrong (``None``: nothing).
 
-    A user's rule that raises, or gives no finite number or ``None`` for each step, gives nothing: every value is
-    missing, and the second item says why. So one bad rule costs rewards, not trajectories.
+    A user's rule that raises, or gives no number within float32 or ``None`` for each step, gives nothing, and so does
+    one whose values with what is added are beyond it: every value is missing, and the second item says why. So one bad
+    rule costs rewards, not trajectories.
 
     Raises:
         SettingsError: there is no such rule.
@@ -143,7 +152,8 @@ def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> 
         return [None] * len(steps), valid_text(f"credit rule {name!r} raised {type(error).__name__}: {error}"[:500])
     if len(numbers) != len(steps):
         return [None] * len(steps), f"credit rule {name!r} gave {len(numbers)} values for {len(steps)} calls"
-    bad = next((number for number in numbers if number is not None and not math.isfinite(number)), None)
+    values = [_sum(number, step.added) for number, step in zip(numbers, steps, strict=True)]
+    bad = next((value for value in values if value is not None and not is_reward(value)), None)
     if bad is not None:
-        return [None] * len(steps), f"credit rule {name!r} gave {bad}, not a finite number"
-    return numbers, None
+        return [None] * len(steps), f"credit rule {name!r} gave {bad}, not a finite number within float32"
+    return values, None

@@ -2,19 +2,21 @@
 
 from ._automatic import AUTOMATIC, AutomaticRule, automatic_rules, read_automatic
 from ._match import LINK_TARGETS_MAX, REWARD_MATCHES, CallIndex, MatchedRewards, match_rewards
-from ._read import DIMENSIONS_MAX, RewardReading, encloses_reward, read_rewards
+from ._read import DIMENSIONS_MAX, REWARD_MAX, RewardReading, encloses_reward, is_reward, read_rewards
 
 __all__ = [
     "AUTOMATIC",
     "DIMENSIONS_MAX",
     "LINK_TARGETS_MAX",
     "REWARD_MATCHES",
+    "REWARD_MAX",
     "AutomaticRule",
     "CallIndex",
     "MatchedRewards",
     "RewardReading",
     "automatic_rules",
     "encloses_reward",
+    "is_reward",
     "match_rewards",
     "read_automatic",
     "read_rewards",

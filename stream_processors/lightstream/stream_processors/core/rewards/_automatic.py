@@ -1,4 +1,4 @@
-"""Rewards that nobody emitted: what the spans themselves show, for the call before them.
+"""Rewards that nobody emitted: what the spans themselves show, for the call before them, beside what credit gives it.
 
 Agent Lightning calls this automatic intermediate rewarding (arXiv 2508.03680, section 3.2).
 """
@@ -14,7 +14,7 @@ from lightstream.schemas.records import SpanRecord, SpanStatus
 from lightstream.schemas.valid_text import valid_text
 
 from ..user_function import is_function_name, user_function
-from ._read import RewardReading
+from ._read import RewardReading, is_reward
 
 __all__ = ["AUTOMATIC", "AutomaticRule", "automatic_rules", "read_automatic"]
 
@@ -89,7 +89,7 @@ def _rule(name: str) -> tuple[str, AutomaticRule]:
             value = float(argument)
         except ValueError:
             value = math.nan
-        if math.isfinite(value):
+        if is_reward(value):
             shows = _SIGNS[kind]
             return f"{AUTOMATIC}.{kind}", lambda span: value if shows(span) else None
     elif is_function_name(name):

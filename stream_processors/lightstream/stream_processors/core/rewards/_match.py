@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lightstream.schemas.records import RewardMatch, RewardRecord
 
-from ._read import RewardReading
+from ._read import RewardReading, is_reward
 
 __all__ = ["LINK_TARGETS_MAX", "REWARD_MATCHES", "CallIndex", "MatchedRewards", "match_rewards"]
 
@@ -65,7 +65,8 @@ class MatchedRewards:
     Attributes:
         records: every well-formed dimension of every reward, in log order.
         trajectory: the reward of the whole trajectory: the last unlinked one in log order; ``None`` is missing.
-        by_call: call -> its own reward: the last one in log order, and what others add to it.
+        by_call: call -> its own reward: the last one in log order.
+        added: call -> what automatic rewards add to what credit gives it.
         shared: what of ``trajectory`` credit assignment still has to hand out (``None`` where calls got it already).
         unmatched: rewards whose link names no call here: (span id, what it named).
         problems: (reading, what is malformed) for the drops.
@@ -74,6 +75,7 @@ class MatchedRewards:
     records: list[RewardRecord] = field(default_factory=list[RewardRecord])
     trajectory: float | None = None
     by_call: dict[int, float] = field(default_factory=dict[int, float])
+    added: dict[int, float] = field(default_factory=dict[int, float])
     shared: float | None = None
     unmatched: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     problems: list[tuple[RewardReading, str]] = field(default_factory=list[tuple[RewardReading, str]])
@@ -83,17 +85,14 @@ def match_rewards(readings: Sequence[RewardReading], calls: CallIndex, rule: str
     """Match ``readings`` (in log order) to calls. Linear in readings times :data:`LINK_TARGETS_MAX`."""
     matched = MatchedRewards()
     call_before = _unlinked(rule, calls, matched.by_call)
-    added: dict[int, float] = {}
     for reading in readings:
         matched.problems.extend((reading, problem) for problem in reading.problems)
         if not reading.dimensions:
             continue
         if reading.adds:
-            _add(reading, calls, added, matched)
+            _add(reading, calls, matched)
         else:
             _match_one(reading, calls, call_before, matched)
-    for call, value in added.items():
-        matched.by_call[call] = matched.by_call.get(call, 0.0) + value
     return matched
 
 
@@ -130,12 +129,19 @@ class _Unrewarded:
         return waiting[-1] if waiting else -1
 
 
-def _add(reading: RewardReading, calls: CallIndex, added: dict[int, float], matched: MatchedRewards) -> None:
+def _add(reading: RewardReading, calls: CallIndex, matched: MatchedRewards) -> None:
     """For the last call before it, which may have other rewards too; before the first call it is for nothing."""
     call = bisect_left(calls.offsets, reading.offset) - 1
     for dimension, name, value in reading.dimensions:
         if call >= 0:
-            added[call] = added.get(call, 0.0) + value
+            total = matched.added.get(call, 0.0) + value
+            if not is_reward(total):
+                problem = (
+                    f"dimension {dimension} ({name}) makes {total} of what is added to call {call}, beyond float32"
+                )
+                matched.problems.append((reading, problem))
+                continue
+            matched.added[call] = total
         matched.records.append(
             RewardRecord(
                 name=name,

@@ -18,10 +18,13 @@ from lightstream.schemas.records import SpanRecord
 
 from ..dialects import is_list, is_map, parse_json
 
-__all__ = ["DIMENSIONS_MAX", "RewardReading", "encloses_reward", "read_rewards"]
+__all__ = ["DIMENSIONS_MAX", "REWARD_MAX", "RewardReading", "encloses_reward", "is_reward", "read_rewards"]
 
 DIMENSIONS_MAX = 64
 """Dimensions of one reward, and links of one reward: far more than any reward function names, and a bound."""
+
+REWARD_MAX = 3.4028235e38
+"""Largest absolute value of a reward: what float32 holds, in which segments and batches keep rewards."""
 
 REWARD = "agentlightning.reward"
 LINK = "agentlightning.link"
@@ -40,7 +43,7 @@ class RewardReading:
         problems: what was malformed, one sentence each.
         links: what the rewarded call must match, all of it: (key, value); empty for a reward without a link.
         scope: what it stands beside: the span above it, ``None`` for a root. Compared with ``CallIndex.scopes``.
-        adds: it is for the last call before it, and adds to what that call has otherwise.
+        adds: it is for the last call before it, and adds to what credit gives that call.
     """
 
     span_id: str
@@ -59,13 +62,19 @@ class RewardReading:
                 number = float(value)  # type: ignore[arg-type]  # a bool, int or float by the line above
             except OverflowError:
                 number = math.inf
-            if math.isfinite(number):
+            if is_reward(number):
                 self.dimensions.append((dimension, name, number))
                 return
-        self.problems.append(f"dimension {dimension} ({name or 'unnamed'}) is {_shown(value)}, not a finite number")
+        shown = f"dimension {dimension} ({name or 'unnamed'}) is {_shown(value)}"
+        self.problems.append(f"{shown}, not a finite number within float32")
 
 
 _NUMBERS = frozenset({bool, int, float})
+
+
+def is_reward(number: float) -> bool:
+    """Whether a reward may be this: finite, and within float32."""
+    return abs(number) <= REWARD_MAX
 
 
 def encloses_reward(span: SpanRecord) -> bool:
