@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
+from lightstream.cli.explain import run_explain
 from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
+from lightstream.store_views.server.query import QueryLimits
+from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state, step
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
@@ -67,6 +74,23 @@ def test_a_span_that_two_rollouts_hold_is_told_of_in_each(log: LogFile) -> None:
         assert (shared["span_id"], shared["is_llm_call"], shared["reason"]) == (call.span_id, True, "shared_span")
         assert shared["detail"] == f"also logged under {other_id}"
         assert [found["fate"] for found in explained(log, rollout_id).calls] == ["triplet"] * 3
+
+
+def test_the_command_says_where_an_answer_was_cut(
+    log: LogFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write(state("r1"))
+    log.write_and_assemble(opened(), proxy_span(1), proxy_span(2), closed())
+    cut = asks(log, QueryLimits(rows_max=1))
+    monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: cut(query))
+    run_explain(Settings(), "r1", "json")
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["calls"]) == 1
+    (more,) = [line for line in said.err.splitlines() if "FROM llm_calls" in line]
+    assert "Only the first 1 rows" in more
+    rest = re.search('lightstream sql "(.*)"', more)
+    assert rest is not None
+    assert len(log.rows(rest[1])) == 1
 
 
 def test_an_id_that_does_not_exist_or_looks_like_sql_is_an_error(log: LogFile) -> None:

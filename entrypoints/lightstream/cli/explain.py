@@ -23,6 +23,7 @@ __all__ = ["run_explain"]
 
 FORMATS = ("table", "json")
 console = Console(highlight=False)
+notes = Console(highlight=False, stderr=True)
 
 
 def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
@@ -38,6 +39,10 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
 
     def ask(query: str) -> list[dict[str, Any]]:
         answer = ask_view(settings, query)
+        if answer["truncated"]:
+            count = len(answer["rows"])
+            more = f'`lightstream sql "{query} OFFSET {count}"` gives those behind them.'
+            notes.print(f"Only the first {count:,} rows of one answer are told of here; {escape(more)}", soft_wrap=True)
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
     found = explain(ask, rollout_id)
