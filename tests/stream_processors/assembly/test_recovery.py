@@ -188,7 +188,8 @@ def test_no_attribute_breaks_an_attempt(spans: list[tuple[str, dict[str, Any]]])
 def test_what_a_crash_left_open_gives_way_to_what_began_in_its_place() -> None:
     never = opened().model_copy(update={"attempt_id": "never-began"})
     assembler = Assembler()
-    found = assembler.on_records(zip([never, opened(), proxy_span(1), closed()], range(10, 14), strict=True))
+    records: list[AnyRecord] = [never, opened(), proxy_span(1), closed()]
+    found = assembler.on_records(zip(records, range(10, 14), strict=True))
     assert [(trajectory.attempt_id, trajectory.call_count) for trajectory in found] == [("r1-a1", 1)]
     assert (assembler.open_count, assembler.low_water(14)) == (0, 14)
 
@@ -196,13 +197,15 @@ def test_what_a_crash_left_open_gives_way_to_what_began_in_its_place() -> None:
 def test_what_a_crash_left_open_goes_with_the_rollout() -> None:
     """A silent attempt came back, though the next one had been opened before the crash."""
     assembler = Assembler()
-    found = assembler.on_records(zip([opened(), opened(attempt=2), proxy_span(1), closed()], range(4), strict=True))
+    records: list[AnyRecord] = [opened(), opened(attempt=2), proxy_span(1), closed()]
+    found = assembler.on_records(zip(records, range(4), strict=True))
     assert [(trajectory.attempt_id, trajectory.final) for trajectory in found] == [("r1-a1", True)]
     assert (assembler.open_count, assembler.low_water(4)) == (0, 4)
 
 
 def test_a_rollout_that_is_retried_keeps_its_next_attempt() -> None:
     assembler = Assembler()
-    records = [opened(), closed(final=False), opened(attempt=2), opened(), closed(final=False), closed(attempt=2)]
+    again = [opened(), closed(final=False)]
+    records: list[AnyRecord] = [*again, opened(attempt=2), *again, closed(attempt=2)]
     found = assembler.on_records(zip(records, range(6), strict=True))
     assert [trajectory.attempt_id for trajectory in found] == ["r1-a1", "r1-a2"]
