@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord
 from lightstream.stream_processors.core.assembly import Assembler
 from lightstream.stream_processors.worker.assembler_handler import without_triplets
 from tests.store_views.log_file import LogFile
@@ -24,7 +24,12 @@ def fates(log: LogFile) -> Counter[tuple[str, str | None]]:
 
 
 def test_calls_of_a_trajectory_that_fits_no_record_are_too_large(log: LogFile) -> None:
-    records = [opened(), proxy_span(1), proxy_span(2, choice_index=1), closed()]
+    records: list[SpanRecord | AttemptOpened | AttemptClosed] = [
+        opened(),
+        proxy_span(1),
+        proxy_span(2, choice_index=1),
+        closed(),
+    ]
     (trajectory,) = Assembler(partition=0).on_records((record, offset) for offset, record in enumerate(records))
     log.write(*records, without_triplets(trajectory, "a record of 9 bytes is over the limit"))
     assert fates(log) == {("dropped", "too_large"): 2}

@@ -74,16 +74,14 @@ def late_spans_of(records: Sequence[AnyRecord]) -> list[LateSpan]:
 
 
 def test_a_span_that_was_a_dead_letter_is_left_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    said_in = _attempt.said_in
-
     def fails_for_one(span: SpanRecord) -> int | None:
         if span.name == "poison":
             raise ValueError("no idea")
-        return said_in(span)
+        return None
 
     monkeypatch.setattr(_attempt, "said_in", fails_for_one)
     poison = proxy_span(2).model_copy(update={"name": "poison"})
-    records = [opened(), proxy_span(1), poison, closed(), reward_span(3, 1.0)]
+    records: list[AnyRecord] = [opened(), proxy_span(1), poison, closed(), reward_span(3, 1.0)]
     late = late_spans_of(records)
     (revision,) = reader_of(ListedLog(records), []).read_back(late)
     assert [(t.response_id, t.reward) for t in revision.triplets] == [("resp-1", 1.0)]
@@ -99,7 +97,7 @@ def test_an_attempt_that_cannot_be_revised_keeps_no_other_from_it(monkeypatch: p
 
     monkeypatch.setattr(_attempt.OpenAttempt, "revise", fails_for_one)
     names = ("r1", "r2")
-    records = [record for name in names for record in (opened(name), closed(name))]
+    records: list[AnyRecord] = [record for name in names for record in (opened(name), closed(name))]
     records += [reward_span(1, 1.0, rollout_id=name) for name in names]
     assembler = Assembler(0, RULES)
     for offset, record in enumerate(records):
@@ -110,7 +108,7 @@ def test_an_attempt_that_cannot_be_revised_keeps_no_other_from_it(monkeypatch: p
 def test_attempts_that_never_opened_cost_one_search_together() -> None:
     """Beside them, attempts that did are revised; and none is looked for again."""
     strangers = [framework_span(number, rollout_id=f"nobody-{number}") for number in range(100)]
-    records = [opened(), proxy_span(1), closed(), *strangers, reward_span(2, 1.0)]
+    records: list[AnyRecord] = [opened(), proxy_span(1), closed(), *strangers, reward_span(2, 1.0)]
     log, sent = ListedLog(records), list[Trajectory]()
     reader = reader_of(log, sent)
 

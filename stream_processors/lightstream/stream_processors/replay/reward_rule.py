@@ -9,6 +9,7 @@ from typing import Any
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import Drop, DropReason, SpanRecord, Trajectory, TripletRecord
+from lightstream.schemas.valid_text import valid_text
 
 from ..core.credit import with_rewards
 from ..core.messages import Conversation, read_conversation
@@ -90,7 +91,7 @@ def reward_again(rule: RewardRule, attempt: ReplayedAttempt, credit: str) -> Tra
         whole, by_call = _checked(rule(attempt), {t.call_index for t in trajectory.triplets})
     except Exception as error:  # noqa: BLE001  # the user's code; told on the trajectory
         bare = with_rewards(trajectory, None, {}, credit, RECORDED_AS)
-        detail = f"the reward rule failed: {type(error).__name__}: {error}"[:500]
+        detail = valid_text(f"the reward rule failed: {type(error).__name__}: {error}"[:500])
         drop = Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=detail)
         return bare.model_copy(update={"drops": [*bare.drops, drop]})
     return with_rewards(trajectory, whole, by_call, credit, RECORDED_AS)
