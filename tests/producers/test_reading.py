@@ -70,6 +70,7 @@ def test_names_that_count_from_0_become_a_list() -> None:
         "b": {"00": 1},
         "c": {"1": 2},
     }
+    assert unflatten_attributes({f"a.{'9' * 5000}": 1}) == {"a": {"9" * 5000: 1}}
 
 
 @given(st.dictionaries(names, st.none() | plain | st.lists(plain | st.none()) | st.binary(), max_size=4))

@@ -88,7 +88,8 @@ def _with_lists(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     children = {key: _with_lists(value) for key, value in cast("dict[str, Any]", node).items()}
-    numbers = sorted(int(key) for key in children if key.isdecimal() and key.isascii())
+    digits = len(str(len(children)))  # a longer number is no index of theirs
+    numbers = sorted(int(key) for key in children if key.isdecimal() and key.isascii() and len(key) <= digits)
     if children and len(numbers) == len(children) and numbers == list(range(len(children))):
         try:
             return [children[str(number)] for number in numbers]
