@@ -83,7 +83,7 @@ def test_the_command_says_where_an_answer_was_cut(
     log.write_and_assemble(opened(), proxy_span(1), proxy_span(2), closed())
     cut = asks(log, QueryLimits(rows_max=1))
     monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: cut(query))
-    run_explain(Settings(), "r1", "json")
+    run_explain(Settings.load(), "r1", "json")
     said = capsys.readouterr()
     assert len(json.loads(said.out)["calls"]) == 1
     (more,) = [line for line in said.err.splitlines() if "FROM llm_calls" in line]
