@@ -30,7 +30,7 @@ class OfTheInterfaceAlone(ForwardingStore):
     async def close(self) -> None: ...
 
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # the point
-        return await self.store.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
+        return list(await self.store.dequeue_many_rollouts(limit=limit, worker_id=worker_id))
 
     async def start_rollout(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # the point
         self,

@@ -135,7 +135,7 @@ def test_every_dialect_says_the_same(attributes: dict[str, Any]) -> None:
     assert found is not None
     assert found.messages == EXPECTED
     assert found.answer == [ANSWER]
-    assert found.whole[-1] == ANSWER
+    assert found.whole(0)[-1] == ANSWER
     assert found.tools == [TOOL]
 
 

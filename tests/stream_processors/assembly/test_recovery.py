@@ -205,7 +205,7 @@ def test_what_a_crash_left_open_goes_with_the_rollout() -> None:
 
 def test_a_rollout_that_is_retried_keeps_its_next_attempt() -> None:
     assembler = Assembler()
-    again = [opened(), closed(final=False)]
+    again: list[AnyRecord] = [opened(), closed(final=False)]
     records: list[AnyRecord] = [*again, opened(attempt=2), *again, closed(attempt=2)]
     found = assembler.on_records(zip(records, range(6), strict=True))
     assert [trajectory.attempt_id for trajectory in found] == ["r1-a1", "r1-a2"]
