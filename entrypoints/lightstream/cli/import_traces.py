@@ -22,11 +22,12 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: str
     """Import the files, one after the other. All are read before the first is imported.
 
     Raises:
-        SettingsError: a file cannot be read or understood; nothing was imported.
+        SettingsError: a file cannot be read or understood, or none has the score; nothing was imported.
         ServiceUnavailableError: Kafka or the worker does not answer; what was imported stays. Doing it again goes on.
     """
     read = load("lightstream.store_views.imports", "read_traces")
     traces = [trace for file in files for trace in read(file, kind, score)]
+    load("lightstream.store_views.imports", "check_score")(traces, score)
     report = asyncio.run(_import(settings, traces, run_id))
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
     console.print(f"{made}; {report.known:,} were there already.")

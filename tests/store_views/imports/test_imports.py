@@ -13,7 +13,7 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.types import Span, Triplet
 from lightstream.store_views.exports import conversations_of, to_atif
-from lightstream.store_views.imports import ImportedTrace, import_traces, read_traces
+from lightstream.store_views.imports import ImportedTrace, check_score, import_traces, read_traces
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks, talk
@@ -132,6 +132,20 @@ def test_a_score_that_was_not_named_is_no_reward(tmp_path: Path) -> None:
         (trace,) = read_traces(path, score=score)
         values = [s.attributes.get("agentlightning.reward.0.value") for s in trace.spans]
         assert [value for value in values if value is not None] == rewards
+
+
+def test_a_score_that_no_trace_has_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    traces = [
+        {"id": f"t-{number}", "observations": [GENERATION], "scores": [{"name": name, "value": 1}]}
+        for number, name in enumerate(("right", "short"))
+    ]
+    path.write_text(json.dumps(traces))
+    read = read_traces(path, score="short")
+    check_score(read, "short")
+    check_score(read, None)
+    with pytest.raises(SettingsError, match=r"no trace has a score named 'rihgt'; there are \['right', 'short'\]"):
+        check_score(read, "rihgt")
 
 
 def test_langfuse_calls_come_in_the_order_of_their_ends(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ def test_a_rollout_from_its_enqueueing_to_its_end(wire: httpx.Client) -> None:
             "unresponsive_seconds": None,
             "max_attempts": 1,
             "retry_condition": [],
-            "priority": 0,
         },
     }
     rollout_id = rollout["rollout_id"]

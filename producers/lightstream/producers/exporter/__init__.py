@@ -1,8 +1,8 @@
 """Spans to Kafka."""
 
 from ._llm_call import take_llm_call
-from .convert import record_of, with_valid_text
+from .convert import record_of
 from .exporter import ExporterStats, KafkaSpanExporter
 from .truncate import shortened
 
-__all__ = ["ExporterStats", "KafkaSpanExporter", "record_of", "shortened", "take_llm_call", "with_valid_text"]
+__all__ = ["ExporterStats", "KafkaSpanExporter", "record_of", "shortened", "take_llm_call"]

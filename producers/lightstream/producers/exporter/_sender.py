@@ -16,10 +16,11 @@ from lightstream.schemas.errors import BackpressureError, PublishError, RecordEr
 from lightstream.schemas.kafka import Delivered, RecordSink
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
+from lightstream.schemas.valid_text import valid_text
 
 from ..context import AttemptRef
 from ._ledger import Group, Ledger
-from .convert import record_of, with_valid_text
+from .convert import record_of
 from .truncate import shortened
 
 __all__ = ["Sender", "weight_bytes"]
@@ -115,7 +116,7 @@ class Sender:
             self._send_shortened(record, error, delivered)
             return
         except RecordError:
-            record = with_valid_text(record)
+            record = valid_text(record)
         try:
             self._publish(record, delivered)
         except RecordTooLargeError as error:

@@ -15,8 +15,6 @@ from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.codec.shared import SharedAttributes
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import (
-    LlmCall,
-    RecordEnum,
     SpanEventRecord,
     SpanKind,
     SpanLinkRecord,
@@ -28,7 +26,7 @@ from ..context import AttemptRef
 from ..ownership import NOBODY, Owner, owner_in_attributes, owner_in_trace_state, sequence_id_in, take_owner
 from ._llm_call import take_llm_call
 
-__all__ = ["copied_attributes", "record_of", "with_valid_text"]
+__all__ = ["copied_attributes", "record_of"]
 
 _KINDS = {
     OtelSpanKind.INTERNAL: SpanKind.INTERNAL,
@@ -111,11 +109,6 @@ def record_of(
         "llm_call": llm_call,
     }
     return constructed(SpanRecord, values)
-
-
-def with_valid_text(record: SpanRecord) -> SpanRecord:
-    """The record with replacement characters where its text is not Unicode (lone surrogates)."""
-    return SpanRecord(**_text_made_valid(dict(record.__dict__)))
 
 
 def _owner(attributes: dict[str, Any], attempt: AttemptRef | None, trace_state: str, resource: dict[str, Any]) -> Owner:
@@ -203,21 +196,3 @@ def _base_value(value: float | str | bytes) -> float | str | bytes:
     if isinstance(value, bytes):
         return bytes(value)
     return int(value) if isinstance(value, int) else float(value)
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _text_made_valid(value: Any) -> Any:
-    if isinstance(value, RecordEnum):
-        return value
-    if isinstance(value, str):
-        return _valid(value)
-    if isinstance(value, dict):
-        return {_text_made_valid(key): _text_made_valid(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_text_made_valid(item) for item in value]
-    if isinstance(value, (SpanEventRecord, SpanLinkRecord, LlmCall)):
-        return type(value)(**_text_made_valid(value.__dict__))
-    return value

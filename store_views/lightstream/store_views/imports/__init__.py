@@ -2,6 +2,6 @@
 
 from .files import FORMATS, read_traces
 from .into_store import ImportReport, import_traces
-from .trace import ImportedTrace
+from .trace import ImportedTrace, check_score
 
-__all__ = ["FORMATS", "ImportReport", "ImportedTrace", "import_traces", "read_traces"]
+__all__ = ["FORMATS", "ImportReport", "ImportedTrace", "check_score", "import_traces", "read_traces"]

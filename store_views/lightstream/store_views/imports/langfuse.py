@@ -7,7 +7,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, score_spans, seconds
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, seconds
 
 __all__ = ["is_langfuse", "langfuse_trace", "observation_span"]
 
@@ -32,7 +32,7 @@ def langfuse_trace(document: Mapping[str, Any], score: str | None) -> ImportedTr
     observations = [row for row in document["observations"] if isinstance(row, dict)]
     observations.sort(key=lambda row: seconds(_of(row, "endTime", "end_time", "startTime", "start_time")) or 0.0)
     trace = ImportedTrace(trace_id, head.get("input"), [observation_span(row, trace_id) for row in observations])
-    trace.spans += _rewards(trace_id, document.get("scores") or head.get("scores") or [], score)
+    trace.add_scores(_scores(document.get("scores") or head.get("scores") or []), score)
     return trace
 
 
@@ -63,7 +63,8 @@ def observation_span(row: Mapping[str, Any], trace_id: str | None = None) -> Spa
     )
 
 
-def _rewards(trace_id: str, scores: Iterable[Any], chosen: str | None) -> list[Span]:
+def _scores(scores: Iterable[Any]) -> dict[str | None, dict[str, float]]:
+    """Span (``None``: the whole trace) -> name -> value."""
     by_span: dict[str | None, dict[str, float]] = {}
     for score in scores:
         value = score.get("value") if isinstance(score, dict) else None
@@ -71,7 +72,7 @@ def _rewards(trace_id: str, scores: Iterable[Any], chosen: str | None) -> list[S
             observation = _of(score, "observationId", "observation_id") or _judged_observation(score)
             target = hex_id(observation, SPAN_DIGITS) if observation else None
             by_span.setdefault(target, {})[str(score.get("name") or "")] = float(value)
-    return score_spans(trace_id, by_span, chosen)
+    return by_span
 
 
 def _judged_observation(score: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, is_map, made_span, score_spans
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, is_map, made_span
 
 __all__ = ["add_annotations", "is_annotation", "is_phoenix", "phoenix_span"]
 
@@ -43,7 +43,7 @@ def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str,
     for trace in traces:
         parents = {span.span_id: span.parent_id for span in trace.spans if span.span_id in by_span}
         targets = {span_id if parent else None: by_span[span_id] for span_id, parent in parents.items()}
-        trace.spans += score_spans(trace.trace_id, targets, chosen)
+        trace.add_scores(targets, chosen)
 
 
 def phoenix_span(row: Mapping[str, Any]) -> Span:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,13 +15,13 @@ from lightstream.schemas.types import Span, TraceStatus
 
 __all__ = [
     "ImportedTrace",
+    "check_score",
     "hex_id",
     "is_list",
     "is_map",
     "json_text",
     "made_span",
     "reward_span",
-    "score_spans",
     "seconds",
 ]
 
@@ -30,11 +30,54 @@ TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 @dataclass(slots=True)
 class ImportedTrace:
-    """One trace, which becomes one rollout. ``spans`` are in the order in which they ended, as far as that is known."""
+    """One trace, which becomes one rollout.
+
+    Attributes:
+        spans: in the order in which they ended, as far as that is known.
+        scores: names of what people or judges said of it and its spans.
+    """
 
     trace_id: str
     task: Any = None
     spans: list[Span] = field(default_factory=list[Span])
+    scores: set[str] = field(default_factory=set[str])
+
+    def add_scores(self, scores: Mapping[str | None, Mapping[str, float]], chosen: str | None) -> None:
+        """Add scores that people or judges gave, as rewards.
+
+        Args:
+            scores: span that they are of (``None``: the whole trace) -> name -> value.
+            chosen: the name that is the reward and comes first: what has no score of this name has no reward.
+                ``None`` takes the only name that there is.
+
+        Raises:
+            SettingsError: there are several names for one thing and ``chosen`` is ``None``.
+        """
+        self.scores.update(name for values in scores.values() for name in values)
+        for target, values in scores.items():
+            if chosen is not None and chosen not in values:
+                continue
+            if chosen is None and len(values) > 1:
+                raise SettingsError(
+                    f"trace {self.trace_id} has the scores {sorted(values)}; which one is the reward?",
+                    next_step="Name it with --score.",
+                )
+            first = {chosen: values[chosen]} if chosen is not None else {}
+            self.spans.append(reward_span(self.trace_id, first | dict(values), target))
+
+
+def check_score(traces: Iterable[ImportedTrace], chosen: str | None) -> None:
+    """Whether the chosen score is one that any of the traces has.
+
+    Raises:
+        SettingsError: none has it.
+    """
+    names = {name for trace in traces for name in trace.scores}
+    if chosen is not None and chosen not in names:
+        raise SettingsError(
+            f"no trace has a score named {chosen!r}; there are {sorted(names)}.",
+            next_step="Name one of these with --score, or leave it out.",
+        )
 
 
 def is_map(value: object) -> bool:
@@ -105,31 +148,6 @@ def made_span(
         end_time=seconds(end),
         status=status,
     )
-
-
-def score_spans(trace_id: str, scores: Mapping[str | None, Mapping[str, float]], chosen: str | None) -> list[Span]:
-    """Scores that people or judges gave, as rewards.
-
-    Args:
-        scores: span that they are of (``None``: the whole trace) -> name -> value.
-        chosen: the name that is the reward and comes first: what has no score of this name has no reward. ``None``
-            takes the only name that there is.
-
-    Raises:
-        SettingsError: there are several names for one thing and ``chosen`` is ``None``.
-    """
-    spans: list[Span] = []
-    for target, values in scores.items():
-        if chosen is not None and chosen not in values:
-            continue
-        if chosen is None and len(values) > 1:
-            raise SettingsError(
-                f"trace {trace_id} has the scores {sorted(values)}; which one is the reward?",
-                next_step="Name it with --score.",
-            )
-        first = {chosen: values[chosen]} if chosen is not None else {}
-        spans.append(reward_span(trace_id, first | dict(values), target))
-    return spans
 
 
 def reward_span(trace_id: str, rewards: Mapping[str, float], of_span: str | None = None) -> Span:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 
-from lightstream.schemas.codec.convert import from_avro
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import (
@@ -148,7 +147,7 @@ class AssemblerHandler:
         except RecordError as error:  # one text must not stop all others for ever
             log.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
             try:
-                await self._send_fitting(outbox, await asyncio.to_thread(_with_valid_text, trajectory))
+                await self._send_fitting(outbox, await asyncio.to_thread(valid_text, trajectory))
             except RecordError as still:
                 raise Unusable(DeadLetterReason.BROKEN_RULE, still.message) from still
 
@@ -184,10 +183,6 @@ class AssemblerHandler:
 def _failed(record: LogRecord, error: Exception) -> Unusable:
     log.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
     return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
-
-
-def _with_valid_text(trajectory: Trajectory) -> Trajectory:
-    return from_avro(Trajectory, valid_text(trajectory.model_dump()))
 
 
 async def _finish(outbox: Outbox, low_water: int) -> int:

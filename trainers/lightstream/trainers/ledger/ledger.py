@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -83,7 +84,7 @@ class TrainingLedger:
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.
-            TrainingError: the ledger contradicts itself, or belongs to another run.
+            TrainingError: the ledger contradicts itself, belongs to another run, or may not be written by this user.
         """
         config = producer_config(self._settings, linger_ms=0) | {
             "transactional.id": self.group_id,
@@ -91,7 +92,14 @@ class TrainingLedger:
             "delivery.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
         }
         producer = Producer(config)
-        self._until_done(lambda: producer.init_transactions(ATTEMPT_TIMEOUT_S), OPEN_TIMEOUT_S, "began no transactions")
+        begin = partial(producer.init_transactions, ATTEMPT_TIMEOUT_S)
+        try:
+            self._until_done(begin, OPEN_TIMEOUT_S, "began no transactions")
+        except KafkaException as error:
+            raise TrainingError(
+                f"Kafka lets trainer {self._trainer_id!r} begin no transactions: {_reason(error)}.",
+                next_step=f"May this user write with the transactional id {self.group_id!r}?",
+            ) from error
         self._producer = producer
 
         def whole(topic: Topic) -> list[Record]:

@@ -11,8 +11,9 @@ from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.kafka import Outgoing
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, SpanRecord
 from lightstream.schemas.topics import DEAD_LETTERS, SPANS, Topic
+from lightstream.schemas.valid_text import valid_text
 
-from ...exporter import shortened, with_valid_text
+from ...exporter import shortened
 from ..decode import Decoded, Rejection
 
 __all__ = ["Encoder", "dead_letter_of"]
@@ -72,7 +73,7 @@ class Encoder:
         try:
             value = self._codec.encode(record)
         except RecordError:
-            record = with_valid_text(record)
+            record = valid_text(record)
             value = self._codec.encode(record)
         if len(value) > self._limit_bytes:
             value = self._fitting(record, len(value), self._codec.encode)
