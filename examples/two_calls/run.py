@@ -45,7 +45,7 @@ def run_two_calls(settings: Settings, console: Console, *, steps: int, groups: i
     Raises:
         LightstreamError: a part of the system could not be started, or stopped answering.
     """
-    console.print("Starting Kafka, the stream processors, the view, the LLM proxy and the policy server …")
+    console.print("Starting Kafka, the stream processors, the view, the LLM proxy, the gateway and the policy server …")
     with Stack(settings, services=SERVICES) as stack:
         _train(stack.settings, console, steps=steps, groups=groups, samples=samples)
         view = ViewClient(stack.settings)

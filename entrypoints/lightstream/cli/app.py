@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Annotated
 
@@ -134,10 +135,16 @@ def replay(
     reward: Annotated[
         str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
     ] = None,
-    credit: Annotated[str, typer.Option(help="Credit rule.")] = "identical",
-    reward_match: Annotated[str, typer.Option(help="What a reward without a link is for.")] = "trajectory",
-    automatic: Annotated[list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1.")] = None,
-    agents: Annotated[str | None, typer.Option(help="Regular expression of the agents to train.")] = None,
+    credit: Annotated[str | None, typer.Option(help="Credit rule; the setting's by default.")] = None,
+    reward_match: Annotated[
+        str | None, typer.Option(help="What a reward without a link is for; the setting's by default.")
+    ] = None,
+    automatic: Annotated[
+        list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; the setting's by default.")
+    ] = None,
+    agents: Annotated[
+        str | None, typer.Option(help="Regular expression of the agents to train; the setting's by default.")
+    ] = None,
     merge: Annotated[str, typer.Option(help="How calls become sequences: prefix or none.")] = "prefix",
     tokens_max: Annotated[int | None, typer.Option(help="Longest merged sequence, in tokens.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Parquet file of what it would be.")] = None,
@@ -151,15 +158,20 @@ def replay(
 
     from .replay import run_replay
 
+    settings = Settings.load()
+    asked = {
+        "credit": credit,
+        "reward_match": reward_match,
+        "automatic_rewards": tuple(automatic) if automatic else None,
+        "agents": agents,
+    }
     rules = ReplayRules(
-        AssemblyRules(
-            credit=credit, reward_match=reward_match, automatic_rewards=tuple(automatic or ()), agents=agents
-        ),
+        changed(AssemblyRules.of(settings), **{name: rule for name, rule in asked.items() if rule is not None}),
         None if reward is None else load_reward_rule(reward),
         merge,
         tokens_max,
     )
-    run_replay(Settings.load(), rules, start, out, level, to_prefix, output)
+    run_replay(settings, rules, start, out, level, to_prefix, output)
 
 
 @app.command("import")

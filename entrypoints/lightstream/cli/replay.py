@@ -13,8 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.codec import codec_for
+from lightstream.schemas.errors import BackpressureError, RecordTooLargeError, SettingsError
 from lightstream.schemas.kafka import KafkaPublisher, create_topics
+from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
@@ -96,11 +98,28 @@ def _compared(trajectories: Iterable[Trajectory], comparison: Comparison) -> Ite
 def _published(trajectories: Iterable[Trajectory], settings: Settings) -> Iterator[Trajectory]:
     """Each trajectory, once it is on its way to the topic under the other prefix; at the end all are durable."""
     create_topics(settings)
-    publisher = KafkaPublisher(settings)
+    codec = codec_for(settings)
+    publisher = KafkaPublisher(settings, codec=codec)
+    folder = large_records_folder(settings)
     waiting: list[Any] = []
+
+    def publish(trajectory: Trajectory) -> None:
+        key = trajectory.group_id or trajectory.rollout_id
+        try:
+            waiting.append(publisher.publish(TRAJECTORIES, key, trajectory))
+        except BackpressureError:
+            if not waiting:
+                raise
+            _wait(waiting)
+            publish(trajectory)
+        except RecordTooLargeError:
+            if folder is None or trajectory.payload_url:
+                raise
+            publish(put_aside(trajectory, codec, folder))
+
     try:
         for trajectory in trajectories:
-            waiting.append(publisher.publish(TRAJECTORIES, trajectory.group_id or trajectory.rollout_id, trajectory))
+            publish(trajectory)
             if len(waiting) >= IN_FLIGHT_MAX:
                 _wait(waiting)
             yield trajectory

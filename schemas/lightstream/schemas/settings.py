@@ -60,8 +60,8 @@ class Settings(BaseSettings):
         ge=1,
         le=1000,
         description="Partitions of the topics keyed by rollout or group: as many workers can share the work, others "
-        "stand by. Each costs requests of its own (with two, a rollout takes a fifth more of the processors); any "
-        "number of Runners can ask for work. A topic keeps the number that it was made with.",
+        "stand by. Each costs requests of its own (with two, a rollout takes a fifth to a third more of the "
+        "processors); any number of Runners can ask for work. A topic keeps the number that it was made with.",
     )
     topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
 

@@ -282,11 +282,16 @@ def test_the_command_line(settings: Settings, history: list[Trajectory], tmp_pat
     assert {row["rollout_id"]: row["reward"] for row in rewards} == {"a": 2.0, "b": 2.0, "c": 2.0, "d": None}
     again = read_history(settings.model_copy(update={"topic_prefix": prefix}))
     assert again.emitted["a", "a-a1"].reward == 2.0
-    table = subprocess.run(
-        [sys.executable, "-m", "lightstream.cli", "replay", "--credit", "last_call_only"],
-        env=child_environment(settings),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "calls with another reward" in table.stdout
+    by_setting = settings.model_copy(update={"credit": "last_call_only"})
+    tables = [
+        subprocess.run(
+            [sys.executable, "-m", "lightstream.cli", "replay", *arguments],
+            env=child_environment(its_settings),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for its_settings, arguments in ((settings, ["--credit", "last_call_only"]), (by_setting, []))
+    ]
+    assert "calls with another reward" in tables[0]
+    assert tables[0] == tables[1]

@@ -23,7 +23,8 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one and other content; the first one counts.",
         DropReason.ATTEMPT_NOT_FINAL: "The attempt was retried; only a rollout's last attempt is trained on.",
         DropReason.ATTEMPT_REFUSED: "The span names an attempt that the life cycle never opened.",
-        DropReason.BAD_REWARD: "A reward that is no finite number, or of too many dimensions; or a reward rule failed.",
+        DropReason.BAD_REWARD: "A reward that is no number within float32, lacks its first dimension, or has "
+        "too many dimensions or links; or a reward or credit rule failed.",
         DropReason.LATE: "Logged after its attempt was closed, and in no revision (yet): too long after the attempt "
         "began, or one of too many.",
         DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream claim` gives a "
@@ -44,7 +45,8 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
         NoteReason.MISSING_TIME: "A span has no start or no end; the order of the log is used.",
         NoteReason.JOINED_CALL: "Two spans told of one call (a framework's and the proxy's) and were joined.",
         NoteReason.UNMATCHED_LINK: "A reward names a call that is not in the attempt, and rewards nothing.",
-        NoteReason.UNATTRIBUTED_CALL: "The agent that made a call is not known.",
+        NoteReason.UNATTRIBUTED_CALL: "A span of an LLM's kind has neither tokens nor a response's id, and is no "
+        "call that the proxy recorded.",
     }
 )
 """Every code of the trajectories' ``notes``."""

@@ -177,7 +177,8 @@ class AttemptChanges(Record):
 
 
 class RolloutEvent(Record):
-    """``rollout-events``: a fact about a rollout. Made by stores, Runners and the life cycle's timers.
+    """``rollout-events``: a fact about a rollout. Made by stores, the life cycle's timers
+    and the assembler.
 
     ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
     ``enqueued`` and ``rollout_started`` have ``rollout``; every kind about an attempt has ``attempt_id`` (for

@@ -91,10 +91,10 @@ class LlmCall(Record):
 class SpanRecord(Record):
     """``spans``: one ended OpenTelemetry span. Key: ``rollout_id``, else ``trace_id``.
 
-    Made by exporters, the OTLP gateway and the LLM proxy; read by the assembler and the view. ``trace_id`` has 32 and
-    ``span_id`` 16 lower-case hex digits. ``llm_call`` is set where the writer knows the raw call; other dialects stay
-    in ``attributes`` and are read by the assembler. ``sequence_id`` is Agent Lightning's order hint (0: none);
-    the order of record is the offset.
+    Made by exporters, the OTLP gateway, the LLM proxy and stores; read by the assembler and the view. ``trace_id`` has
+    32 and ``span_id`` 16 lower-case hex digits. ``llm_call`` is set where the writer knows the raw call; other
+    dialects stay in ``attributes`` and are read by the assembler. ``sequence_id`` is Agent Lightning's order hint (0:
+    none); the order of record is the offset.
     """
 
     rollout_id: str | None = None

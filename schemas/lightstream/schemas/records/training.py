@@ -10,7 +10,8 @@ __all__ = ["ConsumedTrajectory", "PartitionOffset", "ResourcesRecord", "Training
 
 
 class ResourcesRecord(Record):
-    """``resources``: a new version of the named resources. Made by trainers, read by Runners and model servers.
+    """``resources``: a new version of the named resources. Made by trainers and stores, read by stores and
+    model servers.
 
     ``resources`` maps a name to a resource as JSON (see :mod:`lightstream.schemas.types.resources`).
     ``version`` counts up within ``run_id``; ``checkpoint_url`` is the immutable folder of the weights, ``model`` the

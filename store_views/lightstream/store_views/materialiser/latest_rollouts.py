@@ -58,7 +58,7 @@ def replace_latest(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Non
 
     The table has no index: with one, each replacement would cost more the more rollouts there are. What is looked for
     lies among rollouts that were enqueued at the same time, and since rows are in about that order, the smallest and
-    largest values that DuckDB keeps of each 120,000 rows leave few of them to read.
+    largest values that DuckDB keeps of each group of rows leave few of them to read.
 
     Args:
         rows: rows of ``rollout_states``. A rollout's ``enqueued_unix_nano`` never changes.

@@ -90,7 +90,7 @@ RAW_TABLES: tuple[RawTable, ...] = (
             RolloutEvent,
             prefixes={"rollout": "enqueued_", "rollout_changes": "changed_", "attempt_changes": "attempt_changed_"},
         ),
-        "A fact about a rollout, as written by stores, Runners and timers.",
+        "A fact about a rollout, as written by stores, the life cycle's timers and the assembler.",
     ),
     RawTable(
         "rollout_states",

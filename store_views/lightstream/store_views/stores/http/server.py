@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from lightstream.schemas.errors import StoreError
@@ -21,7 +21,9 @@ from ..kafka import KafkaLightningStore
 from ._forwarding import ForwardingStore
 from ._wire import TRACES_PATH
 from .app import TracesEndpoint, create_app
-from .client import LightningStoreClient
+
+if TYPE_CHECKING:
+    from .client import LightningStoreClient
 
 __all__ = ["LightningStoreServer", "MakeTraces", "run"]
 
@@ -87,6 +89,8 @@ class LightningStoreServer(ForwardingStore):
         if os.getpid() == self._owner_pid:
             return self._store
         if self._client is None:
+            from .client import LightningStoreClient  # its HTTP client is in no extra that a server needs
+
             self._client = LightningStoreClient(self.endpoint, settings=self._settings)
         return self._client
 
