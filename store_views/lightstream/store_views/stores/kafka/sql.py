@@ -26,6 +26,9 @@ COLUMNS: dict[str, str] = {
 ROWS_MAX = 2**62
 """More than there are, and limit and offset together fit in 64 bits."""
 
+BOUNDED_ROWS_MAX = 10_000
+"""To find a bound for more takes longer than it saves."""
+
 BY_AGE = "enqueued_unix_nano, rollout_id"
 
 
@@ -39,7 +42,7 @@ def page_and_count_sql(query: Query) -> str:
         order = f"{COLUMNS[query.sort_by]} {direction}, {BY_AGE}"
     limit = "" if query.limit == ALL else f" LIMIT {min(query.limit, ROWS_MAX)}"
     offset = min(query.offset, ROWS_MAX)
-    page = f"SELECT * FROM rollouts{_where(query)} ORDER BY {order}{limit} OFFSET {offset}"  # noqa: S608  # checked
+    page = f"SELECT * FROM rollouts{_with_bound(query)} ORDER BY {order}{limit} OFFSET {offset}"  # noqa: S608  # checked
     # The count stands outside: beside the page it would be joined to every row before the page is cut.
     return f"SELECT *, ({count_sql(query)}) AS total FROM ({page}) ORDER BY {order}"  # noqa: S608  # every text in it is a literal
 
@@ -63,6 +66,20 @@ def spans_sql(rollout_id: str) -> str:
     first = "row_number() OVER (PARTITION BY log_partition, attempt_id, trace_id, span_id ORDER BY log_offset) = 1"
     of_it = f"rollout_id = {sql_literal(rollout_id)}"
     return f"SELECT {columns} FROM spans_raw WHERE {of_it} QUALIFY {first} ORDER BY log_offset"  # noqa: S608  # a literal
+
+
+def _with_bound(query: Query) -> str:
+    """Conditions of the page; of the newest also what none of them can be older than.
+
+    Rows lie in about the order of their times, so that each is a candidate when its turn comes, for a tenth of a
+    microsecond. To find the bound takes a third of that, and with it most groups of rows need not be read.
+    """
+    where, last = _where(query), query.limit + query.offset
+    if query.sort_by != "start_time" or not query.descending or query.limit == ALL or last > BOUNDED_ROWS_MAX:
+        return where
+    column = COLUMNS["start_time"]
+    bound = f"{column} >= (SELECT list_min(max({column}, {max(last, 1)})) FROM rollouts{where})"  # noqa: S608  # checked
+    return f"{where.replace(' WHERE ', ' WHERE (', 1)}) AND {bound}" if where else f" WHERE {bound}"
 
 
 def _where(query: Query) -> str:
