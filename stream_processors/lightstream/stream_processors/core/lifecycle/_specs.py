@@ -81,7 +81,7 @@ def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tu
 def _checked(spec: RolloutSpec, limits: Limits, attempts_made: int = 0) -> RolloutSpec:
     try:
         # What was decoded has Avro's types, but nobody has checked the model's rules yet.
-        checked = RolloutSpec.model_validate(spec.model_dump())
+        checked = RolloutSpec.model_validate({**spec.__dict__, "config": spec.config.__dict__})
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
