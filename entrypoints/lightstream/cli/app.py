@@ -159,14 +159,15 @@ def replay(
     from .replay import run_replay
 
     settings = Settings.load()
-    asked = {
-        "credit": credit,
-        "reward_match": reward_match,
-        "automatic_rewards": tuple(automatic) if automatic else None,
-        "agents": agents,
-    }
+    usual = AssemblyRules.of(settings)
     rules = ReplayRules(
-        changed(AssemblyRules.of(settings), **{name: rule for name, rule in asked.items() if rule is not None}),
+        changed(
+            usual,
+            credit=credit or usual.credit,
+            reward_match=reward_match or usual.reward_match,
+            automatic_rewards=tuple(automatic) if automatic else usual.automatic_rewards,
+            agents=agents or usual.agents,
+        ),
         None if reward is None else load_reward_rule(reward),
         merge,
         tokens_max,
