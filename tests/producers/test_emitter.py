@@ -20,6 +20,7 @@ from lightstream.producers import (
     make_link_attributes,
     make_tag_attributes,
 )
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import SpanRecord
 
 SpansInLog = Callable[[], list[SpanRecord]]
@@ -92,7 +93,7 @@ def test_everything_emitted_reaches_the_log(tracer: OtelTracer, spans_in_log: Sp
             emit_exception(error)
     spans = spans_in_log()
     assert (spans[0].span_id, spans[0].trace_id) == (emitted.span_id, emitted.trace_id)
-    assert emitted.start_time == spans[0].start_unix_nano / 1e9
+    assert emitted.start_time == spans[0].start_unix_nano / NANOS_PER_SECOND
     assert [(span.name, span.rollout_id) for span in spans] == [
         ("agentlightning.annotation", "r"),
         ("agentlightning.message", "r"),
