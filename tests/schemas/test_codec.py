@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any, Union, cast, get_args, get_origin
@@ -183,7 +183,7 @@ class _Registry(_Quiet):
 
 
 @contextlib.contextmanager
-def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[Settings]:
+def served_by(handler: type[BaseHTTPRequestHandler]) -> Generator[Settings]:
     """Settings with that server as their registry."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
