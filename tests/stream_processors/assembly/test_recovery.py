@@ -23,7 +23,10 @@ GAP = 10
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """One partition: a few rollouts, some tried twice, with random spans, interleaved; the last may stay open."""
+    """One partition: a few rollouts, some tried twice, with random spans, interleaved; the last may stay open.
+
+    Openings may be there again, as a life cycle writes them that crashed.
+    """
     source = draw(st.randoms(use_true_random=False))
     stories: list[list[AnyRecord]] = []
     for number in range(draw(st.integers(1, 4))):
@@ -33,8 +36,10 @@ def logs(draw: st.DrawFn) -> Log:
         for attempt in range(1, attempts + 1):
             spans = random_attempt(random.Random(source.randint(0, 2**32)))
             ids = {"rollout_id": rollout_id, "attempt_id": f"{rollout_id}-a{attempt}"}
-            story.append(opened(rollout_id, attempt))
-            story += [span.model_copy(update=ids) for span in spans[:8]]
+            middle: list[AnyRecord] = [span.model_copy(update=ids) for span in spans[:8]]
+            for _ in range(draw(st.sampled_from((0, 0, 1, 2)))):
+                middle.insert(source.randint(0, len(middle)), opened(rollout_id, attempt))
+            story += [opened(rollout_id, attempt), *middle]
             story.append(closed(rollout_id, attempt, final=attempt == attempts))
         stories.append(story)
     if draw(st.booleans()):
@@ -183,6 +188,20 @@ def test_no_attribute_breaks_an_attempt(spans: list[tuple[str, dict[str, Any]]])
     odd = [framework_span(n, attributes, name=name) for n, (name, attributes) in enumerate(spans, start=10)]
     trajectory = assemble(proxy_span(1, [1], [2]), *odd)
     assert span_id(1) in {triplet.span_id for triplet in trajectory.triplets}
+
+
+def test_nothing_begins_between_an_opening_and_its_repeat() -> None:
+    """Else the attempt would come out again, from its repeat on."""
+    assembler = Assembler()
+    other, second = opened("r2"), opened("r3")
+    records: list[AnyRecord] = [opened(), other, opened(), proxy_span(1), second, closed()]
+    (trajectory,) = assembler.on_records(zip(records, range(10, 16), strict=True))
+    assert (trajectory.source.first_offset, trajectory.span_count) == (10, 1)
+    assert assembler.low_water(16) == 10, "r2 is open from 11 on, and the repeat is at 12"
+    assembler.on_record(closed("r2"), 16)
+    assert assembler.low_water(17) == 14
+    assembler.on_record(closed("r3"), 17)
+    assert assembler.low_water(18) == 18
 
 
 def test_what_a_crash_left_open_gives_way_to_what_began_in_its_place() -> None:

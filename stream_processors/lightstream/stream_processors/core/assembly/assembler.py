@@ -55,6 +55,7 @@ class Assembler:
         self._rules = rules or AssemblyRules()
         self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
         self._opened_last: dict[str, AttemptOpened] = {}  # of each rollout with an open attempt
+        self._opened_again: dict[int, int] = {}  # offset of an opening -> of its last repeat
         self._closed = ClosedAttempts(held_spans_max, held_bytes_max, always=not reads_back)
         self._late = LateSpans(self._closed, self._rules, reads_back=reads_back)
         self.ignored_count = 0
@@ -146,16 +147,23 @@ class Assembler:
     def low_water(self, next_offset: int) -> int:
         """Where reading must start again after a crash: the opening of the oldest open attempt, else ``next_offset``.
 
-        Everything below may be committed, once what came out so far is durable.
+        Everything below may be committed, once what came out so far is durable. Never between an opening and a repeat
+        of it (by a life cycle that crashed): whoever began there would take the repeat for the beginning of an attempt.
         """
-        for attempt in self._open.values():
-            return attempt.first_offset
-        return next_offset
+        oldest = next((attempt.first_offset for attempt in self._open.values()), next_offset)
+        for first, last in sorted(self._opened_again.items(), reverse=True):
+            if oldest > last:
+                del self._opened_again[first]
+            else:
+                oldest = min(oldest, first)
+        return oldest
 
     def _on_opened(self, opened: AttemptOpened, offset: int) -> None:
         key = (opened.rollout.rollout_id, opened.attempt_id)
         if key in self._open or key in self._closed:
             self.ignored_count += 1
+            if key in self._open:
+                self._opened_again[self._open[key].first_offset] = offset
             return
         before = self._opened_last.get(opened.rollout.rollout_id)
         if before is not None and before.attempt_sequence >= opened.attempt_sequence:
