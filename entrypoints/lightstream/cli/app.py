@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from dataclasses import replace as changed
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -159,14 +159,14 @@ def replay(
     from .replay import run_replay
 
     settings = Settings.load()
-    usual = AssemblyRules.of(settings)
+    configured = AssemblyRules.of(settings)
     rules = ReplayRules(
-        changed(
-            usual,
-            credit=credit or usual.credit,
-            reward_match=reward_match or usual.reward_match,
-            automatic_rewards=tuple(automatic) if automatic else usual.automatic_rewards,
-            agents=agents or usual.agents,
+        replace(
+            configured,
+            credit=credit or configured.credit,
+            reward_match=reward_match or configured.reward_match,
+            automatic_rewards=tuple(automatic) if automatic else configured.automatic_rewards,
+            agents=agents or configured.agents,
         ),
         None if reward is None else load_reward_rule(reward),
         merge,

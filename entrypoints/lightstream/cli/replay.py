@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import BackpressureError, RecordTooLargeError, SettingsError
 from lightstream.schemas.kafka import KafkaPublisher, create_topics
@@ -30,7 +31,6 @@ FORMATS = ("table", "json")
 IN_FLIGHT_MAX = 1000
 """Trajectories handed to Kafka before the oldest must be durable."""
 PUBLISH_TIMEOUT_S = 60.0
-NANOS_PER_SECOND = 1_000_000_000
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 console = Console(highlight=False)

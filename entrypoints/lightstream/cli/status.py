@@ -12,6 +12,7 @@ from rich.table import Table
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.broker.config import BrokerFiles
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.services import Service, running_services
 from lightstream.schemas.settings import Settings
@@ -96,7 +97,7 @@ def _services_table(services: list[Service], settings: Settings) -> Table:
     if settings.kafka_bootstrap_servers:
         table.add_row("(Kafka named)", settings.kafka_bootstrap_servers, "-", "-", "-")
     for service in services:
-        up_for_s = max(0, time.time_ns() - service.started_unix_nano) // 1_000_000_000
+        up_for_s = max(0, time.time_ns() - service.started_unix_nano) // NANOS_PER_SECOND
         table.add_row(service.name, service.address or "-", str(service.pid), _duration(up_for_s), _memory(service.pid))
     if not table.row_count:
         table.add_row("none", "start all with `lightstream up`", "", "", "")

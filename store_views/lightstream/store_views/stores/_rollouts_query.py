@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import RolloutMode, RolloutState
 from lightstream.schemas.types import Rollout
 
 from ._query import Query, query_of
-from ._times import NANOS_PER_SECOND, seconds
+from ._times import seconds
 
 __all__ = ["exact_value_of_state", "rollouts_query", "value_of_state"]
 

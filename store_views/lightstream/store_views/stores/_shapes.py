@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptState, ResourcesRecord, RolloutMode, RolloutState
 from lightstream.schemas.types import (
     Attempt,
@@ -15,7 +16,7 @@ from lightstream.schemas.types import (
 )
 
 from ._json import from_json
-from ._times import NANOS_PER_SECOND, seconds
+from ._times import seconds
 
 __all__ = ["attempt", "attempted_rollout", "attempts", "resources_update", "rollout", "rollout_as_it_stands"]
 

@@ -6,12 +6,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.errors import StoreError
 
 __all__ = ["HALF_A_STEP_NANOS", "nanos", "seconds"]
-
-NANOS_PER_SECOND = 1_000_000_000
-"""An integer: dividing by a float would round twice, and lose a quarter of a microsecond."""
 
 HALF_A_STEP_NANOS = 119
 """Half the distance between neighbouring numbers of today's seconds: nearer times are one number."""

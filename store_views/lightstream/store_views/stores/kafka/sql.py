@@ -42,14 +42,14 @@ def page_and_count_sql(query: Query) -> str:
         order = f"{COLUMNS[query.sort_by]} {direction}, {BY_AGE}"
     limit = "" if query.limit == ALL else f" LIMIT {min(query.limit, ROWS_MAX)}"
     offset = min(query.offset, ROWS_MAX)
-    page = f"SELECT * FROM rollouts{_with_bound(query)} ORDER BY {order}{limit} OFFSET {offset}"  # noqa: S608  # checked
+    page = f"SELECT * FROM rollouts{_where(_conditions(query), _bound(query))} ORDER BY {order}{limit} OFFSET {offset}"  # noqa: S608  # checked
     # The count stands outside: beside the page it would be joined to every row before the page is cut.
     return f"SELECT *, ({count_sql(query)}) AS total FROM ({page}) ORDER BY {order}"  # noqa: S608  # every text in it is a literal
 
 
 def count_sql(query: Query) -> str:
     """How many rollouts match."""
-    return f"SELECT count(*) FROM rollouts{_where(query)}"  # noqa: S608  # every text in it is a literal
+    return f"SELECT count(*) FROM rollouts{_where(_conditions(query))}"  # noqa: S608  # every text in it is a literal
 
 
 def states_sql(rollout_ids: Sequence[str]) -> str:
@@ -68,24 +68,27 @@ def spans_sql(rollout_id: str) -> str:
     return f"SELECT {columns} FROM spans_raw WHERE {of_it} QUALIFY {first} ORDER BY log_offset"  # noqa: S608  # a literal
 
 
-def _with_bound(query: Query) -> str:
-    """Conditions of the page; of the newest also what none of them can be older than.
+def _where(*conditions: str) -> str:
+    """What all of them demand; empty ones demand nothing."""
+    demanded = [f"({condition})" for condition in conditions if condition]
+    return " WHERE " + " AND ".join(demanded) if demanded else ""
+
+
+def _conditions(query: Query) -> str:
+    return (" AND " if query.every else " OR ").join(map(_condition, query.conditions))
+
+
+def _bound(query: Query) -> str:
+    """Of a page of the newest, what none of them can be older than.
 
     Rows lie in about the order of their times, so that each is a candidate when its turn comes, for a tenth of a
     microsecond. To find the bound takes a third of that, and with it most groups of rows need not be read.
     """
-    where, last = _where(query), query.limit + query.offset
+    last = query.limit + query.offset
     if query.sort_by != "start_time" or not query.descending or query.limit == ALL or last > BOUNDED_ROWS_MAX:
-        return where
-    column = COLUMNS["start_time"]
-    bound = f"{column} >= (SELECT list_min(max({column}, {max(last, 1)})) FROM rollouts{where})"  # noqa: S608  # checked
-    return f"{where.replace(' WHERE ', ' WHERE (', 1)}) AND {bound}" if where else f" WHERE {bound}"
-
-
-def _where(query: Query) -> str:
-    if not query.conditions:
         return ""
-    return " WHERE " + (" AND " if query.every else " OR ").join(map(_condition, query.conditions))
+    column, where = COLUMNS["start_time"], _where(_conditions(query))
+    return f"{column} >= (SELECT list_min(max({column}, {max(last, 1)})) FROM rollouts{where})"  # noqa: S608  # checked
 
 
 def _condition(condition: Condition) -> str:
