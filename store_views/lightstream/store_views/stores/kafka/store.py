@@ -93,7 +93,7 @@ class KafkaLightningStore(KafkaWriting):
     def _close(self) -> None:
         if self._hand_out is not None:
             self._hand_out.close(GIVE_BACK_S)
-        self._tell_worker_news()
+        self._worker_news.tell()
         self._publisher.close()
         self._span_publisher.close()
         self._follower.stop()

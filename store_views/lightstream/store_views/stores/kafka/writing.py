@@ -34,7 +34,7 @@ from lightstream.schemas.records import (
     WorkerStatus,
 )
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, WORKERS, Topic
+from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, Topic
 from lightstream.schemas.types import (
     AttemptedRollout,
     ResourcesUpdate,
@@ -52,6 +52,7 @@ from .hand_out import HandOut, Want
 from .spans import span_record
 from .turns import BUFFER_PAUSE_S, Turns
 from .verdicts import Verdicts
+from .worker_news import WorkerNews
 
 __all__ = ["KafkaWriting"]
 
@@ -75,9 +76,6 @@ GIVE_BACK_S = 2.0
 WAITING_THREADS = 8
 """Queries and waits for resources at once; more wait for their turn."""
 
-WORKER_NEWS_INTERVAL_S = 0.5
-"""How late others may learn what a worker does. Each store reads all of it, and nothing is decided by it."""
-
 IDLE_REPORT_INTERVAL_S = 10.0
 """How often a worker that finds nothing again and again is written down as having asked."""
 
@@ -94,9 +92,8 @@ class KafkaWriting(ReadingStore):
         self._turns = Turns(self._publisher, settings.publish_timeout_s)
         self._follower = Follower(settings, self._codec)
         self._hand_out: HandOut | None = None
-        self._worker_news: dict[str, WorkerHeartbeat] = {}
-        self._worker_news_told_s = 0.0
-        self._follower.call_often(self._tell_worker_news_in_turn)
+        self._worker_news = WorkerNews(self._publisher, self._follower.workers)
+        self._follower.call_often(self._worker_news.tell_in_turn)
         self._lock = threading.Lock()
         self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._spans_at: dict[int, int] = {}
@@ -215,9 +212,8 @@ class KafkaWriting(ReadingStore):
         now = self._clock.now_unix_nano()
         facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in attempts]
         futures = [self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts]
-        with self._lock:
-            told = self._follower.workers.change(worker.worker_id, lambda known: reported(known, worker))
-            futures.append(self._write_worker(told))
+        _, written = self._worker_news.write(worker.worker_id, lambda known: reported(known, worker))
+        futures.append(written)
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
@@ -338,51 +334,15 @@ class KafkaWriting(ReadingStore):
         self._follower.resources.wrote(record, place.offset)
 
     async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
-        with self._lock:
-            record = self._follower.workers.change(worker_id, lambda known: change.applied_to(worker_id, known))
-            if not wait:
-                self._worker_news[worker_id] = record
-                return record
-            try:
-                written = self._write_worker(record)
-            except (RecordTooLargeError, RecordError) as error:
-                raise StoreError(str(error)) from error
+        changed = partial(change.applied_to, worker_id)
+        if not wait:
+            return self._worker_news.keep(worker_id, changed)
+        try:
+            record, written = self._worker_news.write(worker_id, changed)
+        except (RecordTooLargeError, RecordError) as error:
+            raise StoreError(str(error)) from error
         await asyncio.wrap_future(written)
         return record
-
-    def _tell_worker_news_in_turn(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._worker_news_told_s >= WORKER_NEWS_INTERVAL_S:
-            self._worker_news_told_s = now_s
-            self._tell_worker_news()
-
-    def _tell_worker_news(self) -> None:
-        """Write what workers did since the last call: of each the latest, as a busy one changes many times a second."""
-        with self._lock:
-            for worker_id, record in list(self._worker_news.items()):
-                try:
-                    self._write_worker(record)
-                except LightstreamError as error:
-                    logger.warning("what worker %s did was not taken down: %s", worker_id, error)
-
-    def _write_worker(self, record: WorkerHeartbeat) -> Future[Position]:
-        """Write what is the latest of a worker, under the lock: so that the log has it in the order of the changes."""
-        self._worker_news.pop(record.worker_id, None)
-        try:
-            written = self._publisher.publish(WORKERS, record.worker_id, record)
-        except LightstreamError:
-            self._follower.workers.lost(record)
-            raise
-        written.add_done_callback(lambda done: self._wrote_worker(record, done))
-        return written
-
-    def _wrote_worker(self, record: WorkerHeartbeat, done: Future[Position]) -> None:
-        error = done.exception()
-        if error is None:
-            self._follower.workers.written(record, done.result().offset)
-        else:
-            logger.warning("what worker %s did was not taken down: %s", record.worker_id, error)
-            self._follower.workers.lost(record)
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         versions = self._follower.resources
