@@ -57,6 +57,26 @@ def test_a_dry_run_needs_no_service() -> None:
     assert sorted(hook.seen) == [("rollout", 2)] * 3 + [("trace", 2)] * 3
 
 
+def test_the_baseline_asks_for_no_more_than_its_queue_may_hold() -> None:
+    store = agl.InMemoryLightningStore()
+    waiting: list[int] = []
+
+    @agl.rollout
+    async def looks_at_the_queue(task: int) -> float:
+        waiting.append(len(await store.query_rollouts(status_in=["queuing"])))
+        return 1.0
+
+    algorithm = agl.Baseline(max_queue_length=1, polling_interval=60.0)
+    agl.Trainer(algorithm=algorithm, n_runners=1, store=store).dev(looks_at_the_queue, list(range(6)))
+    assert len(waiting) == 6
+    assert max(waiting) <= 2, "one that was enqueued beside the one that may wait"
+
+
+def test_the_baseline_takes_no_share_that_leaves_nothing() -> None:
+    with pytest.raises(ValueError, match=r"^train_split must be between 0 and 1, not 1\.$"):
+        agl.Baseline(train_split=1.0)
+
+
 def test_an_algorithm_on_a_store_gets_what_it_names() -> None:
     given: dict[str, Any] = {}
 

@@ -94,6 +94,16 @@ async def test_add_span_does_not_revive_a_superseded_attempt(store: LightningSto
     assert (await store.query_attempts(made.rollout_id))[0].status == "unresponsive"
 
 
+async def test_add_span_is_a_sign_of_life_of_an_attempt_whose_place_another_took(store: LightningStore) -> None:
+    made = await begun(store)
+    second = await store.start_attempt(made.rollout_id)
+    await store.add_span(span_of(made))
+    assert await store.get_rollout_by_id(made.rollout_id) == second, "the second decides, and was not heard of"
+    first = (await store.query_attempts(made.rollout_id))[0]
+    assert first.status == "running"
+    assert first.last_heartbeat_time is not None
+
+
 async def test_add_span_of_what_does_not_exist(store: LightningStore) -> None:
     made = await begun(store)
     span = span_of(made)

@@ -195,6 +195,9 @@ class Reference:
             if attempt.in_charge:
                 self._sign_of_life(rollout, attempt, written=True)
                 rollout.status = "running"
+            elif not rollout.over and attempt.ended is None:  # another took its place, but it still runs
+                attempt.status, attempt.last_heartbeat = "running", self.now
+                attempt.error_type = attempt.error_message = None
         if missing:
             raise missing[0]
         new: list[Span] = []

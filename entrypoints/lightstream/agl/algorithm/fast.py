@@ -27,11 +27,31 @@ class Baseline(FastAlgorithm):
 
     Args:
         n_epochs: how often.
+        train_split: a share, more than 0 and less than 1. The two data sets are split already, so nothing uses it.
+        polling_interval: how often the queue is looked at while it is full, in seconds; the end of a rollout is seen
+            at once.
+        max_queue_length: with more rollouts than this in the queue, no other is enqueued.
         span_verbosity: what is logged of each span: the keys of its attributes, their values too, or no span at all.
+
+    Raises:
+        ValueError: ``train_split`` is no such share.
     """
 
-    def __init__(self, n_epochs: int = 1, *, span_verbosity: Verbosity = "keys") -> None:
+    def __init__(
+        self,
+        n_epochs: int = 1,
+        *,
+        train_split: float = 0.5,
+        polling_interval: float = 5.0,
+        max_queue_length: int = 4,
+        span_verbosity: Verbosity = "keys",
+    ) -> None:
+        if not 0.0 < train_split < 1.0:
+            raise ValueError(f"train_split must be between 0 and 1, not {train_split:g}.")
         self.n_epochs = n_epochs
+        self.train_split = train_split
+        self.polling_interval = polling_interval
+        self.max_queue_length = max_queue_length
         self.span_verbosity = span_verbosity
 
     async def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> None:
@@ -39,15 +59,27 @@ class Baseline(FastAlgorithm):
         named = None if resources is None else (await store.update_resources("default", resources)).resources_id
         sets: list[tuple[Literal["train", "val"], Dataset | None]] = [("train", train_dataset), ("val", val_dataset)]
         for epoch in range(self.n_epochs):
-            enqueued = [
-                await store.enqueue_rollout(tasks[index], mode, named)
-                for mode, tasks in sets
-                if tasks is not None
-                for index in range(len(tasks))
-            ]
-            logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(enqueued))
-            ends = [self._told(rollout.rollout_id) for rollout in enqueued]
+            tasks = [(mode, dataset[i]) for mode, dataset in sets if dataset is not None for i in range(len(dataset))]
+            logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(tasks))
+            ends: list[asyncio.Task[None]] = []
+            for mode, task in tasks:
+                await self._room(ends)
+                rollout = await store.enqueue_rollout(task, mode, named)
+                ends.append(asyncio.create_task(self._told(rollout.rollout_id)))
             await asyncio.gather(*ends)
+
+    async def _room(self, ends: list[asyncio.Task[None]]) -> None:
+        """Wait until the queue is short enough. It is looked at again when one of ``ends`` comes."""
+        store = self.get_store()
+        while True:
+            waiting = await store.query_rollouts(status_in=["queuing", "requeuing"], limit=self.max_queue_length + 1)
+            if len(waiting) <= self.max_queue_length:
+                return
+            under_way = [end for end in ends if not end.done()]
+            if under_way:
+                await asyncio.wait(under_way, timeout=self.polling_interval, return_when=asyncio.FIRST_COMPLETED)
+            else:  # others' rollouts fill it
+                await asyncio.sleep(self.polling_interval)
 
     async def _told(self, rollout_id: str) -> None:
         """Wait for a rollout and log it."""

@@ -18,7 +18,20 @@ from .effects import Effect
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX, ERROR_TYPE_CHARACTERS_MAX
 from .situation import open_attempt
 
-__all__ = ["close", "cut", "ended", "going_on", "may_retry", "moved", "new", "noted", "with_last", "without_open"]
+__all__ = [
+    "close",
+    "cut",
+    "ended",
+    "going_on",
+    "heard",
+    "may_retry",
+    "moved",
+    "new",
+    "noted",
+    "with_known",
+    "with_last",
+    "without_open",
+]
 
 
 def new(state: RolloutState, event: RolloutEvent) -> AttemptState:
@@ -45,6 +58,11 @@ def noted(attempt: AttemptState, changes: AttemptChanges) -> AttemptState:
 def going_on(attempt: AttemptState, status: AttemptStatus) -> AttemptState:
     """The attempt, alive. If it had fallen silent, that is forgotten."""
     return attempt.model_copy(update={"status": status, "error_type": None, "error_message": None})
+
+
+def heard(attempt: AttemptState, now_unix_nano: int) -> AttemptState:
+    """The attempt after a sign of life."""
+    return going_on(attempt, AttemptStatus.RUNNING).model_copy(update={"last_heartbeat_unix_nano": now_unix_nano})
 
 
 def ended(
@@ -105,6 +123,11 @@ def may_retry(state: RolloutState, status: AttemptStatus) -> bool:
 def with_last(state: RolloutState, attempt: AttemptState) -> list[AttemptState]:
     """The attempts with ``attempt`` in the last one's place."""
     return [*state.attempts[:-1], attempt]
+
+
+def with_known(state: RolloutState, attempt: AttemptState) -> list[AttemptState]:
+    """The attempts with ``attempt`` in the place of the one with its id."""
+    return [attempt if known.attempt_id == attempt.attempt_id else known for known in state.attempts]
 
 
 def moved(

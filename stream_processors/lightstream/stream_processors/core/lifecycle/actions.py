@@ -58,10 +58,17 @@ def _add(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Res
 
 def _beat(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
     state = _known(state)
-    alive = {"last_heartbeat_unix_nano": event.occurred_unix_nano}
-    attempt = _attempts.going_on(_open(state), AttemptStatus.RUNNING).model_copy(update=alive)
+    attempt = _attempts.heard(_open(state), event.occurred_unix_nano)
     state = _counted(state, event)
     return moved(state, event, RolloutStatus.RUNNING, with_last(state, attempt)), []
+
+
+def _hear(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    state = _known(state)
+    now = event.occurred_unix_nano
+    attempt = _attempts.heard(_named(state, event), now)
+    state = _counted(state, event)
+    return state.model_copy(update={"attempts": _attempts.with_known(state, attempt), "updated_unix_nano": now}), []
 
 
 def _count(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
@@ -99,9 +106,7 @@ def _change(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> 
 
 def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
     state = _known(state)
-    attempt = named_attempt(state, event)
-    if attempt is None:
-        raise AssertionError("the table sends only facts about an attempt here")
+    attempt = _named(state, event)
     changes = _changes(event)
     if changes == AttemptChanges(status=attempt.status):
         known = f"attempt {attempt.attempt_id} is already {attempt.status.value}"
@@ -114,7 +119,7 @@ def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Re
         attempt = attempt.model_copy(update={"status": changes.status, "ended_unix_nano": now})
     attempt = _attempts.noted(attempt, changes)
     _check_metadata(state, attempt)
-    attempts = [attempt if known.attempt_id == attempt.attempt_id else known for known in state.attempts]
+    attempts = _attempts.with_known(state, attempt)
     return state.model_copy(update={"attempts": attempts, "updated_unix_nano": event.occurred_unix_nano}), []
 
 
@@ -159,6 +164,7 @@ ACTIONS: dict[Action, Callable[[RolloutState | None, RolloutEvent, Limits], Resu
     Action.START: _start,
     Action.ADD: _add,
     Action.BEAT: _beat,
+    Action.HEAR: _hear,
     Action.COUNT: _count,
     Action.TIME_OUT: _time_out,
     Action.SILENCE: _silence,
@@ -245,6 +251,13 @@ def _known(state: RolloutState | None) -> RolloutState:
     if state is None:
         raise AssertionError("the table sends no fact about an unknown rollout here")
     return state
+
+
+def _named(state: RolloutState, event: RolloutEvent) -> AttemptState:
+    attempt = named_attempt(state, event)
+    if attempt is None:
+        raise AssertionError("the table sends only facts about an attempt of the rollout here")
+    return attempt
 
 
 def _watched(state: RolloutState | None) -> RolloutState:

@@ -22,6 +22,7 @@ class Action(StrEnum):
     START = "start"
     ADD = "add"  # one more attempt, past the queue
     BEAT = "beat"  # a sign of life that is written: preparing and unresponsive become running
+    HEAR = "hear"  # a sign of life of an attempt that decides nothing any more, but has not ended
     COUNT = "count"  # sequence numbers of spans
     NOTE = "note"  # what is said of an attempt that decides nothing any more
     CHANGE = "change"  # what is said of the open attempt, its end included
@@ -65,11 +66,6 @@ def _refuse(reason: str) -> Rule:
 def _miss(reason: str) -> Rule:
     """What the fact is about does not exist."""
     return Rule(Action.NOTHING, VerdictOutcome.NOT_FOUND, reason)
-
-
-def _count(reason: str) -> Rule:
-    """Too late to be a sign of life, but the spans' numbers are taken all the same."""
-    return Rule(Action.COUNT, VerdictOutcome.IGNORED, reason)
 
 
 _SILENTLY = Rule(Action.NOTHING, None)
@@ -146,8 +142,8 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.PREPARING: _apply(Action.BEAT),
         _S.RUNNING: _apply(Action.BEAT),
         _S.SILENT: _apply(Action.BEAT),
-        _S.SUPERSEDED: _count("attempt {attempt_id} was superseded"),
-        _S.OVER: _count("attempt {attempt_id} is over, and rollout {rollout_id} is {status}"),
+        _S.SUPERSEDED: _apply(Action.HEAR),
+        _S.OVER: Rule(Action.COUNT, VerdictOutcome.IGNORED, _OVER.reason),  # too late to be a sign of life
     },
     EventKind.NUMBERS_TAKEN: {
         _S.NO_ROLLOUT: _NOT_FOUND,
