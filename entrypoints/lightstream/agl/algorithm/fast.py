@@ -57,15 +57,16 @@ class Baseline(FastAlgorithm):
     async def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> None:
         store, resources = self.get_store(), self.get_initial_resources()
         named = None if resources is None else (await store.update_resources("default", resources)).resources_id
-        sets: list[tuple[Literal["train", "val"], Dataset | None]] = [("train", train_dataset), ("val", val_dataset)]
+        given: list[tuple[Literal["train", "val"], Dataset | None]] = [("train", train_dataset), ("val", val_dataset)]
+        sets: list[tuple[Literal["train", "val"], Dataset]] = [(m, tasks) for m, tasks in given if tasks is not None]
         for epoch in range(self.n_epochs):
-            tasks = [(mode, dataset[i]) for mode, dataset in sets if dataset is not None for i in range(len(dataset))]
-            logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(tasks))
             ends: list[asyncio.Task[None]] = []
-            for mode, task in tasks:
-                await self._room(ends)
-                rollout = await store.enqueue_rollout(task, mode, named)
-                ends.append(asyncio.create_task(self._told(rollout.rollout_id)))
+            for mode, tasks in sets:
+                for index in range(len(tasks)):
+                    await self._room(ends)
+                    rollout = await store.enqueue_rollout(tasks[index], mode, named)
+                    ends.append(asyncio.create_task(self._told(rollout.rollout_id)))
+            logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(ends))
             await asyncio.gather(*ends)
 
     async def _room(self, ends: list[asyncio.Task[None]]) -> None:
