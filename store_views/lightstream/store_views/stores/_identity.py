@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
+import os
+import random
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 __all__ = ["new_id", "repeatable"]
+
+
+# Not `uuid4`: it asks the operating system each time, giving up the interpreter's lock, and waits to have that back.
+_chance = random.Random()  # noqa: S311  # an id, not a secret
+os.register_at_fork(after_in_child=_chance.seed)  # else a child would go on with its parent's ids
 
 
 class _Seed:
@@ -45,4 +51,5 @@ def repeatable(seed: str) -> Generator[None]:
 def new_id(purpose: str, characters: int) -> str:
     """Up to 32 hexadecimal digits. ``purpose`` tells apart what one call needs ids for."""
     seed = _seed.get()
-    return (uuid.uuid4().hex if seed is None else seed.next(purpose))[:characters]
+    digits = f"{_chance.getrandbits(128):032x}" if seed is None else seed.next(purpose)
+    return digits[:characters]
