@@ -1,1 +1,1 @@
-"""The same calls on Agent Lightning's own store and on ours: `make test-agent-lightning` runs them side by side."""
+"""Agent Lightning's own store and adapters beside ours, on the same calls and traces: `make test-agent-lightning`."""

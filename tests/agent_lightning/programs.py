@@ -1,7 +1,7 @@
 """Random programs of store calls, as data: both packages run the same ones, each in its own interpreter.
 
 What a call makes is not known yet, so ids are written as references: ``{"$rollout": 3}`` is the id of the fourth
-rollout that the program made (and, where there are fewer, of none). :mod:`.interpreter` reads them.
+rollout that the program made (and, where there are fewer, of none). :mod:`.calls` reads them.
 
 Left out is what differs on purpose:
 

@@ -1,4 +1,4 @@
-"""Run programs of store calls: ``python interpreter.py <package>`` reads them from standard input, as JSON.
+"""Run programs of store calls: ``python calls.py <package>`` reads them from standard input, as JSON.
 
 Needs nothing but the package, Agent Lightning or ours: each runs in an environment of its own. For each program a list
 of answers is printed, in a form that is the same where the packages do the same: made-up ids are numbered in the order
