@@ -204,6 +204,17 @@ def test_nothing_begins_between_an_opening_and_its_repeat() -> None:
     assert assembler.low_water(18) == 18
 
 
+def test_what_is_held_back_for_other_reasons_lies_in_front_of_both_too() -> None:
+    """A late span, for instance, for which the log is still read while all else is done."""
+    assembler = Assembler()
+    records: list[AnyRecord] = [opened(), proxy_span(2, attempt=7), opened("r2"), opened(), opened("r2"), proxy_span(1)]
+    assembler.on_records(zip([*records, closed(), closed("r2")], range(10, 18), strict=True))
+    assert assembler.low_water(18, 11) == 18
+    assert [assembler.not_between(offset) for offset in (11, 12, 13, 14, 15)] == [10, 10, 10, 10, 15]
+    assert assembler.low_water(18) == 18
+    assert assembler.not_between(11) == 11, "it was done: nothing can be committed any more that lies so far back"
+
+
 def test_what_a_crash_left_open_gives_way_to_what_began_in_its_place() -> None:
     never = opened().model_copy(update={"attempt_id": "never-began"})
     assembler = Assembler()

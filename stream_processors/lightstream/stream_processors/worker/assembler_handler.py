@@ -82,7 +82,7 @@ class AssemblerHandler:
                 await outbox.send(ROLLOUT_EVENTS, sign.rollout_id, sign)
         await self._revise(outbox)
         await outbox.hand_over()
-        return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1))
+        return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1, self._unfinished()))
 
     async def tick(self) -> None:
         """Time passes in the life cycle; here is only told what happened beside the batches."""
@@ -94,8 +94,12 @@ class AssemblerHandler:
             self._refused_told = refused
 
     def held_back(self) -> int | None:
-        held_back = [offset for offset in (self._large.oldest, self._late.oldest) if offset is not None]
-        return min(held_back, default=None)
+        unfinished = self._unfinished()
+        return None if unfinished is None else self._assembler.not_between(unfinished)
+
+    def _unfinished(self) -> int | None:
+        """Where the first begins of what is done beside the batches."""
+        return min((offset for offset in (self._large.oldest, self._late.oldest) if offset is not None), default=None)
 
     def close(self) -> None:
         self._large.close()

@@ -144,19 +144,27 @@ class Assembler:
         """Late spans since this was last called for which the log has to be read, in log order."""
         return self._late.take_to_read()
 
-    def low_water(self, next_offset: int) -> int:
+    def low_water(self, next_offset: int, held_back: int | None = None) -> int:
         """Where reading must start again after a crash: the opening of the oldest open attempt, else ``next_offset``.
 
         Everything below may be committed, once what came out so far is durable. Never between an opening and a repeat
         of it (by a life cycle that crashed): whoever began there would take the repeat for the beginning of an attempt.
+
+        Args:
+            held_back: from where on the caller commits nothing, for reasons of their own; what they commit then is
+                :meth:`not_between`.
         """
         oldest = next((attempt.first_offset for attempt in self._open.values()), next_offset)
+        lowest = self.not_between(oldest if held_back is None else min(oldest, held_back))
+        self._opened_again = {first: last for first, last in self._opened_again.items() if last >= lowest}
+        return self.not_between(oldest)
+
+    def not_between(self, offset: int) -> int:
+        """``offset``, or the opening before it that is repeated there or later: of what is above the low water."""
         for first, last in sorted(self._opened_again.items(), reverse=True):
-            if oldest > last:
-                del self._opened_again[first]
-            else:
-                oldest = min(oldest, first)
-        return oldest
+            if offset <= last:
+                offset = min(offset, first)
+        return offset
 
     def _on_opened(self, opened: AttemptOpened, offset: int) -> None:
         key = (opened.rollout.rollout_id, opened.attempt_id)
