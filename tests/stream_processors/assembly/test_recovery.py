@@ -93,6 +93,28 @@ def test_commits_that_lag_behind_and_crashes_again_and_again_change_nothing(log:
     assert by_identity(out) == whole
 
 
+@given(logs(), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=150)
+def test_what_callers_hold_back_for_reasons_of_their_own_changes_nothing(log: Log, seed: int) -> None:
+    chance = random.Random(seed)
+    whole = by_identity(Assembler().on_records(log))
+    out: list[Trajectory] = []
+    committed = 0
+    for _ in range(4):
+        assembler = Assembler()
+        replay = [(record, offset) for record, offset in log if offset >= committed]
+        held_back: int | None = None
+        for record, offset in replay[: chance.randrange(len(replay) + 1)]:
+            out += assembler.on_record(record, offset)
+            if chance.random() < (0.5 if held_back is None else 0.05):
+                held_back = offset if held_back is None else None
+            low_water = assembler.low_water(offset + 1, held_back)
+            if chance.random() < 0.5:
+                committed = low_water if held_back is None else min(low_water, assembler.not_between(held_back))
+    out += Assembler().on_records((record, offset) for record, offset in log if offset >= committed)
+    assert by_identity(out) == whole
+
+
 @given(logs(), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=12))
 @settings(deadline=None, max_examples=150)
 def test_repeated_records_change_nothing(log: Log, repeats: list[tuple[int, int]]) -> None:

@@ -88,6 +88,24 @@ def handled(records: Sequence[AnyRecord], published: Published, settings: Settin
     asyncio.run(scenario())
 
 
+def test_what_waits_for_the_log_to_be_read_is_held_back_in_front_of_an_opening_that_comes_again() -> None:
+    """Else whoever began there would take the repeat for the beginning of an attempt."""
+
+    async def scenario() -> None:
+        context = WorkerContext(Settings.load(), Published(), CODEC, SystemClock(), "tests")
+        handler = AssemblerHandler(context, 0)
+        unknown = proxy_span(2, attempt=7)
+        first: list[AnyRecord] = [opened(), unknown, opened(), proxy_span(1), closed()]
+        then: list[AnyRecord] = [opened("r2"), closed("r2")]
+        for begin, records in ((10, first), (15, then)):
+            logged = [_logged(record, offset) for offset, record in enumerate(records, start=begin)]
+            assert await (await handler.handle(logged)) == begin + len(records)
+            assert handler.held_back() == 10, "not 11, where the span lies that is looked for"
+        handler.close()
+
+    asyncio.run(scenario())
+
+
 def test_text_cut_within_a_character_stops_no_worker() -> None:
     agent = framework_span(2, {"metadata": json.dumps({"lc_agent_name": CUT})})
     error = json.dumps({"error": {"message": CUT}})
