@@ -21,7 +21,7 @@ help:
 	@echo "make bench    every benchmark"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
-	@echo "make test-agent-lightning  its store and adapters beside ours, on random calls and traces (1 GB)"
+	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 
 demo: $(INSTALLED)

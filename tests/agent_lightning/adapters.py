@@ -1,4 +1,6 @@
-"""What the adapters make of traces: ``python adapters.py <package>`` reads these from standard input, as JSON.
+"""What the adapters make of traces: ``python -m tests.agent_lightning.adapters <package>``.
+
+Traces are read from standard input and answers printed, all of it JSON.
 
 Needs nothing but the package, Agent Lightning or ours: each runs in an environment of its own.
 """
@@ -12,23 +14,13 @@ import sys
 import warnings
 from typing import Any
 
+from .spans import span
+
 
 def adapted(package: Any, trace: dict[str, Any]) -> dict[str, Any]:
     """Of one trace: its tree before and after the repair, triplets, conversations."""
     module = importlib.import_module(f"{package.__name__}.adapter.triplet")
-    status = importlib.import_module(f"{package.__name__}.types").TraceStatus(status_code="OK")
-    spans = [
-        package.Span(
-            **fields,
-            status=status,
-            events=[],
-            links=[],
-            context=None,
-            parent=None,
-            resource=package.OtelResource(attributes={}, schema_url=""),
-        )
-        for fields in trace["spans"]
-    ]
+    spans = [span(package, **fields) for fields in trace["spans"]]
     if not trace["options"]:
         return {"proxy": [_dumped(triplet) for triplet in package.LlmProxyTraceToTriplet().adapt(spans)]}
     options = trace["options"] | {"reward_match": module.RewardMatchPolicy(trace["options"]["reward_match"])}

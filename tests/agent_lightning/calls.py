@@ -1,8 +1,8 @@
-"""Run programs of store calls: ``python calls.py <package>`` reads them from standard input, as JSON.
+"""Run programs of store calls: ``python -m tests.agent_lightning.calls <package>`` reads them from standard input.
 
 Needs nothing but the package, Agent Lightning or ours: each runs in an environment of its own. For each program a list
-of answers is printed, in a form that is the same where the packages do the same: made-up ids are numbered in the order
-in which they are seen, and of times only whether there is one is told.
+of answers is printed, all of it JSON, in a form that is the same where the packages do the same: made-up ids are
+numbered in the order in which they are seen, and of times only whether there is one is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import logging
 import re
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from .spans import readable_span, span
 
 TIMEOUT_S = 60.0
 TIMES = {"start_time", "end_time", "uptime"} | {
@@ -26,6 +30,7 @@ NO_SUCH_KEY = re.compile(r"Item does not exist with primary key\(s\): rollout_id
 """How Agent Lightning says in one place what it calls "Rollout … not found" in all others."""
 MAKES_ONE = ("start_rollout", "enqueue_rollout", "dequeue_rollout", "start_attempt")
 MAKES_SEVERAL = ("enqueue_many_rollouts", "dequeue_many_rollouts")
+NONEXISTENT = "nonexistent"
 OVER = ("succeeded", "failed", "cancelled", "timeout", "unresponsive")
 
 
@@ -43,6 +48,8 @@ class Run:
     async def answer(self, call: dict[str, Any]) -> Any:
         """What the store answers to ``call``; ``None`` where it is left out."""
         if call["unless_over"] is not None and await self._is_over(*map(self._value, call["unless_over"])):
+            return None
+        if any(self._value(reference) == NONEXISTENT for reference in call["unless_unknown"]):
             return None
         args, kwargs = self._value(call["args"]), self._value(call["kwargs"])
         try:
@@ -92,19 +99,11 @@ class Run:
                 "$attempt": [attempt_id for _, attempt_id in self._attempts],
                 "$rollout_of": [rollout_id for rollout_id, _ in self._attempts],
             }[kind]
-            return known[said] if said < len(known) else "nonexistent"
+            return known[said] if said < len(known) else NONEXISTENT
         package = self._package
-        if kind == "$span":
-            return package.Span(
-                **{name: self._value(value) for name, value in said.items()},
-                status=importlib.import_module(f"{package.__name__}.types").TraceStatus(status_code="OK"),
-                events=[],
-                links=[],
-                context=None,
-                parent=None,
-                resource=package.OtelResource(attributes={}, schema_url=""),
-            )
-        makers = {
+        makers: dict[str, Callable[..., Any]] = {
+            "$span": partial(span, package),
+            "$readable": readable_span,
             "$config": package.RolloutConfig,
             "$request": package.EnqueueRolloutRequest,
             "$llm": package.LLM,

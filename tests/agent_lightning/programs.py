@@ -8,23 +8,28 @@ Left out is what differs on purpose:
 - a retry goes before new work here, so no program lets the queue try again;
 - what is over stays over here, so nothing more is said of it (``unless_over``);
 - spans that come twice: there, of a batch with one that is known, the new ones are left out too;
-- numbers for spans of what does not exist, which are an error here.
+- numbers for spans of what does not exist, which are an error here (``unless_unknown``); and numbers that spans used up
+  which could not be added, so these have the lowest.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["Call", "program"]
 
 Call = dict[str, Any]
-"""``method``, ``args``, ``kwargs``; and the rollout or attempt without whose being open it is left out."""
+"""``method``, ``args``, ``kwargs``, and when it is left out.
+
+``unless_over``: the rollout and attempt that must be open. ``unless_unknown``: references that must be to something.
+"""
 
 ROLLOUT_STATUSES = ["queuing", "preparing", "running", "succeeded", "failed", "cancelled", "requeuing"]
 INPUTS = ["text", {"a": 1}, 7, [1]]
 WORKERS = ["w1", "w2", "w3"]
+NO_ATTEMPT = "nope"
 REFERENCES = 12
 """More than most programs make: some refer to nothing."""
 
@@ -36,8 +41,9 @@ def program(seed: int, length: int) -> list[Call]:
     return [make(chance, place) for place, make in enumerate(makers)]
 
 
-def _call(method: str, *args: Any, unless_over: Any = None, **kwargs: Any) -> Call:
-    return {"method": method, "args": list(args), "kwargs": kwargs, "unless_over": unless_over}
+def _call(method: str, *args: Any, unless_over: Any = None, unless_unknown: Sequence[Any] = (), **kwargs: Any) -> Call:
+    left_out = {"unless_over": unless_over, "unless_unknown": list(unless_unknown)}
+    return {"method": method, "args": list(args), "kwargs": kwargs, **left_out}
 
 
 def _maybe(chance: random.Random, share: float, **kwargs: Any) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def _rollout(chance: random.Random) -> Any:
 def _attempt(chance: random.Random) -> tuple[Any, Any]:
     """An attempt with its rollout."""
     place = chance.randrange(REFERENCES)
-    return {"$rollout_of": place}, "nope" if chance.random() < 0.05 else {"$attempt": place}
+    return {"$rollout_of": place}, NO_ATTEMPT if chance.random() < 0.05 else {"$attempt": place}
 
 
 def _resources(chance: random.Random) -> Any:
@@ -73,7 +79,7 @@ def _span(chance: random.Random, rollout_id: Any, attempt_id: Any, number: int, 
         "$span": {
             "rollout_id": rollout_id,
             "attempt_id": attempt_id,
-            "sequence_id": number,
+            "sequence_id": number if attempt_id != NO_ATTEMPT else 0,
             "trace_id": f"{chance.randint(1, 3):032x}",
             "span_id": f"{span_id:016x}",
             "parent_id": chance.choice([None, f"{chance.randint(1, 40):016x}"]),
@@ -157,6 +163,31 @@ def _add_many_spans(chance: random.Random, place: int) -> Call:
     rollout_id, attempt_id = _attempt(chance)
     spans = [_span(chance, rollout_id, attempt_id, n, 10 * place + n) for n in range(chance.randrange(4))]
     return _call("add_many_spans", spans, unless_over=[rollout_id, attempt_id])
+
+
+def _add_otel_span(chance: random.Random, place: int) -> Call:
+    rollout_id, attempt_id = _attempt(chance)
+    name = chance.choice(["a", "ab", "llm.call", "reward"])
+    made = {"trace_id": chance.randint(1, 3), "span_id": 10 * place + 9, "name": name, "attributes": {"x": 1, "f": 0.5}}
+    number = 0 if attempt_id == NO_ATTEMPT else chance.choice([None, None, 0, 4, 20])
+    return _call(
+        "add_otel_span",
+        rollout_id,
+        attempt_id,
+        {"$readable": made},
+        sequence_id=number,
+        unless_over=[rollout_id, attempt_id],
+    )
+
+
+def _next_number(chance: random.Random, place: int) -> Call:
+    rollout_id, attempt_id = _attempt(chance)
+    return _call("get_next_span_sequence_id", rollout_id, attempt_id, unless_unknown=[rollout_id])
+
+
+def _next_numbers(chance: random.Random, place: int) -> Call:
+    pairs = [list(_attempt(chance)) for _ in range(chance.randrange(4))]
+    return _call("get_many_span_sequence_ids", pairs, unless_unknown=[rollout_id for rollout_id, _ in pairs])
 
 
 def _query_rollouts(chance: random.Random, place: int) -> Call:
@@ -244,6 +275,9 @@ _MAKERS: dict[Callable[[random.Random, int], Call], int] = {
     _update_rollout: 2,
     _add_span: 4,
     _add_many_spans: 2,
+    _add_otel_span: 2,
+    _next_number: 1,
+    _next_numbers: 1,
     _query_rollouts: 4,
     _query_spans: 4,
     _query_resources: 1,

@@ -12,11 +12,8 @@ from typing import Any
 
 __all__ = ["differences"]
 
-PYTHON = Path(
-    os.environ.get(
-        "LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON", Path(__file__).parents[2] / ".venv-agent-lightning/bin/python"
-    )
-)
+ROOT = Path(__file__).parents[2]
+PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON", ROOT / ".venv-agent-lightning/bin/python"))
 """The interpreter of the environment in which Agent Lightning is installed."""
 
 
@@ -24,8 +21,8 @@ def differences(script: str, given: Sequence[Any], more_here: frozenset[str] = f
     """Where the script's answers to ``given`` differ: of each the first place, as text.
 
     Args:
-        script: name of a file beside this one, run as ``python <script> <package>``. It reads a list from standard
-            input and prints the answer to each of its items on a line, all of it JSON.
+        script: name of a module beside this one, run with the package's name as its argument. It reads a list from
+            standard input and prints the answer to each of its items on a line, all of it JSON.
         more_here: what ours may tell in addition.
     """
     assert PYTHON.exists(), f"there is no {PYTHON}: run `make test-agent-lightning`"
@@ -58,8 +55,10 @@ async def _both(script: str, given: Sequence[Any]) -> tuple[list[Any], list[Any]
 async def _answers(python: str, script: str, package: str, given: Sequence[Any]) -> list[Any]:
     process = await asyncio.create_subprocess_exec(
         python,
-        str(Path(__file__).with_name(script)),
+        "-m",
+        f"{__package__}.{script}",
         package,
+        cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"},

@@ -15,10 +15,10 @@ TRACES = int(os.environ.get("LIGHTSTREAM_TEST_EXAMPLES", "400"))
 
 
 def test_random_traces_have_the_same_trees_triplets_and_conversations() -> None:
-    found = differences("adapters.py", [trace(seed) for seed in range(TRACES)])
+    found = differences("adapters", [trace(seed) for seed in range(TRACES)])
     assert not found, "\n".join(found)
 
 
 def test_what_a_proxy_recorded_has_the_same_triplets() -> None:
-    found = differences("adapters.py", [proxy_trace(seed) for seed in range(TRACES)])
+    found = differences("adapters", [proxy_trace(seed) for seed in range(TRACES)])
     assert not found, "\n".join(found)

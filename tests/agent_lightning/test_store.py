@@ -19,5 +19,5 @@ MORE_HERE = frozenset({"attempt"})
 
 
 def test_random_programs_have_the_same_answers() -> None:
-    found = differences("calls.py", [program(seed, CALLS) for seed in range(PROGRAMS)], MORE_HERE)
+    found = differences("calls", [program(seed, CALLS) for seed in range(PROGRAMS)], MORE_HERE)
     assert not found, "\n".join(found)

@@ -72,9 +72,13 @@ def test_the_baseline_asks_for_no_more_than_its_queue_may_hold() -> None:
     assert max(waiting) <= 2, "one that was enqueued beside the one that may wait"
 
 
-def test_the_baseline_takes_no_share_that_leaves_nothing() -> None:
+def test_the_baseline_names_what_it_cannot_run_with() -> None:
     with pytest.raises(ValueError, match=r"^train_split must be between 0 and 1, not 1\.$"):
         agl.Baseline(train_split=1.0)
+    with pytest.raises(ValueError, match=r"^polling_interval must be more than 0 seconds, not 0\.$"):
+        agl.Baseline(polling_interval=0.0)
+    with pytest.raises(ValueError, match=r"^max_queue_length must be at least 0, not -1\.$"):
+        agl.Baseline(max_queue_length=-1)
 
 
 def test_an_algorithm_on_a_store_gets_what_it_names() -> None:

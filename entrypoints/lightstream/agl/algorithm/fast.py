@@ -34,7 +34,7 @@ class Baseline(FastAlgorithm):
         span_verbosity: what is logged of each span: the keys of its attributes, their values too, or no span at all.
 
     Raises:
-        ValueError: ``train_split`` is no such share.
+        ValueError: ``train_split`` is no such share, ``polling_interval`` not above 0, ``max_queue_length`` below 0.
     """
 
     def __init__(
@@ -48,6 +48,10 @@ class Baseline(FastAlgorithm):
     ) -> None:
         if not 0.0 < train_split < 1.0:
             raise ValueError(f"train_split must be between 0 and 1, not {train_split:g}.")
+        if not polling_interval > 0.0:
+            raise ValueError(f"polling_interval must be more than 0 seconds, not {polling_interval:g}.")
+        if max_queue_length < 0:
+            raise ValueError(f"max_queue_length must be at least 0, not {max_queue_length}.")
         self.n_epochs = n_epochs
         self.train_split = train_split
         self.polling_interval = polling_interval
