@@ -2,18 +2,8 @@
 
 from .admin import create_topics
 from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
-from .publisher import (
-    BY_KEY,
-    RECORD_OVERHEAD_BYTES_MAX,
-    BatchPublisher,
-    Delivered,
-    Headers,
-    KafkaPublisher,
-    Outgoing,
-    Position,
-    Publisher,
-    RecordSink,
-)
+from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
+from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Outgoing, Position, Publisher, RecordSink
 from .queue_headers import (
     ANSWERS,
     HEAD_LENGTH,

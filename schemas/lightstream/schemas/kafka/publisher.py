@@ -7,11 +7,10 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -20,18 +19,12 @@ from ..errors import BackpressureError, PublishError, RecordTooLargeError
 from ..records import Record
 from ..settings import Settings
 from ..topics import Topic
+from ._reports import Batch, Report, loss_of, position_of, report_to
+from ._rows import end_of_row
 from .config import Compression, producer_config
+from .publishing import BY_KEY, Delivered, Headers, Outgoing, Position
 
-__all__ = [
-    "RECORD_OVERHEAD_BYTES_MAX",
-    "BatchPublisher",
-    "Delivered",
-    "KafkaPublisher",
-    "Outgoing",
-    "Position",
-    "Publisher",
-    "RecordSink",
-]
+__all__ = ["RECORD_OVERHEAD_BYTES_MAX", "KafkaPublisher"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,81 +33,6 @@ POLL_INTERVAL_S = 0.1
 
 RECORD_OVERHEAD_BYTES_MAX = 512
 """Key, headers and batch framing that the broker counts in addition to the value."""
-
-ROW_RECORDS_MAX = 500
-ROW_BYTES_MAX = 1_000_000
-"""What goes to the client in one call. Meanwhile no other thread of Python runs: some milliseconds for so much."""
-
-BY_KEY = -1
-"""The partition that the key's hash says."""
-
-Headers: TypeAlias = "list[tuple[str, str | bytes | None]]"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """Where a record landed: unprefixed topic, partition, offset."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class Outgoing(NamedTuple):
-    """An encoded record and where it goes; ``None`` is an empty value."""
-
-    topic: Topic
-    key: str
-    value: bytes | None
-    headers: Headers | None = None
-    partition: int = BY_KEY
-
-
-Delivered: TypeAlias = "Callable[[PublishError | None], None]"
-"""Told, on another thread, that a record is durable (``None``) or lost. Must not block or raise."""
-
-Report: TypeAlias = "Callable[[KafkaError | None, Message | None], None]"
-"""As the client tells it: with the message if there is no error."""
-
-
-class Publisher(Protocol):
-    """Something that makes records durable."""
-
-    def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
-    ) -> Future[Position]:
-        """Hand over one record; the future resolves when it is durable, or fails with :class:`PublishError`."""
-        ...
-
-    def flush(self, timeout_s: float) -> int:
-        """Wait until all is durable or ``timeout_s`` is over; returns how many records are still on their way."""
-        ...
-
-
-class BatchPublisher(Publisher, Protocol):
-    """A publisher that takes encoded records in a row."""
-
-    def encoded(self, topic: Topic, record: Record) -> bytes:
-        """The record as it is written."""
-        ...
-
-    def publish_all(self, records: Sequence[Outgoing]) -> tuple[int, Future[list[Position]]]:
-        """Hand over encoded records in a row; how many, and a future of where these landed."""
-        ...
-
-
-class RecordSink(Protocol):
-    """Something that makes many records durable, and tells by a call."""
-
-    def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
-        """Hand over one record; ``delivered`` is called once, unless this raises.
-
-        Raises:
-            RecordTooLargeError: the encoded record is over the limit; nothing was sent.
-            BackpressureError: the send buffer is full; nothing was sent.
-            RecordError: the record cannot be encoded; nothing was sent.
-        """
-        ...
 
 
 class KafkaPublisher:
@@ -153,7 +71,7 @@ class KafkaPublisher:
 
     def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
         """As :meth:`publish`, for many records: 4 microseconds cheaper than a future."""
-        self._hand_over(Outgoing(topic, key, self._codec.encode(record)), _told(topic, delivered))
+        self._hand_over(Outgoing(topic, key, self._codec.encode(record)), report_to(topic, delivered))
 
     def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
         """Hand over encoded records in a row; each is told of by what stands at its place in ``delivered``.
@@ -166,7 +84,7 @@ class KafkaPublisher:
             RecordTooLargeError: a record is over the limit; none was sent.
             ServiceUnavailableError: no cluster is named, and none is announced; none was sent.
         """
-        reports = [_told(record.topic, told) for record, told in zip(records, delivered, strict=True)]
+        reports = [report_to(record.topic, told) for record, told in zip(records, delivered, strict=True)]
         return self._produce_all(records, reports)
 
     def publish(
@@ -209,9 +127,9 @@ class KafkaPublisher:
 
         def report(error: KafkaError | None, message: Message | None) -> None:
             if error is not None or message is None:
-                future.set_exception(_lost(topic, error))
+                future.set_exception(loss_of(topic, error))
             else:
-                future.set_result(_position(topic, message))
+                future.set_result(position_of(topic, message))
 
         self._hand_over(Outgoing(topic, key, value, headers, partition), report)
         return future
@@ -228,7 +146,7 @@ class KafkaPublisher:
             RecordTooLargeError: a record is over the limit; none was sent.
             ServiceUnavailableError: no cluster is named, and none is announced; none was sent.
         """
-        batch = _Batch(records)
+        batch = Batch(records)
         count = self._produce_all(records, [partial(batch.report, number) for number in range(len(records))])
         batch.end(count)
         return count, batch.durable
@@ -240,7 +158,7 @@ class KafkaPublisher:
         self._started()
         begin = 0
         while begin < len(records):
-            end = _end_of_row(records, begin)
+            end = end_of_row(records, begin)
             if end == begin + 1:
                 taken = int(self._produce_one(records[begin], reports[begin]))
             else:
@@ -251,7 +169,7 @@ class KafkaPublisher:
         return begin
 
     def _produce_row(self, records: Sequence[Outgoing], reports: Sequence[Report]) -> int:
-        """As :meth:`_produce_all`, for records that :func:`_end_of_row` found to go together.
+        """As :meth:`_produce_all`, for records that :func:`end_of_row` found to go together.
 
         One call of the client for all of them: by one call each, the first are on their way before the last are there,
         which then wait for that round trip, and all that time the client's thread turns in circles (32 records: 1.1
@@ -338,79 +256,6 @@ class KafkaPublisher:
                     self._poller.start()
                     self._producer = producer
         return producer
-
-
-class _Batch:
-    """Records that were handed over together, on their way. Reported on one thread, counted on another."""
-
-    def __init__(self, records: Sequence[Outgoing]) -> None:
-        self.durable: Future[list[Position]] = Future()
-        self.durable.set_running_or_notify_cancel()
-        self._records = records
-        self._lock = threading.Lock()
-        self._positions: list[Position | None] = [None] * len(records)
-        self._error: PublishError | None = None
-        self._reported = 0
-        self._expected = -1
-
-    def report(self, number: int, error: KafkaError | None, message: Message | None) -> None:
-        """Told by the client: record ``number`` is durable, or lost."""
-        topic = self._records[number].topic
-        if error is None and message is not None:
-            self._positions[number] = _position(topic, message)
-        elif self._error is None:
-            self._error = _lost(topic, error)
-        with self._lock:
-            self._reported += 1
-            over = self._reported == self._expected
-        if over:
-            self._resolve()
-
-    def end(self, count: int) -> None:
-        """No more than the first ``count`` were handed over."""
-        with self._lock:
-            self._expected = count
-            over = self._reported == count
-        if over:
-            self._resolve()
-
-    def _resolve(self) -> None:
-        if self._error is not None:
-            self.durable.set_exception(self._error)
-        else:
-            self.durable.set_result([place for place in self._positions if place is not None])
-
-
-def _end_of_row(records: Sequence[Outgoing], begin: int) -> int:
-    """Where those end that go with the one at ``begin``: to one topic by one rule, not too much at once, and without
-    headers, which the client takes only with a call for each."""
-    first, end = records[begin], begin + 1
-    size_bytes = len(first.value or b"")
-    while end < min(len(records), begin + ROW_RECORDS_MAX) and first.headers is None:
-        record = records[end]
-        size_bytes += len(record.value or b"")
-        together = record.headers is None and record.topic is first.topic and record.partition == first.partition
-        if not together or size_bytes > ROW_BYTES_MAX:
-            break
-        end += 1
-    return end
-
-
-def _told(topic: Topic, delivered: Delivered) -> Report:
-    """``delivered``, as the client calls it."""
-
-    def report(error: KafkaError | None, message: Message | None) -> None:
-        delivered(None if error is None else _lost(topic, error))
-
-    return report
-
-
-def _position(topic: Topic, message: Message) -> Position:
-    return Position(topic.name, message.partition() or 0, message.offset() or 0)
-
-
-def _lost(topic: Topic, error: KafkaError | None) -> PublishError:
-    return PublishError(f"a record for {topic.name!r} did not become durable: {error}.")
 
 
 def _poll(producer: Producer, closing: threading.Event) -> None:
