@@ -34,6 +34,9 @@ GIVEN_MODEL_STALL_S = 3600.0
 TRAINER_RESTARTS_MAX = 2
 """A trainer that ends so often without having made a step will not make one."""
 
+MORE_STEPS = 24
+"""What a run is advised to have more whose reward did not get there."""
+
 QUESTIONS = (
     "SELECT stage, count, reason FROM funnel",
     "SELECT model, count(*) AS calls, avg(reward) AS mean_reward FROM triplets GROUP BY model ORDER BY calls LIMIT 5",
@@ -140,6 +143,13 @@ def _report(view: ViewClient, settings: Settings, options: Options, console: Con
     }
     for name, (holds, value) in checks.items():
         console.print(f"{'[green]yes[/green]' if holds else '[red]NO [/red]'}  {name}{': ' + value if value else ''}")
+    if not options.model and curve.last < REWARD_AT_LAST_MIN:
+        console.print(
+            "With more steps, a tool is found again that was lost by chance: .venv/bin/python -m examples.tool_router "
+            f"--steps {max(Options.steps, options.steps + MORE_STEPS)}. "
+            "Which tasks have the lowest reward is the last of the questions below.",
+            soft_wrap=True,
+        )
     console.print("\nTry next (the view's file stays; no server needs to run):")
     for question in QUESTIONS:
         print(f'LIGHTSTREAM_DATA_DIR={settings.data_dir} .venv/bin/lightstream sql "{question}"')
