@@ -62,8 +62,8 @@ def main(spans_per_s: float) -> None:
                     of_these.append(number)
                     continue
                 enqueued, started, ended = facts(rollout_id)
-                if what == END:
-                    if all(durable.done() for durable in on_their_way[number]):
+                if what == END:  # behind all its spans, those that go out below too
+                    if number not in of_these and all(durable.done() for durable in on_their_way[number]):
                         of_facts.publish(ROLLOUT_EVENTS, rollout_id, ended)
                         del on_their_way[number]
                     else:
