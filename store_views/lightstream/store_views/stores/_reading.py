@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from typing import Any, Literal
 
 from lightstream.schemas.errors import StoreError
@@ -29,12 +25,11 @@ from . import _facts, _shapes
 from ._checks import check_id
 from ._json import to_json
 from ._logged import LoggedStore
-from ._loop_calls import call_in, gathered
 from ._query import Query, page_of, query_of
 from ._rollouts_query import rollouts_query
 from ._workers import WorkerChange, busy_with, without_lost, worker
 
-__all__ = ["ReadingStore", "ended_in_time", "enough"]
+__all__ = ["ReadingStore"]
 
 
 class ReadingStore(LoggedStore):
@@ -231,60 +226,3 @@ class ReadingStore(LoggedStore):
         change = WorkerChange.alive(self._clock.now_unix_nano(), stats)
         written = await self._keep_worker(worker_id, change, wait=True)
         return worker((await self._as_they_stand([written]))[0])
-
-
-def enough(asked: int, count: int | None, share: float | None) -> int:
-    """How many of ``asked`` rollouts a waiter needs.
-
-    Raises:
-        StoreError: it asks for more than there are, or for none.
-    """
-    if count is not None and share is not None:
-        raise StoreError("wait for a count or for a share, not for both")
-    if count is not None:
-        if not 0 < count <= max(asked, 1):
-            raise StoreError(f"count is {count}, of {asked} rollouts")
-        return min(count, asked)
-    if share is not None:
-        if not 0 < share <= 1:
-            raise StoreError(f"share is {share}; it is above 0 and up to 1")
-        return math.ceil(share * asked)
-    return asked
-
-
-async def ended_in_time(
-    ends: Mapping[str, Future[RolloutState]],
-    ended: dict[str, Rollout],
-    needed: int,
-    timeout: float | None,  # noqa: ASYNC109  # part of the answer, not an error
-) -> None:
-    """Add rollouts to ``ended`` as they end, until there are ``needed`` or ``timeout`` seconds are over.
-
-    Args:
-        ends: futures of the ends of the others; all are resolved or cancelled when this returns.
-    """
-    loop = asyncio.get_running_loop()
-    enough_over = loop.create_future()
-    left = min(needed - len(ended), len(ends))
-
-    def take(rollout_id: str, end: Future[RolloutState]) -> None:
-        if rollout_id not in ended and not end.cancelled():
-            ended[rollout_id] = _shapes.rollout_as_it_stands(end.result())
-
-    def count(rollout_id: str, end: Future[RolloutState]) -> None:
-        nonlocal left
-        take(rollout_id, end)  # at once: after the last end, no work for the others is left
-        left -= 1
-        if left <= 0 and not enough_over.done():
-            enough_over.set_result(None)
-
-    try:
-        if left > 0:
-            for name, end in ends.items():
-                end.add_done_callback(lambda done, name=name: call_in(loop, partial(count, name, done)))  # type: ignore[misc]  # bound per rollout
-            await asyncio.wait([enough_over], timeout=timeout)
-    finally:
-        with gathered():
-            for name, end in ends.items():
-                if not end.cancel():
-                    take(name, end)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -128,7 +129,7 @@ class Follower:
         future: Future[RolloutState] = Future()
         with self._lock:
             self._terminal.setdefault(rollout_id, []).append(future)
-        future.add_done_callback(lambda _: self._forget_end(rollout_id, future))
+        future.add_done_callback(partial(self._forget_end, rollout_id))  # no cycle: that future names itself
         return future
 
     def answered_at(self) -> dict[int, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
@@ -26,10 +27,9 @@ from lightstream.schemas.types import (
     Span,
 )
 
-from .. import _shapes
 from .._checks import check_ids, check_timeout
+from .._ends import Ends, enough
 from .._query import Query
-from .._reading import ended_in_time, enough
 from . import sql
 from .log_id import log_id
 from .rows import state_of_row
@@ -143,28 +143,24 @@ class KafkaLightningStore(KafkaWriting):
         needed = enough(len(asked), count, share)
         if not asked:
             return []
-        terminal = {rollout_id: self._follower.expect_terminal(rollout_id) for rollout_id in asked}
+        until_s = math.inf if timeout is None else time.monotonic() + timeout
+        ends = Ends({rollout_id: self._follower.expect_terminal(rollout_id) for rollout_id in asked}, needed)
+        # What the follower has passed already it will not tell again: the view must know of it.
+        asking = asyncio.create_task(self._states_of(asked, self._follower.read_up_to()))
+        patience_s = None if timeout is None else max(timeout, self._settings.publish_timeout_s)
+        either: list[asyncio.Future[Any]] = [asking, ends.enough]
         try:
-            # What the follower has passed already it will not tell again: the view must know of it.
-            async with asyncio.timeout(None if timeout is None else max(timeout, self._settings.publish_timeout_s)):
-                states = await self._states_of(asked, self._follower.read_up_to())
-            ended = {
-                rollout_id: _shapes.rollout_as_it_stands(state)
-                for rollout_id, state in states.items()
-                if state.status.is_terminal
-            }
-            open_ids = states.keys() - ended.keys()
-            left = {rollout_id: future for rollout_id, future in terminal.items() if rollout_id in open_ids}
-            await ended_in_time(left, ended, needed, timeout)
-        except TimeoutError as error:
-            raise ServiceUnavailableError(
-                "the view does not answer: which rollouts had ended before is not known.",
-                next_step="Does it run? `lightstream status` tells; `lightstream view` starts it.",
-            ) from error
+            await asyncio.wait(either, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if not ends.enough.done():  # else nobody needs to know what was over before
+                states = _answered(asking)
+                ends.add({rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal})
+                ends.forget(set(asked) - states.keys())
+                await ends.within(None if timeout is None else max(0.0, until_s - time.monotonic()))
         finally:
-            for future in terminal.values():
-                future.cancel()
-        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            ends.close()
+        return [ends.ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ends.ended]
 
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return (await self._states_of([rollout_id])).get(rollout_id)
@@ -210,8 +206,25 @@ class KafkaLightningStore(KafkaWriting):
         """
         told = self.positions().merged(LogPositions(self._log_id, {ROLLOUTS.name: rollouts_at_least or {}})).offsets
         wanted = {topic: told[topic] for topic in (ROLLOUTS.name, SPANS.name)}
-        ask = partial(self._view_client().query, statement, wanted, wait_s=self._settings.publish_timeout_s)
+
+        def ask() -> QueryResult:  # the first loads the HTTP client: 0.1 s, in this thread too
+            return self._view_client().query(statement, wanted, wait_s=self._settings.publish_timeout_s)
+
         answer = await asyncio.get_running_loop().run_in_executor(self._waiting, ask)
         if answer.truncated:
             raise StoreError(f"the answer has more than {len(answer.rows):,} rows; ask for pages, by limit and offset")
         return answer
+
+
+def _answered(asking: asyncio.Task[dict[str, RolloutState]]) -> dict[str, RolloutState]:
+    """The view's answer.
+
+    Raises:
+        ServiceUnavailableError: there is none yet.
+    """
+    if not asking.done():
+        raise ServiceUnavailableError(
+            "the view does not answer: which rollouts had ended before is not known.",
+            next_step="Does it run? `lightstream status` tells; `lightstream view` starts it.",
+        )
+    return asking.result()

@@ -26,8 +26,9 @@ from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
 from .._checks import check_id, check_ids, check_limit, check_size, check_timeout
+from .._ends import Ends, enough
 from .._query import Query
-from .._reading import ReadingStore, ended_in_time, enough
+from .._reading import ReadingStore
 from .._rollouts_query import exact_value_of_state, value_of_state
 from .._workers import WorkerChange, reported
 from .log import MemoryLog
@@ -136,9 +137,13 @@ class InMemoryLightningStore(ReadingStore):
         asked = list(dict.fromkeys(rollout_ids))
         needed = enough(len(asked), count, share)
         over, futures = self._log.expect_ends(asked)
-        ended = {rollout_id: _shapes.rollout_as_it_stands(state) for rollout_id, state in over.items()}
-        await ended_in_time(futures, ended, needed, timeout)
-        return [ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ended]
+        ends = Ends(futures, needed)
+        try:
+            ends.add(over)
+            await ends.within(timeout)
+        finally:
+            ends.close()
+        return [ends.ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ends.ended]
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         check_id("worker_id", worker.worker_id)
