@@ -13,12 +13,14 @@ import pytest
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import WORKERS
+from lightstream.schemas.topics import ROLLOUT_EVENTS, WORKERS
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.store_views.stores.kafka.judge import SLICE_FACTS, SLICES_AT_ONCE
 from lightstream.up import Stack
 from tests.support.log_tail import LogTail
 
+AT_ONCE = SLICE_FACTS * SLICES_AT_ONCE
 RETRY = RolloutConfig(max_attempts=2, retry_condition=["failed"])
 
 
@@ -75,6 +77,46 @@ def test_an_enqueue_that_is_repeated_is_the_same_rollout(running: Settings) -> N
             assert await store.dequeue_rollout("w1", timeout_s=1) is None
 
     asyncio.run(scenario())
+
+
+def test_an_enqueue_of_very_many_is_answered_in_their_order(running: Settings) -> None:
+    """They are written some hundred at a time; the first and the last are one rollout."""
+    rollout_id = f"ro-{uuid.uuid4().hex}"
+    requests = [EnqueueRolloutRequest(input=number) for number in range(2 * AT_ONCE + 1)]
+    requests[0].rollout_id = requests[-1].rollout_id = rollout_id
+
+    async def scenario() -> None:
+        async with opened(running) as store:
+            asked = await store.enqueue_many_rollouts(requests)
+            assert [rollout.input for rollout in asked] == [*range(2 * AT_ONCE), 0]
+            ids = {rollout.rollout_id for rollout in asked}
+            assert len(ids) == 2 * AT_ONCE
+            taken = set[str]()
+            async with asyncio.timeout(120):
+                while taken < ids:
+                    got = await store.dequeue_many_rollouts(limit=len(ids), timeout_s=1)
+                    await asyncio.gather(*(store.update_rollout(one.rollout_id, status="succeeded") for one in got))
+                    taken.update(one.rollout_id for one in got)
+            assert taken == ids
+            assert await store.dequeue_rollout(timeout_s=0.5) is None
+
+    asyncio.run(scenario())
+
+
+def test_of_very_many_facts_only_some_hundred_wait_for_their_verdict(settings: Settings) -> None:
+    """Without a worker none is answered: the others were never written."""
+    impatient = settings.model_copy(update={"publish_timeout_s": 2.0})
+
+    async def scenario() -> None:
+        async with opened(impatient) as store:
+            with pytest.raises(ServiceUnavailableError, match="lightstream worker"):
+                await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(2 * AT_ONCE)])
+
+    asyncio.run(scenario())
+    facts = LogTail(settings, ROLLOUT_EVENTS)
+    written = [logged.record for logged in facts.read_to_end()]
+    facts.close()
+    assert len(written) == AT_ONCE
 
 
 def test_what_only_the_life_cycle_refuses_concerns_one_of_many(running: Settings) -> None:
@@ -182,6 +224,21 @@ def test_without_a_worker_a_write_says_what_is_missing(settings: Settings) -> No
         async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 5.0})) as store:
             with pytest.raises(ServiceUnavailableError, match="lightstream worker"):
                 await store.enqueue_rollout(None)
+
+    asyncio.run(scenario())
+
+
+def test_without_a_view_a_wait_is_over_once_all_have_ended_meanwhile(running: Settings) -> None:
+    async def scenario() -> None:
+        async with opened(running) as store, opened(running) as other:
+            ids = [(await other.start_rollout(number)).rollout_id for number in range(3)]
+            waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids))
+            await asyncio.sleep(0)  # it waits now
+            for rollout_id in reversed(ids):
+                assert not waiting.done()
+                await other.update_rollout(rollout_id, status="succeeded")
+            ended = await asyncio.wait_for(waiting, 60)
+            assert [rollout.rollout_id for rollout in ended] == ids
 
     asyncio.run(scenario())
 

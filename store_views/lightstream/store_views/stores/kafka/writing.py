@@ -19,7 +19,6 @@ from lightstream.schemas.errors import (
     PublishError,
     RecordError,
     RecordTooLargeError,
-    ServiceUnavailableError,
     StoreError,
 )
 from lightstream.schemas.kafka import KafkaPublisher, Position
@@ -49,9 +48,9 @@ from .._reading import ReadingStore
 from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
+from .judge import Judge
 from .spans import span_record
 from .turns import BUFFER_PAUSE_S, Turns
-from .verdicts import Verdicts
 from .worker_news import WorkerNews
 
 __all__ = ["KafkaWriting"]
@@ -91,6 +90,7 @@ class KafkaWriting(ReadingStore):
         self._span_publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
         self._turns = Turns(self._publisher, settings.publish_timeout_s)
         self._follower = Follower(settings, self._codec)
+        self._judge_of_facts = Judge(self._turns, self._follower, settings.publish_timeout_s)
         self._hand_out: HandOut | None = None
         self._worker_news = WorkerNews(self._publisher, self._follower.workers)
         self._follower.call_often(self._worker_news.tell_in_turn)
@@ -229,27 +229,11 @@ class KafkaWriting(ReadingStore):
         """Write facts and return the states that carry their verdicts.
 
         Raises:
-            ServiceUnavailableError: no verdict in time; the facts are durable and will be judged later.
+            ServiceUnavailableError: no verdict in time; what was written is durable and will be judged later.
             PublishError: one of them did not become durable.
             StoreError: no record can hold one of them; nothing was written.
         """
-        encoded = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
-        verdicts = Verdicts(len(facts), self._settings.publish_timeout_s)
-        judged = [partial(verdicts.judged, number) for number in range(len(facts))]
-        for fact, tell in zip(facts, judged, strict=True):
-            self._follower.expect_verdict(fact.rollout_id, fact.event_id, tell)
-        try:
-            for number, (fact, value) in enumerate(zip(facts, encoded, strict=True)):
-                self._turns.write(fact.rollout_id, value, partial(verdicts.delivered, number))
-            return await verdicts.all()
-        except TimeoutError as error:
-            raise ServiceUnavailableError(
-                f"no verdict on {facts[0].event_id} within {self._settings.publish_timeout_s} s.",
-                next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
-            ) from error
-        finally:
-            for fact, tell in zip(facts, judged, strict=True):
-                self._follower.forget_verdict(fact.rollout_id, fact.event_id, tell)
+        return await self._judge_of_facts.all([(fact, self._encoded(ROLLOUT_EVENTS, fact)) for fact in facts])
 
     def _encoded(self, topic: Topic, record: Record) -> bytes:
         """The record as it is written.
