@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,8 +18,10 @@ from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.schemas.services import Service
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import WORKERS
+from lightstream.trainers import Trainer, algo
 from lightstream.trainers.ledger.reading import read_whole_topic
 from lightstream.trainers.runners import RunnerProcesses
+from tests.support.digits import say_digit
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -54,12 +57,26 @@ def test_no_runner_is_left_behind(settings: Settings, signal_number: signal.Sign
         eventually(lambda: not any(map(is_alive, pids)), what="the Runner processes ended")
 
 
-def test_an_agent_that_cannot_travel_is_refused(settings: Settings) -> None:
-    with (
-        pytest.raises(TrainingError, match="cannot be handed to a Runner process"),
-        RunnerProcesses(settings, lambda task: 0.0, n=1, n_concurrent=1, name="test"),
-    ):
-        pytest.fail("it must not start")
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Settings:
+    """Settings of a Kafka that is not there: whoever asks it fails in another way."""
+    return Settings.load(data_dir=tmp_path, kafka_bootstrap_servers="127.0.0.1:1")
+
+
+def test_an_agent_that_cannot_travel_is_refused_before_anybody_is_fenced(nowhere: Settings) -> None:
+    trainer = Trainer(algorithm=algo(lambda context: pytest.fail("it must not start")), settings=nowhere)
+    with pytest.raises(TrainingError, match="cannot be handed to a Runner process"):
+        trainer.fit(lambda task: 0.0, ["task"])
+
+
+def test_a_runner_that_imports_the_program_does_not_train_too(
+    nowhere: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    trainer = Trainer(algorithm=algo(lambda context: pytest.fail("it must not start")), settings=nowhere)
+    with pytest.raises(TrainingError, match="while a Runner process imported this program") as raised:
+        trainer.fit(say_digit, ["task"])
+    assert 'if __name__ == "__main__":' in raised.value.next_step
 
 
 def test_without_runners_any_agent_will_do(settings: Settings) -> None:

@@ -82,18 +82,21 @@ class Trainer:
             val_dataset: tasks to measure on, for algorithms that do.
 
         Raises:
-            TrainingError: a step could not be made; what is committed stays, and ``fit`` goes on from there.
+            TrainingError: the agent cannot be handed to a Runner process, or ``fit`` was called while one imported the
+                program (``if __name__ == "__main__":`` is missing): nothing has changed. Or a step could not be made;
+                what is committed stays, and ``fit`` goes on from there.
             ServiceUnavailableError: Kafka, the worker or the proxy does not answer.
         """
         settings = self._settings or Settings.load()
+        # Before the ledger opens, which fences whoever trains under this id.
+        runners = RunnerProcesses(
+            settings, agent, n=self._n_runners, n_concurrent=self._runner_concurrency, name=self._trainer_id
+        )
         ledger = TrainingLedger(settings, trainer_id=self._trainer_id, run_id=self._run_id)
         history = ledger.open()
         source = TrajectorySource(settings, ledger.group_id)
         try:
             source.start(history.low_water)
-            runners = RunnerProcesses(
-                settings, agent, n=self._n_runners, n_concurrent=self._runner_concurrency, name=self._trainer_id
-            )
             with runners:
                 store = self._open_store(settings)
                 try:

@@ -8,7 +8,7 @@ import pickle
 import socket
 import threading
 import time
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -36,11 +36,15 @@ WATCH_INTERVAL_S = 0.5
 class RunnerProcesses:
     """``n`` processes, each with a Runner of ``n_concurrent`` attempts. A context manager.
 
-    Raises (on entering):
-        TrainingError: the agent cannot be handed to another process.
+    Raises:
+        TrainingError: the agent cannot be handed to another process, or this is a Runner process that imports the
+            program it belongs to. Nothing was started.
     """
 
     def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str) -> None:
+        if n:
+            _check_not_importing_main()
+            _check_agent(agent)
         self._environment = settings.to_environment()
         self._agent = agent
         self._n = n
@@ -58,7 +62,6 @@ class RunnerProcesses:
 
     def __enter__(self) -> RunnerProcesses:
         if self._n:
-            self._check_agent()
             for index in range(self._n):
                 self._start(index)
             self._watcher = threading.Thread(target=self._watch, name="lightstream-runner-watch", daemon=True)
@@ -99,15 +102,6 @@ class RunnerProcesses:
                 process.join()
         self._processes.clear()
 
-    def _check_agent(self) -> None:
-        try:
-            pickle.dumps(self._agent)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise TrainingError(
-                f"the agent {self._agent!r} cannot be handed to a Runner process: {error}.",
-                next_step="Define it at the top level of a module, or run Runners yourself and pass n_runners=0.",
-            ) from error
-
     def _start(self, index: int) -> None:
         self._generation += 1
         worker_id = f"{self._name}-{socket.gethostname()}-{os.getpid()}-{self._generation}"
@@ -142,3 +136,22 @@ class RunnerProcesses:
         pause_s = min(BACKOFF_S * 2 ** (deaths - 1), BACKOFF_S_MAX)
         self._due[index] = now + pause_s
         _LOG.warning("runner process %s ended with %s; again in %g s", process.pid, process.exitcode, pause_s)
+
+
+def _check_not_importing_main() -> None:
+    """A spawned process imports the main module again; what that does at its top level would be done once more."""
+    if getattr(current_process(), "_inheriting", False):  # what multiprocessing itself asks before it starts a process
+        raise TrainingError(
+            "fit() was called while a Runner process imported this program.",
+            next_step='Put the call under `if __name__ == "__main__":`, or run Runners yourself and pass n_runners=0.',
+        )
+
+
+def _check_agent(agent: Any) -> None:
+    try:
+        pickle.dumps(agent)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TrainingError(
+            f"the agent {agent!r} cannot be handed to a Runner process: {error}.",
+            next_step="Define it at the top level of a module, or run Runners yourself and pass n_runners=0.",
+        ) from error
