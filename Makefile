@@ -6,6 +6,7 @@ APART := .venv-frameworks
 # Tests mostly wait: for brokers to start, for processes to die. Two at a time fill two cores.
 TEST_PROCESSES ?= 2
 PY := $(VENV)/bin/python
+UV_VERSION := 0.13.9
 INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
 AGL_VENV := .venv-agent-lightning
@@ -23,6 +24,11 @@ help:
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
+	@echo "make install  .venv, which all of these make when it is missing"
+	@echo "make lock     the lock files, after a change of dependencies"
+	@echo "make schemas  the Avro files, after a change of records"
+	@echo "make docs     the pages that are generated"
+	@echo "make clean    remove the environments and caches; runs and their data (.lightstream) stay"
 
 demo: $(INSTALLED)
 	$(PY) -m examples.tool_router
@@ -74,7 +80,7 @@ install: $(INSTALLED)
 $(INSTALLED): requirements/lock.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"Lightstream needs Python 3.11 to 3.13, and $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV): on Debian and Ubuntu, install python3-venv."; exit 1; }
-	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@echo "Installing what requirements/lock.txt lists into $(VENV) (about 6 GB; a few minutes the first time) ..."
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --compile-bytecode --requirement requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
@@ -99,4 +105,4 @@ $(AGL_VENV)/.installed: | $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .lightstream .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -37,7 +37,7 @@ def compose() -> dict[str, Any]:
 
 def test_every_command_exists(compose: dict[str, Any]) -> None:
     ours = {name: service for name, service in compose["services"].items() if name != "kafka"}
-    assert set(ours) == {"topics", "worker", "view", "proxy", "gateway", "policy"}
+    assert set(ours) == {"topics", "worker", "view", "proxy", "gateway", "store", "policy"}
     for service in ours.values():
         command = [sys.executable, "-m", "lightstream.cli", *service["command"], "--help"]
         assert subprocess.run(command, capture_output=True, check=False).returncode == 0, command
