@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
-from lightstream.schemas.records import DropReason, NoteReason
+import pytest
+
+from lightstream.schemas import records
+from lightstream.schemas.names_described import names_described
+from lightstream.schemas.records import DropReason, NoteReason, Record
+from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
+from lightstream.store_views.column_meanings import column_meanings
 from lightstream.store_views.document import tables_as_markdown
+from lightstream.store_views.views import VIEWS, SqlView
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
+RECORDS = [value for value in vars(records).values() if isinstance(value, type) and issubclass(value, Record)]
 
 
-def test_the_document_is_current() -> None:
-    assert DOCUMENT.read_text("utf-8") == tables_as_markdown(), "run python -m lightstream.store_views.document"
+@pytest.fixture(scope="module")
+def document() -> str:
+    return tables_as_markdown()
+
+
+@pytest.fixture(scope="module")
+def columns(document: str) -> dict[str, list[str]]:
+    """Table or view -> its columns."""
+    sections = (section.partition("\n") for section in re.split(r"\n### ", document.partition("\n## Reasons")[0])[1:])
+    return {name: re.findall(r"^\| `(\w+)` \|", body, re.MULTILINE) for name, _, body in sections}
+
+
+def test_the_document_is_current(document: str) -> None:
+    assert DOCUMENT.read_text("utf-8") == document, "run python -m lightstream.store_views.document"
+
+
+def test_every_column_has_a_meaning(columns: dict[str, list[str]]) -> None:
+    meanings = column_meanings()
+    lacking = [
+        f"{table}.{column}" for table, names in columns.items() for column in names if not meanings[table].get(column)
+    ]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_a_view_says_nothing_of_columns_it_has_not(view: SqlView, columns: dict[str, list[str]]) -> None:
+    assert view.meanings.keys() <= set(columns[view.name])
+    own = set(columns[view.name]) - view.meanings.keys()
+    for source in view.columns_of:
+        assert own & column_meanings()[source].keys(), f"none of its columns is of {source}"
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_a_record_says_nothing_of_fields_it_has_not(record: type[Record]) -> None:
+    section = inspect.cleandoc(record.__doc__ or "").partition("\nAttributes:\n")[2]
+    described = names_described(section.splitlines())
+    assert described.keys() <= record.model_fields.keys()
+    assert described.items() <= field_meanings(record).items()
+    assert [name for name, meaning in described.items() if SHARED_MEANINGS.get(name) == meaning] == [], "said twice"
+
+
+def test_a_description_ends_where_its_list_ends() -> None:
+    lines = ["    key: what the record", "        key is.", "    made_by, read_by: who", "", "    Raises: never."]
+    assert names_described(lines) == {"key": "what the record key is.", "made_by": "who", "read_by": "who"}
 
 
 def test_every_reason_code_has_a_meaning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from lightstream.schemas.records import DropReason, NoteReason
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN, SHARED_SPAN_MEANING
 
+from .column_meanings import column_meanings
 from .materialiser import ViewDatabase
 from .tables import LATEST_DOC, LATEST_TABLE, RAW_TABLES
 from .views import VIEWS
@@ -27,16 +29,23 @@ are append-only, one row per record of the log, with `log_partition` and `log_of
 
 
 def tables_as_markdown() -> str:
-    """Every view and raw table with its columns, as DuckDB itself describes them."""
+    """Every view and raw table with its columns, as DuckDB itself describes them, and their meanings.
+
+    Raises:
+        KeyError: a column has no meaning.
+    """
+    meanings = column_meanings()
     with tempfile.TemporaryDirectory() as folder:
         database = ViewDatabase(Path(folder) / "view.duckdb", {})
         try:
             columns = database.cursor().execute(
                 "SELECT table_name, column_name, data_type FROM information_schema.columns ORDER BY ordinal_position"
             )
-            by_table: dict[str, list[tuple[str, str]]] = {}
+            by_table: dict[str, list[tuple[str, str, str]]] = {}
             for table, column, data_type in columns.fetchall():
-                by_table.setdefault(table, []).append((column, data_type))
+                if table in meanings:
+                    row = (column, data_type, meanings[table][column])
+                    by_table.setdefault(table, []).append(row)
         finally:
             database.close()
     parts = [HEAD, "\n## Views\n"]
@@ -46,9 +55,9 @@ def tables_as_markdown() -> str:
     parts += [_section(LATEST_TABLE, LATEST_DOC, by_table[LATEST_TABLE])]
     parts += [_section("offsets", "How far the tables reflect each partition.", by_table["offsets"])]
     parts += [
-        "\n## Reasons\n\nOf `dropped`, and of the LLM calls that are not in a triplet:\n\n",
+        "\n## Reasons\n\nIn `dropped`, and of LLM calls that are not in a triplet:\n\n",
         _meanings(DROP_MEANINGS),
-        "\nOf the `notes` of a trajectory, which cost nothing:\n\n",
+        "\nIn the `notes` of a trajectory, which cost nothing:\n\n",
         _meanings(NOTE_MEANINGS),
         "\nOf `shared_spans`:\n\n",
         _meanings({SHARED_SPAN: SHARED_SPAN_MEANING}),
@@ -61,9 +70,18 @@ def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str] | Ma
     return f"| reason | meaning |\n|---|---|\n{rows}"
 
 
-def _section(name: str, doc: str, columns: list[tuple[str, str]]) -> str:
-    rows = "".join(f"| `{column}` | {data_type.replace('|', chr(92) + '|')} |\n" for column, data_type in columns)
-    return f"\n### {name}\n\n{doc}\n\n| column | type |\n|---|---|\n{rows}"
+def _section(name: str, doc: str, columns: list[tuple[str, str, str]]) -> str:
+    rows = "".join(
+        f"| `{column}` | {data_type.replace('|', chr(92) + '|')} | {_sentence(meaning)} |\n"
+        for column, data_type, meaning in columns
+    )
+    return f"\n### {name}\n\n{doc}\n\n| column | type | meaning |\n|---|---|---|\n{rows}"
+
+
+def _sentence(meaning: str) -> str:
+    """A docstring's words in Markdown, and in SQL's terms."""
+    text = re.sub(r":\w+:`([^`]+)`", r"`\1`", meaning).replace("``None``", "`NULL`").replace("``", "`")
+    return text[:1].upper() + text[1:]
 
 
 if __name__ == "__main__":

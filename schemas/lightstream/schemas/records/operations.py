@@ -21,8 +21,19 @@ class WorkerStatus(RecordEnum):
 class WorkerHeartbeat(Record):
     """``workers``: a process is alive. Compacted by ``worker_id``.
 
-    ``stats_json`` is what the worker says of itself, as JSON; times are of what the store saw it do.
-    ``attempt_ids`` are those of ``rollout_ids``, in the same order; empty where nobody said them.
+    Attributes:
+        worker_id: id of the worker.
+        kind: ``runner`` (which reports all of its attempts by itself) or ``worker``.
+        host: machine that the worker runs on.
+        pid: process id of the worker.
+        status: ``idle``, ``busy``, ``stopped`` or ``unknown``.
+        rollout_ids: rollouts that it has in hand.
+        heartbeat_unix_nano: when the worker was last heard of.
+        stats_json: what the worker says of itself, as JSON.
+        dequeued_unix_nano: when it last asked for work, as the store saw it.
+        busy_unix_nano: when it last had work in hand, as the store saw it.
+        idle_unix_nano: when it last had none, as the store saw it.
+        attempt_ids: attempts of ``rollout_ids``, in the same order; empty where nobody said them.
     """
 
     worker_id: str
@@ -54,7 +65,18 @@ class DeadLetterReason(RecordEnum):
 class DeadLetter(Record):
     """``dead-letters``: a record that could not be used, whole. Key: ``<topic>-<partition>-<offset>`` of its origin.
 
-    ``value`` holds the first ``record_bytes_max`` / 2 bytes; ``value_size`` the full length in bytes.
+    Attributes:
+        reason: ``not_avro``, ``unknown_schema``, ``wrong_topic``, ``broken_rule``, ``too_large`` or
+            ``payload_unavailable``.
+        detail: more about the reason, in words.
+        origin_topic: topic that the record was in.
+        origin_partition: partition that the record was in.
+        origin_offset: offset that the record was at.
+        key: key of the record.
+        value: value of the record; of a long one the first ``record_bytes_max`` / 2 bytes.
+        value_size: full length of the value in bytes.
+        reported_by: process that could not use the record.
+        observed_unix_nano: when it was reported.
     """
 
     reason: DeadLetterReason

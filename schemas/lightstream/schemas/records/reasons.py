@@ -12,27 +12,27 @@ __all__ = ["DROP_MEANINGS", "NOTE_MEANINGS", "SHARED_SPAN", "SHARED_SPAN_MEANING
 DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
     {
         DropReason.UNKNOWN: "Written by a newer version; this one does not know the code.",
-        DropReason.NO_TOKEN_IDS: "The model server told no token ids, so that what was sampled is not known exactly. "
+        DropReason.NO_TOKEN_IDS: "The model server returned no token ids, so the sampled tokens are not known. "
         "Call it through the LLM proxy, with a server that can return them.",
-        DropReason.EMPTY_RESPONSE: "The model answered without a single token: nothing to learn from.",
-        DropReason.LOGPROBS_LENGTH_MISMATCH: "Not one log-probability for each response token.",
-        DropReason.BAD_TOKEN_IDS: "Token ids are negative, beyond int32, or no whole numbers.",
+        DropReason.EMPTY_RESPONSE: "The model answered without a single token: there is nothing to learn from.",
+        DropReason.LOGPROBS_LENGTH_MISMATCH: "The number of log-probabilities differs from that of response tokens.",
+        DropReason.BAD_TOKEN_IDS: "Token ids are negative, beyond int32, or not whole numbers.",
         DropReason.BAD_LOGPROBS: "A log-probability is not finite, or above 0.",
         DropReason.CALL_FAILED: "The model server answered with an error, or not in time; the detail says which.",
         DropReason.DUPLICATE_CALL: "A second record of a call that is a triplet already (the same response id).",
-        DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one and other content; the first one counts.",
+        DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one but other content; the first one counts.",
         DropReason.ATTEMPT_NOT_FINAL: "The attempt was retried; only a rollout's last attempt is trained on.",
         DropReason.ATTEMPT_REFUSED: "The span names an attempt that the life cycle never opened.",
-        DropReason.BAD_REWARD: "A reward that is no number within float32, lacks its first dimension, or has "
+        DropReason.BAD_REWARD: "A reward that is not a number within float32, lacks its first dimension, or has "
         "too many dimensions or links; or a reward or credit rule failed.",
         DropReason.LATE: "Logged after its attempt was closed, and in no revision (yet): too long after the attempt "
         "began, or one of too many.",
         DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream claim` gives a "
         "trace to a rollout.",
-        DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full "
+        DropReason.TOO_LARGE: "The call does not fit into a record: its tokens were cut out, or its trajectory was full "
         "(of tokens, or of spans).",
-        DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge), and those are left out.",
-        DropReason.AGENT_NOT_SELECTED: "The call is of an agent that is not among those to train.",
+        DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge); such calls are left out.",
+        DropReason.AGENT_NOT_SELECTED: "The call was made by an agent that is not among those to train.",
     }
 )
 """Every code of the view ``dropped`` and of the records' ``drops``."""
@@ -43,9 +43,9 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
         NoteReason.PARENT_CYCLE: "Spans are among their own parents; they count as roots.",
         NoteReason.MISSING_PARENT: "A span's parent is not in the attempt; it counts as a root.",
         NoteReason.MISSING_TIME: "A span has no start or no end; the order of the log is used.",
-        NoteReason.JOINED_CALL: "Two spans told of one call (a framework's and the proxy's) and were joined.",
+        NoteReason.JOINED_CALL: "Two spans described one call (a framework's and the proxy's) and were joined.",
         NoteReason.UNMATCHED_LINK: "A reward names a call that is not in the attempt, and rewards nothing.",
-        NoteReason.UNATTRIBUTED_CALL: "A span of an LLM's kind has neither tokens nor a response's id, and is no "
+        NoteReason.UNATTRIBUTED_CALL: "A span of LLM kind has neither tokens nor a response id, and matches no "
         "call that the proxy recorded.",
     }
 )
@@ -55,6 +55,6 @@ SHARED_SPAN = "shared_span"
 """The code of the view ``shared_spans``: only the log of all partitions tells that a span is in several rollouts."""
 
 SHARED_SPAN_MEANING = (
-    "The span was logged under several rollouts, and a call among them is training data of each. Two writers disagree "
+    "The span was logged under several rollouts; if it is a call, it is training data of each. Two writers disagree "
     "about it: look at the ids that reach it as attributes, trace state, path or header."
 )

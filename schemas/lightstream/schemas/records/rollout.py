@@ -81,8 +81,13 @@ _TERMINAL_ATTEMPT = frozenset({AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, At
 class RolloutConfig(Record):
     """Deadlines and retries of a rollout (Agent Lightning's ``RolloutConfig``).
 
-    A limit of ``None`` means the setting ``rollout_timeout_s`` / ``rollout_unresponsive_s``, which are finite. What
-    waits with a higher ``priority`` is handed out first.
+    Attributes:
+        timeout_seconds: longest that an attempt may run; ``None`` means the setting ``rollout_timeout_s``.
+        unresponsive_seconds: silence after which an attempt counts as lost; ``None`` means the setting
+            ``rollout_unresponsive_s``.
+        max_attempts: how many attempts the rollout may have, the first one included.
+        retry_condition: statuses of an ended attempt after which the rollout is tried again.
+        priority: of the rollouts that wait, those with a higher priority are handed out first.
     """
 
     timeout_seconds: float | None = Field(default=None, ge=0)
@@ -95,9 +100,10 @@ class RolloutConfig(Record):
 class RolloutSpec(Record):
     """What is asked for. Only ``rollout_updated`` facts change it.
 
-    ``group_size`` rollouts share a ``group_id`` (the ``n`` samples of one task); a rollout without a group is its own.
-    ``input_json`` is the task, as JSON. ``resources_id`` pins resources; ``None`` means the latest when it starts.
-    A ``mode`` of ``unknown`` was never said.
+    Attributes:
+        resources_id: version of the resources that the rollout is pinned to; ``None`` means the latest when it starts.
+        metadata_json: what the writer of the rollout noted about it, as a JSON object.
+        enqueued_unix_nano: when the rollout was enqueued.
     """
 
     rollout_id: str = Field(min_length=1, max_length=256)
@@ -115,11 +121,16 @@ class RolloutSpec(Record):
 class TaskRequest(Record):
     """``rollout-events``, to one partition of its writer's choice: who has time for a rollout that waits there.
 
-    The life cycle starts an attempt of one waiting rollout per entry of ``worker_ids`` (empty: a worker without a
-    name), as far as there are any. Each start is a state in ``rollouts`` whose verdict names ``request_id``; the header
-    ``answers`` of the answer's records says how many of them are still to come, and an answer without a start is an
-    empty record under that key. ``stands_nanos`` after it lies in the log nobody listens, and nothing is handed out: a
-    duration, counted from the broker's time, as the clocks of those who ask may differ.
+    The life cycle starts an attempt of one waiting rollout per entry of ``worker_ids``, as far as there are any. Each
+    start is a state in ``rollouts`` whose verdict names ``request_id``; the header ``answers`` of the answer's records
+    says how many of them are still to come, and an answer without a start is an empty record under that key.
+
+    Attributes:
+        request_id: id of the request, which its answers name.
+        worker_ids: one entry for each rollout that is asked for: the worker, empty where it has no name.
+        occurred_unix_nano: when the request was made, by its writer's clock.
+        stands_nanos: nanoseconds, from the broker's time, after which nobody waits for an answer and nothing is handed
+            out. A duration, as the clocks of those who ask may differ.
     """
 
     request_id: str = Field(min_length=1, max_length=64)
@@ -156,7 +167,16 @@ class EventKind(RecordEnum):
 
 
 class RolloutChanges(Record):
-    """What ``rollout_updated`` replaces: the fields named in ``fields``; a value may be ``None``."""
+    """What ``rollout_updated`` replaces: the fields named in ``fields``; a value may be ``None``.
+
+    Attributes:
+        fields: names of the fields that are replaced.
+        status: new status of the rollout.
+        mode: new mode of the rollout.
+        input_json: new task, as JSON.
+        resources_id: new version of the resources that the rollout is pinned to.
+        metadata_json: new metadata of the rollout, as a JSON object.
+    """
 
     fields: list[str]
     status: RolloutStatus | None = None
@@ -168,7 +188,14 @@ class RolloutChanges(Record):
 
 
 class AttemptChanges(Record):
-    """What ``attempt_updated`` replaces: whatever is not ``None`` (metadata of ``None`` is the JSON ``null``)."""
+    """What ``attempt_updated`` replaces: whatever is not ``None`` (metadata of ``None`` is the JSON ``null``).
+
+    Attributes:
+        status: new status of the attempt.
+        worker_id: new worker of the attempt.
+        last_heartbeat_unix_nano: time of a new sign of life.
+        metadata_json: new metadata of the attempt, as JSON.
+    """
 
     status: AttemptStatus | None = None
     worker_id: str | None = None
@@ -180,11 +207,17 @@ class RolloutEvent(Record):
     """``rollout-events``: a fact about a rollout. Made by stores, the life cycle's timers
     and the assembler.
 
-    ``event_id`` is deterministic: a retried write is the same fact. Which optional fields are set depends on ``kind``:
-    ``enqueued`` and ``rollout_started`` have ``rollout``; every kind about an attempt has ``attempt_id`` (for
-    ``attempt_updated`` it may be ``latest``), ``attempt_started`` also ``attempt_sequence``; updates have
-    ``rollout_changes`` or ``attempt_changes``, with the error of an attempt that failed; ``span_sequence`` is the
-    highest number of the spans added, or how many numbers are taken.
+    Which optional fields are set depends on ``kind``: ``enqueued`` and ``rollout_started`` have ``rollout``; every kind
+    about an attempt has ``attempt_id``, ``attempt_started`` also ``attempt_sequence``; updates have ``rollout_changes``
+    or ``attempt_changes``, with the error of an attempt that failed.
+
+    Attributes:
+        event_id: id of the fact. It is deterministic: a write that is retried is the same fact.
+        kind: what happened: ``enqueued``, ``attempt_started``, ``attempt_updated``, ``heartbeat``, ….
+        occurred_unix_nano: when it happened, by its writer's clock.
+        attempt_id: attempt that the fact is about, if any; ``attempt_updated`` may say ``latest``.
+        reason: why, where the writer says so.
+        span_sequence: highest number of the spans added; for ``numbers_taken``, how many numbers are taken.
     """
 
     event_id: str = Field(min_length=1)
@@ -206,9 +239,17 @@ class RolloutEvent(Record):
 class AttemptState(Record):
     """One attempt of a rollout, as far as the facts tell.
 
-    ``closed``: its closing record is out, so that nothing about it counts for the rollout any more. That happens with
-    its end, or when another attempt took its place. Its deadline counts from ``begun_unix_nano``, when the fact that
-    began it lay in the log, by the log's clock; ``None``: from ``started_unix_nano``, as its writer's clock said.
+    Attributes:
+        sequence: number of the attempt within its rollout, from 1.
+        status: ``preparing``, ``running``, ``unresponsive``, ``succeeded``, ``failed`` or ``timeout``.
+        started_unix_nano: when the attempt began, as its writer's clock said.
+        begun_unix_nano: when the fact that began it lay in the log, by the log's clock. The deadline counts from here;
+            ``None``: from ``started_unix_nano``.
+        ended_unix_nano: when the attempt ended; ``None`` while it has not.
+        last_heartbeat_unix_nano: last sign of life.
+        metadata_json: what was noted about the attempt, as JSON.
+        closed: its closing record is out, so that nothing about it counts for the rollout any more. That happens with
+            its end, or when another attempt took its place.
     """
 
     attempt_id: str
@@ -236,7 +277,14 @@ class VerdictOutcome(RecordEnum):
 
 
 class Verdict(Record):
-    """The life cycle's answer to one fact. Whoever wrote the fact waits for it."""
+    """The life cycle's answer to one fact. Whoever wrote the fact waits for it.
+
+    Attributes:
+        event_id: fact (or request for work) that this row answers.
+        kind: kind of that fact.
+        outcome: ``applied``, ``ignored``, ``refused`` or ``not_found``.
+        reason: why it was ignored or refused.
+    """
 
     event_id: str
     kind: EventKind
@@ -247,10 +295,16 @@ class Verdict(Record):
 class RolloutState(Record):
     """``rollouts``: a rollout after a fact. Made by the life cycle; compacted, the latest is the current state.
 
-    ``source_offset`` is the offset in ``rollout-events`` (same partition number) of the last fact this reflects.
-    ``verdict`` judges that fact; a fact that changed nothing still yields a record, with the state unchanged.
-    ``span_sequence`` is the highest sequence number of a span that was taken or brought along. ``moved_by`` are the
-    ids of the last facts by which somebody moved the rollout, so that the same fact, written again, moves it once.
+    A fact that changed nothing still yields a record, with the state unchanged and the verdict on that fact.
+
+    Attributes:
+        status: ``queuing``, ``preparing``, ``running``, ``requeuing``, ``succeeded``, ``failed`` or ``cancelled``.
+        attempts: all attempts of the rollout so far, in order.
+        updated_unix_nano: when the state last changed.
+        ended_unix_nano: when the rollout ended; ``None`` while it has not.
+        source_offset: offset in ``rollout-events`` (same partition number) of the last fact that the state reflects.
+        span_sequence: highest sequence number of a span that was taken or brought along.
+        moved_by: ids of the last facts that moved the rollout, so that the same fact, written again, moves it once.
     """
 
     rollout: RolloutSpec

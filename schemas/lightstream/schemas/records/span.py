@@ -64,11 +64,21 @@ class SpanLinkRecord(Record):
 class LlmCall(Record):
     """One sampled sequence, as the LLM proxy (or a tracer that knows) saw it in the raw upstream answer.
 
-    ``prompt_token_ids`` and ``response_token_ids`` are int32, ``response_logprobs`` float32, little-endian; ``None``
-    where the upstream did not say. Log-probabilities align one to one with ``response_token_ids`` and are those of the
-    sampling distribution. ``policy_version`` is the version that sampled *all* tokens of this call.
-    ``request_json`` holds messages, tools and parameters as sent; ``response_json`` the chosen message.
-    With ``n > 1`` each choice is a record of its own, told apart by ``choice_index``.
+    Token ids and log-probabilities are ``None`` where the upstream did not say.
+
+    Attributes:
+        requested_model: model that the agent asked for.
+        response_model: model that the server says it used.
+        policy_version: version of the policy that sampled all tokens of the call.
+        resources_id: version of the resources that the call was made with.
+        prompt_token_ids: token ids of the prompt (int32).
+        response_token_ids: token ids of the response (int32).
+        response_logprobs: log-probability of each response token (float32), of the distribution it was sampled from.
+        streamed: whether the answer was streamed.
+        http_status: HTTP status of the model server's answer.
+        error_message: what went wrong with the call, if anything.
+        request_json: messages, tools and parameters as sent, as JSON.
+        response_json: the chosen message, as JSON.
     """
 
     response_id: str | None = None
@@ -91,10 +101,33 @@ class LlmCall(Record):
 class SpanRecord(Record):
     """``spans``: one ended OpenTelemetry span. Key: ``rollout_id``, else ``trace_id``.
 
-    Made by exporters, the OTLP gateway, the LLM proxy and stores; read by the assembler and the view. ``trace_id`` has
-    32 and ``span_id`` 16 lower-case hex digits. ``llm_call`` is set where the writer knows the raw call; other
-    dialects stay in ``attributes`` and are read by the assembler. ``sequence_id`` is Agent Lightning's order hint (0:
-    none); the order of record is the offset.
+    Made by exporters, the OTLP gateway, the LLM proxy and stores; read by the assembler and the view. ``llm_call`` is
+    set where the writer knows the raw call; other dialects stay in ``attributes`` and are read by the assembler.
+
+    Attributes:
+        rollout_id: rollout that the span belongs to; ``None`` while it has none.
+        attempt_id: attempt that the span belongs to; ``None`` while it has none.
+        sequence_id: Agent Lightning's hint of the order (0: none); what counts is the order of the log.
+        parent_id: span that this one is nested in; ``None`` for a root.
+        name: name of the span.
+        kind: ``internal``, ``server``, ``client``, ``producer`` or ``consumer``.
+        status: ``unset``, ``ok`` or ``error``.
+        status_message: what goes with the status, such as an error's text.
+        start_unix_nano: when the span began.
+        end_unix_nano: when the span ended.
+        attributes: attributes of the span, as JSON.
+        events: events on the span, each with a name, a time and attributes, as JSON.
+        links: links to other spans, as JSON.
+        resource_attributes: attributes of the process that made the span (OpenTelemetry's resource), as JSON.
+        resource_schema_url: schema of the resource's attributes.
+        scope_name: library that made the span.
+        scope_version: version of that library.
+        scope_schema_url: schema of the span's attributes.
+        trace_state: W3C ``tracestate`` of the span.
+        flags: W3C trace flags of the span, as OTLP has them.
+        dropped_attributes_count: attributes that the SDK left out.
+        dropped_events_count: events that the SDK left out.
+        dropped_links_count: links that the SDK left out.
     """
 
     rollout_id: str | None = None
@@ -126,7 +159,11 @@ class SpanRecord(Record):
 
 
 class AttemptOpened(Record):
-    """``spans``: an attempt begins. Made by the life cycle, before any span of the attempt (Runners wait for it)."""
+    """``spans``: an attempt begins. Made by the life cycle, before any span of the attempt (Runners wait for it).
+
+    Attributes:
+        opened_unix_nano: when the attempt began.
+    """
 
     rollout: RolloutSpec
     attempt_id: str
@@ -138,8 +175,11 @@ class AttemptOpened(Record):
 class AttemptClosed(Record):
     """``spans``: an attempt is over, after every span of it. Made by the life cycle, the only authority on how.
 
-    ``final`` is true for exactly one attempt of a rollout; its trajectory is the one that groups count. A rollout that
-    ends without any attempt gets an opened and closed pair of an attempt named ``<rollout_id>-none``.
+    A rollout that ends without any attempt gets an opened and closed pair of an attempt named ``<rollout_id>-none``.
+
+    Attributes:
+        status: how the attempt ended.
+        closed_unix_nano: when the attempt was closed.
     """
 
     rollout_id: str

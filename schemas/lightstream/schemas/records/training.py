@@ -13,10 +13,15 @@ class ResourcesRecord(Record):
     """``resources``: a new version of the named resources. Made by trainers and stores, read by stores and
     model servers.
 
-    ``resources`` maps a name to a resource as JSON (see :mod:`lightstream.schemas.types.resources`).
-    ``version`` counts up within ``run_id``; ``checkpoint_url`` is the immutable folder of the weights, ``model`` the
-    name they are served under (``<base>@<version>``). ``updated_unix_nano`` is set where the id was written before.
-    ``write_ids`` tell the last writes of this id, this one last, so that a write done again is known as the same.
+    Attributes:
+        resources_id: id of this version of the resources.
+        version: number of the version; it counts up within a run.
+        resources: the resources, name to JSON (see :mod:`lightstream.schemas.types.resources`).
+        model: name that the weights are served under (``<base>@<version>``).
+        checkpoint_url: folder of the weights, which never changes.
+        created_unix_nano: when the version was first written.
+        updated_unix_nano: when it was last written again; ``None``: never.
+        write_ids: ids of its last writes, the newest last, so that a write done again is known as the same.
     """
 
     resources_id: str = Field(min_length=1)
@@ -31,7 +36,13 @@ class ResourcesRecord(Record):
 
 
 class PartitionOffset(Record):
-    """The next offset to read of a partition."""
+    """The next offset to read of a partition.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        offset: next offset to read.
+    """
 
     topic: str
     partition: int
@@ -41,7 +52,10 @@ class PartitionOffset(Record):
 class ConsumedTrajectory(Record):
     """A trajectory that a training step consumed. Trained means (rollout, attempt): never twice.
 
-    ``triplet_count`` of its calls entered the batch; 0 where nothing of it could be learned from.
+    Attributes:
+        revision: revision that was trained on.
+        group_id: group that was complete; a rollout without a group has its own id here.
+        triplet_count: how many of its calls entered the batch; 0 where nothing of it could be learned from.
     """
 
     rollout_id: str
@@ -54,8 +68,14 @@ class ConsumedTrajectory(Record):
 class TrainingStep(Record):
     """``training-steps``: one optimiser step, committed in the same Kafka transaction as its resources and offsets.
 
-    ``step`` counts up from 1 per ``trainer_id``. ``low_water`` is what was committed for the consumer group: every
-    group below it is in some step; consumed groups above it are found in the steps themselves.
+    Attributes:
+        resources_id: version of the resources that the step published.
+        checkpoint_url: folder of the weights after the step.
+        metrics: metrics of the step, name to value, as JSON.
+        low_water: next offset to read per partition: every group below it is in some step; consumed groups above it
+            are found in the steps themselves.
+        started_unix_nano: when the step began.
+        ended_unix_nano: when the step was done.
     """
 
     trainer_id: str

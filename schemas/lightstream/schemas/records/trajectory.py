@@ -67,8 +67,15 @@ class RewardMatch(RecordEnum):
 class RewardRecord(Record):
     """One reward of an attempt. ``call_index`` is the call it was matched to, ``None`` for the whole trajectory.
 
-    A reward of several dimensions is several records with one ``span_id``; ``dimension`` 0 is the one that counts as
-    the reward, the others are kept beside it.
+    A reward of several dimensions is several records with one ``span_id``.
+
+    Attributes:
+        name: name of the reward; empty where it has none.
+        value: the reward.
+        span_id: span that brought the reward (16 hex digits).
+        call_index: number of the call that the reward was matched to; ``None``: it is for the whole trajectory.
+        match: how it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing).
+        dimension: number of the dimension; 0 is the one that counts as the reward, the others are kept beside it.
     """
 
     name: str = ""
@@ -84,8 +91,11 @@ class RewardRecord(Record):
 class Drop(Record):
     """An LLM call, or a reward, that did not become training data, and why.
 
-    ``source_offset`` is where its span lies in ``spans``; a span that reports several choices is told apart by
-    ``choice_index``.
+    Attributes:
+        span_id: span of the call or the reward (16 hex digits); empty where it has none.
+        is_llm_call: true for an LLM call, false for a reward or for a span that repeats a known call.
+        reason: why; the codes are listed under Reasons.
+        detail: more about the reason, in words.
     """
 
     span_id: str
@@ -99,7 +109,14 @@ class Drop(Record):
 
 
 class Note(Record):
-    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log."""
+    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log.
+
+    Attributes:
+        reason: what was odd; the codes are listed under Reasons.
+        span_id: first of the spans in the log (16 hex digits).
+        count: how many spans it was seen on.
+        detail: more about it, in words.
+    """
 
     reason: NoteReason
     span_id: str
@@ -110,12 +127,25 @@ class Note(Record):
 class TripletRecord(Record):
     """One LLM call as training data (prompt, response, reward).
 
-    ``prompt_token_ids`` int32 (P,), ``response_token_ids`` int32 (R,), ``response_logprobs`` float32 (R,) or ``None``,
-    ``response_mask`` uint8 (R,): 1 where the token was sampled by the policy. All R tokens were sampled by
-    ``policy_version``. ``reward`` is what credit assignment gave this call; ``None`` is missing, never 0.0.
+    Arrays are packed: P token ids of the prompt, and R token ids, log-probabilities and mask values of the response.
 
-    ``dialect`` names the reader that found the call, ``joined_span_ids`` the other spans that report the same call, and
-    ``field_sources`` where a field was found (field -> ``span_id:place``) when that is not the call's own span.
+    Attributes:
+        call_index: number of the call within its attempt, from 0.
+        span_id: span of the call (16 hex digits).
+        agent_name: agent that made the call, where its spans name one.
+        model: model that answered.
+        policy_version: version of the policy that sampled all response tokens.
+        prompt_token_ids: token ids of the prompt (int32).
+        response_token_ids: token ids of the response (int32).
+        response_logprobs: log-probability of each response token (float32); ``None`` where they are unknown.
+        response_mask: 1 for each response token that the policy sampled, else 0 (uint8).
+        reward: what credit assignment gave the call; ``None`` where there was no reward (a missing one is not 0).
+        start_unix_nano: when the call began.
+        end_unix_nano: when the call ended.
+        dialect: reader of span attributes that recognised the call.
+        joined_span_ids: other spans that report the same call.
+        field_sources: fields that were found elsewhere than on the call's own span (field to ``span_id:place``), as
+            JSON.
     """
 
     call_index: int
@@ -143,7 +173,10 @@ class TripletRecord(Record):
 class SourceRange(Record):
     """Where in ``spans`` an attempt lies: partition, and first and last offset (both inclusive).
 
-    The last is that of the closing record, or of the last late span of a revision.
+    Attributes:
+        partition: partition of ``spans`` that holds the attempt.
+        first_offset: offset in ``spans`` of the attempt's first record.
+        last_offset: offset in ``spans`` of the attempt's closing record, or of the last late span of this revision.
     """
 
     partition: int = -1
@@ -155,15 +188,24 @@ class Trajectory(Record):
     """``trajectories``: an attempt, assembled. Key: ``group_id``, else ``rollout_id``. Made by the assembler.
 
     Identity: (``rollout_id``, ``attempt_id``, ``revision``); a record with the same identity is the same trajectory.
-    ``reward`` is the reward of the whole trajectory, ``None`` when there was none. ``final`` trajectories, exactly
-    one a rollout, are what groups of ``group_size`` count; the others only tell where their calls went.
-    ``credit`` names the rule that gave each triplet its reward, ``reward_match`` the one for rewards without a link.
-    ``call_count`` counts LLM calls: as many as triplets and drops of LLM calls together.
+    Where ``payload_url`` is set, the whole is in a file there (:mod:`lightstream.schemas.large_records`), and the
+    record has no input, rewards, triplets, drops and notes.
 
-    ``revision`` ``n`` has the first ``n`` late spans that changed anything, besides all of before; some numbers may be
-    left out, and the highest counts. Where ``payload_url`` is set, the whole is in a file there
-    (:mod:`lightstream.schemas.large_records`), and the record has no input, rewards, triplets, drops and notes.
-    ``full_from_offset`` is where the first span lies that was left out because the attempt had too many; -1: none was.
+    Attributes:
+        resources_id: version of the resources that the rollout is pinned to; ``None``: it was not pinned.
+        status: how the attempt ended.
+        reward: reward of the whole trajectory; ``None`` where there was none.
+        credit: rule that gave each call its reward.
+        reward_match: rule that matched rewards without a link.
+        notes: oddities of its spans that cost neither a call nor a reward; the codes are listed under Reasons.
+        span_count: how many spans the attempt has.
+        call_count: how many LLM calls it has: as many as triplets and dropped calls together.
+        opened_unix_nano: when the attempt began.
+        closed_unix_nano: when the attempt was closed.
+        full_from_offset: offset of the first span that was left out because the attempt had too many; -1: none was.
+        payload_url: file that holds a trajectory too large for a record; empty for all others.
+        payload_sha256: SHA-256 of that file.
+        payload_size_bytes: size of that file in bytes.
     """
 
     rollout_id: str

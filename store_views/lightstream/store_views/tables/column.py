@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import pyarrow as pa
 
 from lightstream.schemas.records import Record, RecordEnum
+from lightstream.schemas.records.meanings import field_meanings
 
 __all__ = ["Column", "Encoding", "columns_of"]
 
@@ -36,6 +37,7 @@ class Column:
         arrow_type: what Arrow batches carry.
         encoding: how values are converted.
         path: field names from the record to the value; all but the last are nested records, which may be ``None``.
+        meaning: a sentence, as the record's docstring has it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Column:
     arrow_type: pa.DataType
     encoding: Encoding
     path: tuple[str, ...]
+    meaning: str
 
 
 PACKED: dict[str, tuple[str, pa.DataType, Encoding]] = {
@@ -84,6 +87,7 @@ def columns_of(
 def _spread(
     record: type[Record], path: tuple[str, ...], prefix: str, omit: tuple[str, ...], prefixes: dict[str, str]
 ) -> Iterator[Column]:
+    meanings = field_meanings(record)
     for name, field in record.model_fields.items():
         if name in omit:
             continue
@@ -92,7 +96,7 @@ def _spread(
             yield from _spread(annotation, (*path, name), prefix + prefixes.get(name, ""), omit, prefixes)
             continue
         sql_type, arrow_type, encoding = PACKED.get(name) or _type_of(annotation)
-        yield Column(prefix + name, sql_type, arrow_type, encoding, (*path, name))
+        yield Column(prefix + name, sql_type, arrow_type, encoding, (*path, name), meanings.get(name, ""))
 
 
 def _type_of(annotation: Any) -> tuple[str, pa.DataType, Encoding]:

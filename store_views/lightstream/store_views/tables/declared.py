@@ -30,9 +30,18 @@ from .column import Column, Encoding, columns_of
 __all__ = ["LOG_COLUMNS", "RAW_TABLES", "RawTable", "tables_of"]
 
 LOG_COLUMNS = (
-    Column("log_partition", "INTEGER", pa.int32(), Encoding.PLAIN, ()),
-    Column("log_offset", "BIGINT", pa.int64(), Encoding.PLAIN, ()),
-    Column("logged_unix_nano", "BIGINT", pa.int64(), Encoding.PLAIN, ()),
+    Column(
+        "log_partition", "INTEGER", pa.int32(), Encoding.PLAIN, (), "partition of the topic that the record lies in."
+    ),
+    Column("log_offset", "BIGINT", pa.int64(), Encoding.PLAIN, (), "offset of the record in that partition."),
+    Column(
+        "logged_unix_nano",
+        "BIGINT",
+        pa.int64(),
+        Encoding.PLAIN,
+        (),
+        "time of the record in Kafka, as the broker or its writer stamped it.",
+    ),
 )
 """Where in its topic each row comes from, and when the broker or writer stamped it."""
 
@@ -70,7 +79,9 @@ class RawTable:
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns})"
 
 
-INDEX_COLUMN = Column("item_index", "INTEGER", pa.int32(), Encoding.PLAIN, ())
+INDEX_COLUMN = Column(
+    "item_index", "INTEGER", pa.int32(), Encoding.PLAIN, (), "place of the row in its record's list, from 0."
+)
 
 
 def _some(record: type[Record], *names: str) -> tuple[Column, ...]:
@@ -82,7 +93,7 @@ _OF_TRAJECTORY = ("rollout_id", "attempt_id", "revision")
 _SPAN_PREFIXES = {"llm_call": "llm_"}
 
 RAW_TABLES: tuple[RawTable, ...] = (
-    RawTable("task_requests_raw", TaskRequest, columns_of(TaskRequest), "A question for rollouts that wait."),
+    RawTable("task_requests_raw", TaskRequest, columns_of(TaskRequest), "A request for waiting rollouts."),
     RawTable(
         "rollout_events",
         RolloutEvent,
@@ -141,7 +152,7 @@ RAW_TABLES: tuple[RawTable, ...] = (
         items="consumed",
         parent_columns=_some(TrainingStep, "trainer_id", "run_id", "step"),
     ),
-    RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker said that it is alive."),
+    RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker's heartbeat."),
     RawTable("dead_letters_raw", DeadLetter, columns_of(DeadLetter), "A record that could not be used."),
 )
 

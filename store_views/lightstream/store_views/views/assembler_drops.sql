@@ -1,4 +1,5 @@
 -- What the assembler dropped, of the latest revision of each trajectory. See `dropped` for all drops.
+-- Columns of `drops_raw` and `trajectories`.
 SELECT
     dropped.* EXCLUDE (item_index),
     trajectory.run_id, trajectory.mode, trajectory.group_id, trajectory.final, trajectory.source_partition

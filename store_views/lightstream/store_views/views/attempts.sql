@@ -1,4 +1,7 @@
 -- Every attempt of every rollout in its current state; `final` once it is closed for good.
+-- Columns of `AttemptState` and `rollouts`, and:
+--   final: true for the attempt that counts for its rollout; NULL until the attempt is closed.
+--   seconds: seconds from begin to end; NULL while it has not ended.
 SELECT
     rollout.rollout_id, attempt.attempt_id, attempt.sequence AS attempt_sequence, attempt.status, closed.final,
     attempt.worker_id, attempt.started_unix_nano, attempt.ended_unix_nano, attempt.last_heartbeat_unix_nano,

@@ -1,4 +1,12 @@
 -- Every LLM call has exactly one fate: made = in_triplets + dropped + pending, each counted by itself.
+-- Columns:
+--   made: how many LLM calls there were.
+--   in_triplets: how many became triplets.
+--   dropped: how many were dropped.
+--   pending: how many belong to attempts that are open or not yet assembled.
+--   unaccounted: how many have no fate: an error of ours, so 0.
+--   counted_twice: how many have more than one fate: an error of ours, so 0.
+--   balanced: true where the numbers add up.
 SELECT
     *,
     made = in_triplets + dropped + pending AND unaccounted = 0 AND counted_twice = 0 AS balanced

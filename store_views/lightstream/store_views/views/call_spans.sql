@@ -1,5 +1,10 @@
 -- What became of every logged span that records an LLM call. `fate`: triplet, dropped, pending (its attempt is open, or
 -- not yet assembled), repeated (the same span again, or claimed by a rollout) or unaccounted (an error of ours, never expected).
+-- Columns of `spans_raw`, and:
+--   fate: `triplet`, `dropped`, `pending`, `repeated` or `unaccounted`.
+--   reason: why the call was dropped; the codes are listed under Reasons.
+--   detail: more about the reason, in words.
+--   fates: how many triplets and drops the assembler made of the span; more than one is an error of ours.
 WITH call AS (
     SELECT log_partition, log_offset, rollout_id, attempt_id, trace_id, span_id, llm_response_id AS response_id,
         llm_choice_index AS choice_index,

@@ -1,4 +1,5 @@
 -- Every record that could not be used, once, whoever reported it.
+-- Columns of `dead_letters_raw`.
 SELECT *
 FROM dead_letters_raw
 QUALIFY row_number() OVER (

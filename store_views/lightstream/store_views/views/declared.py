@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from lightstream.schemas.names_described import names_described
 
 __all__ = ["VIEWS", "SqlView"]
 
@@ -40,11 +44,15 @@ class SqlView:
     Attributes:
         name: its name in SQL, and of its file.
         doc: the comment at the head of the file, as one line.
+        columns_of: tables, views and records whose columns the view's are, where they have the same name.
+        meanings: column -> meaning of the others.
         select: the SELECT statement.
     """
 
     name: str
     doc: str
+    columns_of: tuple[str, ...]
+    meanings: Mapping[str, str]
     select: str
 
     @property
@@ -55,9 +63,16 @@ class SqlView:
 
 def _read(name: str) -> SqlView:
     lines = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8").splitlines()
-    comment = [line for line in lines if line.startswith("--")]
-    head = comment[: next((i for i, line in enumerate(lines) if not line.startswith("--")), 0)]
-    return SqlView(name, " ".join(line.lstrip("- ") for line in head), "\n".join(lines[len(head) :]))
+    length = next(i for i, line in enumerate(lines) if not line.startswith("--"))
+    head = [line.removeprefix("--").removeprefix(" ") for line in lines[:length]]
+    columns = next(i for i, line in enumerate(head) if line.startswith("Columns"))
+    return SqlView(
+        name,
+        " ".join(head[:columns]),
+        tuple(re.findall(r"`(\w+)`", head[columns])),
+        names_described(head[columns + 1 :]),
+        "\n".join(lines[length:]),
+    )
 
 
 VIEWS: tuple[SqlView, ...] = tuple(_read(name) for name in _NAMES)

@@ -1,4 +1,8 @@
 -- From work asked for to training data, stage by stage, with where the rest went.
+-- Columns:
+--   stage: the stage, from enqueued rollouts to dead letters.
+--   count: how many got there.
+--   reason: why, for stages that count what was lost; else empty.
 WITH call_fate AS MATERIALIZED (SELECT fate, count(*) AS count FROM llm_calls GROUP BY fate),
 drop_reason AS MATERIALIZED (SELECT is_llm_call, reason, count(*) AS count FROM dropped GROUP BY ALL),
 rewarded AS (SELECT DISTINCT rollout_id, attempt_id FROM triplets WHERE reward IS NOT NULL)

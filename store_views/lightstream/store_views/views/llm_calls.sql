@@ -1,5 +1,14 @@
 -- Every LLM call once, and its fate: triplet, dropped (with the reason) or pending. A call is known from its span where
 -- the writer recorded it as one, else from the assembler, which reads the attributes of frameworks.
+-- Columns of `call_spans` and `LlmCall`, and:
+--   fate: `triplet`, `dropped`, `pending` or `unaccounted`.
+--   prompt_token_count: length of the prompt in tokens.
+--   response_token_count: length of the response in tokens.
+--   start_unix_nano: when the call began.
+--   end_unix_nano: when the call ended.
+--   seconds: how long the call took, in seconds.
+--   log_partition: partition of the topic `spans` that the call's span lies in.
+--   log_offset: offset of the span in that partition.
 SELECT
     span.rollout_id, span.attempt_id, span.trace_id, span.span_id, span.response_id, span.choice_index,
     span.fate, span.reason, span.detail,

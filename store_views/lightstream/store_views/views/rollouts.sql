@@ -1,4 +1,6 @@
 -- Every rollout in its current state.
+-- Columns of `rollouts_latest`, and:
+--   seconds: seconds from enqueued to ended; NULL while it has not ended.
 SELECT
     rollout_id, run_id, mode, status, group_id, group_size, resources_id, input_json, metadata_json,
     attempt_count,

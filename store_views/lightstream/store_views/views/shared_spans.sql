@@ -1,5 +1,9 @@
 -- Spans that were logged under several rollouts: a call among them is training data of each. Only the log of all
 -- partitions tells; the assembler of one rollout does not see it.
+-- Columns of `spans_raw`, and:
+--   is_llm_call: true where the span was recorded as an LLM call.
+--   reason: always `shared_span`.
+--   detail: the other rollouts that the span was logged under.
 SELECT
     span.rollout_id, span.attempt_id, span.trace_id, span.span_id, span.llm_response_id AS response_id,
     span.llm_choice_index IS NOT NULL AS is_llm_call, 'shared_span' AS reason,

@@ -1,4 +1,6 @@
 -- Every span once: of repeated spans the first in the log, of claimed ones the one in its rollout.
+-- Columns of `spans_raw`, and:
+--   is_llm_call: true where the writer recorded the span as an LLM call.
 SELECT
     span.* REPLACE (
         attributes::JSON AS attributes, events::JSON AS events, links::JSON AS links,

@@ -1,5 +1,7 @@
 -- Every trajectory that a training step consumed; one that was consumed twice shows as two rows. Where
 -- `latest_revision` is above `revision`, late spans or rewards came after that and were not trained on.
+-- Columns of `consumed_raw` and `trajectories`, and:
+--   latest_revision: newest revision of the trajectory there is.
 SELECT
     consumed.rollout_id, consumed.attempt_id, consumed.revision, consumed.group_id, consumed.triplet_count,
     consumed.trainer_id, consumed.run_id, consumed.step, trajectory.reward, trajectory.status,

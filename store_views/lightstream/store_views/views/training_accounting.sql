@@ -1,4 +1,14 @@
 -- What training consumed: every trajectory of a consumed group once, none twice, no step repeated or skipped.
+-- Columns:
+--   steps: how many training steps were committed.
+--   consumed_groups: how many groups these steps consumed.
+--   trained: how many trajectories they consumed, repetitions included.
+--   in_consumed_groups: how many final trajectories the consumed groups have.
+--   trained_twice: how many attempts were consumed more than once.
+--   without_trajectory: how many were consumed whose trajectory is not in the view.
+--   steps_repeated: how many steps have a number that another step of the trainer has too.
+--   steps_skipped: how many numbers were left out between a trainer's first and last step.
+--   balanced: true where each trajectory was consumed exactly once and no step was repeated or skipped.
 WITH consumed_group AS (SELECT DISTINCT group_id FROM consumed_raw),
 step AS (
     SELECT trainer_id, count(*) AS steps, count(DISTINCT step) AS distinct_steps,

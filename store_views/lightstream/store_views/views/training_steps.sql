@@ -1,4 +1,9 @@
 -- Every committed optimiser step. Nothing is collapsed: a step that was made twice shows as two rows.
+-- Columns of `training_steps_raw`, and:
+--   trajectory_count: how many trajectories the step consumed.
+--   group_count: how many groups these make up.
+--   triplet_count: how many of their LLM calls entered the batch.
+--   seconds: how long the step took, in seconds.
 SELECT
     step.* REPLACE (metrics::JSON AS metrics),
     coalesce(consumed.trajectory_count, 0) AS trajectory_count,

@@ -1,4 +1,7 @@
 -- Every LLM call that is training data (prompt, response, reward), of the latest revision of each trajectory.
+-- Columns of `triplets_raw` and `trajectories`, and:
+--   prompt_token_count: length of the prompt in tokens.
+--   response_token_count: length of the response in tokens.
 SELECT
     triplet.* EXCLUDE (item_index),
     len(triplet.prompt_token_ids) AS prompt_token_count,

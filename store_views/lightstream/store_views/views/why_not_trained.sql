@@ -1,4 +1,6 @@
 -- Every rollout that no training step has consumed, and why, in words.
+-- Columns of `rollouts`, and:
+--   reason: why no step has consumed the rollout, in words.
 WITH final_trajectory AS (
     SELECT rollout_id, attempt_id, group_id, error_type FROM trajectories WHERE final
 ),
