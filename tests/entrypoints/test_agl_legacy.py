@@ -144,7 +144,7 @@ def test_tasks_without_a_server() -> None:
         agl.DevTaskLoader(["x", *tasks], {})
     with pytest.raises(SettingsError, match="fit_v0 takes the URL"):
         agl.Trainer().fit_v0(InLoop(), ["x"])
-    with pytest.raises(ValueError, match="no URL"):
+    with pytest.raises(ValueError, match="not the URL"):
         agl.Trainer().fit(InLoop(), "localhost")
 
 

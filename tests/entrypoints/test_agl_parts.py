@@ -43,7 +43,7 @@ def test_verl_by_its_own_configuration(caplog: pytest.LogCaptureFixture) -> None
     assert (verl.model, verl.steps, verl.tasks_per_step, verl.rollouts_per_task) == ("some/model", 9, 32, 4)
     assert (verl.mini_batches_per_step, verl.learning_rate, verl.validate_every) == (4, 2e-6, 0)
     assert (verl.prompt_tokens_max, verl.clip_ratio_low, verl.clip_ratio_high) == (4096, 0.1, 0.3)
-    assert "of no effect" in caplog.text
+    assert "without effect" in caplog.text
     assert "actor_rollout_ref.rollout.gpu_memory_utilization" in caplog.text
     by_steps = agl.VERL(CONFIG | {"trainer": {"total_epochs": 3, "total_training_steps": 7}})
     assert by_steps.steps == 7

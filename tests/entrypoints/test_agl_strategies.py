@@ -190,7 +190,7 @@ def test_what_strategies_refuse() -> None:
         trainer.fit(measured, ["x"])
     with pytest.raises(SettingsError, match="several threads"):
         agl.Trainer(algorithm=Rewards(), store=agl.LightningStore()).fit(measured, ["x"])
-    with pytest.raises(StoreError, match="several threads"):
+    with pytest.raises(StoreError, match="thread-safe"):
         agl.LightningStoreThreaded(agl.LightningStore())
 
 

@@ -80,7 +80,7 @@ def test_a_second_process_of_that_name_is_refused(supervisor: Supervisor, local:
 
 def test_unknown_names_say_which_there_are(supervisor: Supervisor, local: Settings) -> None:
     supervisor.start([unit("one", local)])
-    with pytest.raises(ServiceUnavailableError, match="'two' is not kept running here; these are: one"):
+    with pytest.raises(ServiceUnavailableError, match="'two' is not supervised here; these are: one"):
         supervisor.kill("two")
     with pytest.raises(SettingsError, match="no service teapot"):
         Stack(local, services=["teapot"])

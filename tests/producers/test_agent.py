@@ -60,7 +60,7 @@ def test_proxied_models_keep_their_kind_on_demand() -> None:
 
 @pytest.mark.parametrize("function", [lambda: None, lambda task, tools: None, lambda prompt: None])
 def test_functions_that_are_no_agents_are_refused(function: Any) -> None:
-    with pytest.raises(TypeError, match="is no rollout function"):
+    with pytest.raises(TypeError, match="is not a rollout function"):
         rollout(function)
 
 

@@ -146,7 +146,7 @@ def test_links_and_tags_come_back() -> None:
     assert {link.key_match: link.value_match for link in extract_links_from_attributes(attributes)} == links
     assert extract_tags_from_attributes(attributes) == ["fast", "gen_ai.model:m"]
     assert (extract_links_from_attributes({}), extract_tags_from_attributes({})) == ([], [])
-    with pytest.raises(ValueError, match="'span_id' must match a text"):
+    with pytest.raises(ValueError, match="'span_id' must match a string"):
         make_link_attributes({"span_id": 1})  # type: ignore[dict-item]  # what callers without types do
 
 

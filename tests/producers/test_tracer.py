@@ -97,7 +97,7 @@ def test_more_attributes_than_the_sdk_keeps_by_default(tracer: OtelTracer, spans
 
 
 def test_one_id_without_the_other_is_refused(tracer: OtelTracer) -> None:
-    with pytest.raises(SettingsError, match="needed together"):
+    with pytest.raises(SettingsError, match="give both"):
         tracer.trace_context(rollout_id="r")
 
 

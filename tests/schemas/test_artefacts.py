@@ -53,7 +53,7 @@ def test_a_file(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=rf"has the SHA-256 \w+; the resource names {artefact.sha256}"):
         artefact.resolve()
     file.unlink()
-    with pytest.raises(ArtefactError, match="is not there"):
+    with pytest.raises(ArtefactError, match="does not exist"):
         artefact.resolve()
 
 
@@ -84,7 +84,7 @@ def test_a_folder_that_is_none(folder: Path, tmp_path: Path) -> None:
         Artefact.of(folder)
     (folder / "loop").unlink()
     (folder / "gone").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ArtefactError, match="which is no file"):
+    with pytest.raises(ArtefactError, match="which is not a file"):
         Artefact.of(folder)
 
 

@@ -43,7 +43,7 @@ def test_what_is_not_there_or_not_what_was_written_is_refused(tmp_path: Path) ->
     with pytest.raises(ArtefactError, match="bytes"):
         whole_trajectory(head, CODEC)
     file.unlink()
-    with pytest.raises(ArtefactError, match="not there"):
+    with pytest.raises(ArtefactError, match="does not exist"):
         whole_trajectory(head, CODEC)
 
 

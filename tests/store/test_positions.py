@@ -126,7 +126,7 @@ def test_merging_keeps_the_later(one: dict[str, dict[int, int]], two: dict[str, 
 
 @pytest.mark.parametrize("text", ["log;x", "log;t:1", "log;t:a=b", "log;t:1=2=3"])
 def test_text_that_is_no_positions(text: str) -> None:
-    with pytest.raises(StoreError, match="no positions"):
+    with pytest.raises(StoreError, match="not a list of log positions"):
         LogPositions.from_text(text)
 
 

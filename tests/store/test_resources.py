@@ -53,7 +53,7 @@ async def test_update_resources_of_a_new_id_adds_them(store: LightningStore) -> 
 @pytest.mark.parametrize("wrong", [{"x": 3}, {"x": {"resource_type": "nonexistent"}}])
 async def test_update_resources_refuses_what_is_none(store: LightningStore, wrong: Any) -> None:
     before = await store.get_latest_resources()
-    with pytest.raises(ValueError, match="x is no resource"):
+    with pytest.raises(ValueError, match="x is not a resource"):
         await store.update_resources("wrong", wrong)
     assert await store.get_latest_resources() == before
 

@@ -188,7 +188,7 @@ ABSENT_MODULES: dict[str, str] = {
     "utils.metrics": "`lightstream status`, and SQL over HTTP (`lightstream sql`)",
     "utils.otlp": "the OTLP gateway (`lightstream gateway`), and `LightstreamSpanExporter`",
     "utils.server_launcher": "servers are threads of their process, or services of `lightstream up`",
-    "utils.system_snapshot": "heartbeats tell of attempts alone",
+    "utils.system_snapshot": "heartbeats report only attempts",
     "verl": "`lightstream.trainers.VERL` runs verl in its own process",
     "verl.async_server": "the policy server (`lightstream policy`)",
     "verl.daemon": "`lightstream.trainers.VERL` runs verl in its own process",

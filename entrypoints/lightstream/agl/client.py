@@ -65,7 +65,7 @@ class DevTaskLoader(AgentLightningClient):
             NotFoundError: there are others only.
         """
         if resource_id != self._update.resources_id:
-            raise NotFoundError(f"Resources {resource_id} not found; there are {self._update.resources_id} alone")
+            raise NotFoundError(f"Resources {resource_id} not found; there is only {self._update.resources_id}")
         return self._update
 
     async def get_latest_resources_async(self) -> ResourcesUpdate | None:

@@ -14,11 +14,11 @@ __all__ = ["names_as_markdown"]
 HEAD = """# Agent Lightning's names
 
 Every public name of agentlightning 0.3.0 and what it is here. Written by `python -m lightstream.agl.document`; do not
-edit. What behaves otherwise is in [tracing.md](tracing.md).
+edit. [tracing.md](tracing.md) lists what behaves differently.
 """
 
 FLAT_HEAD = """
-## Of the package
+## The package
 
 `import lightstream.agl as agl` in place of `agentlightning`; a name that is absent says what to use instead.
 
@@ -27,7 +27,7 @@ FLAT_HEAD = """
 """
 
 DOTTED_HEAD = """
-## Of its modules
+## Its modules
 
 `lightstream.agl.<module>` in place of `agentlightning.<module>`.
 
@@ -68,7 +68,7 @@ def _instead(name: str) -> str:
     for pattern, instead in ABSENT_NAMES.items():
         if fnmatchcase(name, pattern):
             return instead
-    raise LookupError(f"{name} is not in lightstream.agl, and nothing says what is instead of it (ABSENT_NAMES)")
+    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES does not say what replaces it")
 
 
 if __name__ == "__main__":

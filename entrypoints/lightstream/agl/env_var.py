@@ -49,7 +49,7 @@ def resolve_bool_env_var(
         return fallback if override is None else override
     found = _WORDS.get(text.strip().lower())
     if found is None:
-        raise ValueError(f"{env_var.value} is {text!r}; it is one of {', '.join(_WORDS)}")
+        raise ValueError(f"{env_var.value} is {text!r}; it must be one of {', '.join(_WORDS)}")
     return found
 
 
@@ -77,7 +77,7 @@ def resolve_int_env_var(
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{env_var.value} is {text!r}; it is a whole number") from None
+        raise ValueError(f"{env_var.value} is {text!r}; it must be a whole number") from None
 
 
 @overload

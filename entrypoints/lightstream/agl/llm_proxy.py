@@ -18,7 +18,7 @@ INSTEAD = {
     "callbacks": "Each call is recorded with its token ids: leave it out.",
     "launch_mode": "A thread serves: leave it out, or 'thread'.",
     "launcher_args": "Give host and port.",
-    "middlewares": "Rollout and attempt are found by themselves: leave it out.",
+    "middlewares": "Rollout and attempt are found automatically: leave it out.",
     "num_workers": "A thread serves: leave it out, or 1.",
 }
 

@@ -116,7 +116,7 @@ def setup(
 
 def configure_logger(level: int = logging.INFO, name: str = BASE) -> logging.Logger:
     """As :func:`setup_module`; deprecated there in favour of it."""
-    warnings.warn("configure_logger is setup_logging now", DeprecationWarning, stacklevel=2)
+    warnings.warn("configure_logger is now setup_logging", DeprecationWarning, stacklevel=2)
     return setup_module(level, name=name)
 
 

@@ -60,7 +60,7 @@ def prepare_records(java: Path, jars: Sequence[Path], files: BrokerFiles) -> Non
     if done.returncode != 0:
         raise BrokerError(
             f"Kafka's storage tool could not prepare {files.records}: {(done.stderr or done.stdout).strip()[-2000:]}",
-            next_step="Is the folder writable, the disk full, the Java of version 17 or newer?",
+            next_step="Is the folder writable, is the disk full, is Java 17 or newer?",
         )
     properties.unlink()
     os.replace(fresh, files.records)

@@ -110,7 +110,7 @@ def sql(
     query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],
     output: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
 ) -> None:
-    """Ask the view, also while everything runs."""
+    """Query the view, also while everything runs."""
     from .sql import run_sql
 
     run_sql(Settings.load(), sys.stdin.read() if query == "-" else query, output)
@@ -121,7 +121,7 @@ def explain(
     rollout_id: Annotated[str, typer.Argument(help="The rollout.")],
     output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
-    """Say of one rollout what became of each LLM call and reward, and whether it trained."""
+    """Show what became of a rollout's LLM calls and rewards, and whether it was trained on."""
     from .explain import run_explain
 
     run_explain(Settings.load(), rollout_id, output)
@@ -135,24 +135,24 @@ def replay(
     reward: Annotated[
         str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
     ] = None,
-    credit: Annotated[str | None, typer.Option(help="Credit rule; the setting's by default.")] = None,
+    credit: Annotated[str | None, typer.Option(help="Credit rule; by default the setting.")] = None,
     reward_match: Annotated[
-        str | None, typer.Option(help="What a reward without a link is for; the setting's by default.")
+        str | None, typer.Option(help="What a reward without a link is for; by default the setting.")
     ] = None,
     automatic: Annotated[
-        list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; the setting's by default.")
+        list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; by default the setting.")
     ] = None,
     agents: Annotated[
-        str | None, typer.Option(help="Regular expression of the agents to train; the setting's by default.")
+        str | None, typer.Option(help="Regular expression of the agents to train; by default the setting.")
     ] = None,
     merge: Annotated[str, typer.Option(help="How calls become sequences: prefix or none.")] = "prefix",
     tokens_max: Annotated[int | None, typer.Option(help="Longest merged sequence, in tokens.", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="Parquet file of what it would be.")] = None,
-    level: Annotated[str, typer.Option(help="Rows of that file: call or segment.")] = "call",
+    out: Annotated[Path | None, typer.Option(help="Parquet file for the new trajectories.")] = None,
+    level: Annotated[str, typer.Option(help="Rows of that file: one per call or per segment.")] = "call",
     to_prefix: Annotated[str | None, typer.Option(help="Publish the trajectories under this topic prefix.")] = None,
     output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
-    """Assemble history again by other rules, and say what differs from what was trained on."""
+    """Assemble history again by other rules, and show what differs from what was trained on."""
     from lightstream.stream_processors.core.assembly import AssemblyRules
     from lightstream.stream_processors.replay import ReplayRules, load_reward_rule
 
@@ -182,7 +182,7 @@ def import_(
     kind: Annotated[str, typer.Option("--format", help="auto, otlp, langfuse, phoenix or atif.")] = "auto",
     score: Annotated[str | None, typer.Option(help="Langfuse score or Phoenix annotation that is the reward.")] = None,
 ) -> None:
-    """Take traces that were recorded elsewhere into a run: each becomes a rollout that has run."""
+    """Import traces that were recorded elsewhere into a run: each becomes a finished rollout."""
     from .import_traces import run_import
 
     run_import(Settings.load(), files, run_id, kind, score)

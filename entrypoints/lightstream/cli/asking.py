@@ -34,7 +34,7 @@ def ask_view(settings: Settings, query: str) -> dict[str, Any]:
     if settings.view_url is None and not running_services(settings):
         file: Path = load("lightstream.store_views.materialiser", "default_path")(settings)
         if file.exists():
-            _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held at the end.")
+            _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held last.")
             return _ask_file(file, query)
     client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=PATIENCE_S)
     try:

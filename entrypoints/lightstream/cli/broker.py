@@ -51,12 +51,12 @@ def status() -> None:
 
 @app.command()
 def wipe(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Stop it and delete all its records."""
     settings = Settings.load()
     if not yes and not typer.confirm(f"Delete all records in {settings.data_dir}/broker?"):
-        raise SettingsError("nothing was deleted.", next_step="Say --yes to delete without being asked.")
+        raise SettingsError("nothing was deleted.", next_step="Use --yes to delete without confirmation.")
     _broker().wipe()
     console.print("All records of the broker are deleted.")
 

@@ -35,14 +35,14 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
         QueryError, ServiceUnavailableError: the view could not answer.
     """
     if output not in FORMATS:
-        raise SettingsError(f"--format {output} is none of: {', '.join(FORMATS)}.")
+        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
 
     def ask(query: str) -> list[dict[str, Any]]:
         answer = ask_view(settings, query)
         if answer["truncated"]:
             count = len(answer["rows"])
-            more = f'`lightstream sql "{query} OFFSET {count}"` gives those behind them.'
-            notes.print(f"Only the first {count:,} rows of one answer are told of here; {escape(more)}", soft_wrap=True)
+            more = f'`lightstream sql "{query} OFFSET {count}"` gives the rest.'
+            notes.print(f"Only the first {count:,} rows of one answer are shown; {escape(more)}", soft_wrap=True)
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
     found = explain(ask, rollout_id)

@@ -19,15 +19,15 @@ from .load import load
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Write trajectories of the view into a file. The file appears whole, at the end.", no_args_is_help=True
+    help="Write trajectories from the view to a file, which appears once it is complete.", no_args_is_help=True
 )
 _notes = Console(highlight=False, stderr=True)
 
-Out = Annotated[Path, typer.Argument(help="The file; replaced if it is there.")]
+Out = Annotated[Path, typer.Argument(help="Output file; replaced if it exists.")]
 Where = Annotated[str, typer.Option(help="Which trajectories: a condition on the view `trajectories`, in SQL.")]
 Level = Annotated[str, typer.Option(help="A row for each `call`, or for each merged `segment`.")]
 TokensMax = Annotated[int | None, typer.Option(help="Longest merged segment, in tokens.", min=1)]
-RewardMin = Annotated[float | None, typer.Option(help="Leave out calls with a smaller reward, or none.")]
+RewardMin = Annotated[float | None, typer.Option(help="Leave out calls with a smaller reward, or without one.")]
 
 FINAL = "final"
 """The trajectories that groups count: one of each finished rollout."""

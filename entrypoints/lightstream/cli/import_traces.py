@@ -30,7 +30,7 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: str
     load("lightstream.store_views.imports", "check_score")(traces, score)
     report = asyncio.run(_import(settings, traces, run_id))
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
-    console.print(f"{made}; {report.known:,} were there already.")
+    console.print(f"{made}; {report.known:,} were already there.")
 
 
 async def _import(settings: Settings, traces: list[Any], run_id: str) -> Any:

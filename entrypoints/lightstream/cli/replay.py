@@ -46,10 +46,10 @@ def run_replay(
         ServiceUnavailableError: Kafka does not answer.
     """
     if output not in FORMATS:
-        raise SettingsError(f"--format {output} is none of: {', '.join(FORMATS)}.")
+        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
     if to_prefix is not None and to_prefix == settings.topic_prefix:
         raise SettingsError(
-            f"--to-prefix {to_prefix!r} is where the history itself lies.", next_step="Name another prefix."
+            f"--to-prefix {to_prefix!r} is the prefix of the history itself.", next_step="Name another prefix."
         )
     replay = Replay(settings, rules, parse_start(start))
     comparison = Comparison(read_history(settings), rules.segments)
@@ -59,7 +59,7 @@ def run_replay(
     if out is not None:
         write = load("lightstream.store_views.exports", "write_parquet")
         if level == "segment" and rules.merge == "none":
-            raise SettingsError("--level segment with --merge none is one row a call: use --level call.")
+            raise SettingsError("--level segment with --merge none is one row per call: use --level call.")
         write(trajectories, out, level, rules.tokens_max)
     else:
         for _ in trajectories:
@@ -155,12 +155,12 @@ def _print(comparison: Comparison, replay: Replay) -> None:
     for title, index in (("Segments begin", "segments"), ("Drops", "drops")):
         before, now = getattr(comparison.all, index)
         if before or now:
-            counts = Table(title, "as it was", "as it would be")
+            counts = Table(title, "recorded", "replayed")
             for reason in sorted({*before, *now}):
                 counts.add_row(reason, f"{before[reason]:,}", f"{now[reason]:,}")
             console.print(counts)
     if replay.open_count or replay.undecodable:
-        console.print(f"{replay.open_count:,} attempts are still open; {replay.undecodable:,} records are no spans.")
+        console.print(f"{replay.open_count:,} attempts are still open; {replay.undecodable:,} records are not spans.")
 
 
 def _pair(difference: Difference) -> str:
@@ -171,8 +171,8 @@ def _pair(difference: Difference) -> str:
 _LINES: dict[str, Any] = {
     "attempts compared": lambda d: f"{d.attempts:,}",
     "attempts that differ": lambda d: f"{d.changed:,}",
-    "only as it was": lambda d: f"{d.only_before:,}",
-    "only as it would be": lambda d: f"{d.only_now:,}",
+    "only recorded": lambda d: f"{d.only_before:,}",
+    "only replayed": lambda d: f"{d.only_now:,}",
     "rewards that differ": lambda d: f"{d.rewards_changed:,}",
     "mean reward": _pair,
     "calls that become training data": lambda d: f"{d.calls_added:,}",

@@ -33,7 +33,7 @@ def run_sql(settings: Settings, query: str, output: str) -> None:
         ServiceUnavailableError: no view runs.
     """
     if output not in FORMATS:
-        raise SettingsError(f"--format {output} is none of: {', '.join(FORMATS)}.")
+        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
     answer = ask_view(settings, query)
     columns: list[str] = answer["columns"]
     rows: list[Sequence[Any]] = answer["rows"]

@@ -35,7 +35,7 @@ def run_status(settings: Settings, output: str) -> None:
         SettingsError: there is no such output.
     """
     if output not in ("table", "json"):
-        raise SettingsError(f"--format {output} is none of: table, json.")
+        raise SettingsError(f"--format must be one of table, json, not {output}.")
     services = running_services(settings)
     files = BrokerFiles.of(settings)
     embedded = settings.kafka_bootstrap_servers is None or EmbeddedBroker(settings).is_running

@@ -112,7 +112,7 @@ class Supervisor:
             return self._units[name]
         except KeyError:
             raise ServiceUnavailableError(
-                f"{name!r} is not kept running here; these are: {', '.join(self._units) or 'none'}."
+                f"{name!r} is not supervised here; these are: {', '.join(self._units) or 'none'}."
             ) from None
 
     def _keep(self, unit: Unit) -> None:

@@ -42,15 +42,15 @@ def measure(path: Path) -> tuple[str, int]:
             return _digest(path)
     except OSError as error:
         raise ArtefactError(str(path), f"cannot be read: {error}.") from error
-    problem = "is neither a file nor a folder." if path.exists() else "is not there."
+    problem = "is neither a file nor a folder." if path.exists() else "does not exist."
     raise ArtefactError(str(path), problem, next_step="Is the path the same on this machine?")
 
 
 def resolve(url: str, sha256: str, size_bytes: int, cache_dir: Path | None = None) -> Path:
-    """Where it lies here, verified.
+    """Its path here, verified.
 
     Raises:
-        ArtefactError: it cannot be had, or size or digest differ; what was fetched of it is thrown away.
+        ArtefactError: it cannot be fetched, or size or digest differ; a partial download is deleted.
     """
     try:
         parts = urllib.parse.urlsplit(url)
@@ -64,7 +64,7 @@ def resolve(url: str, sha256: str, size_bytes: int, cache_dir: Path | None = Non
         path = Path(url)
     else:
         raise ArtefactError(
-            url, f"cannot be fetched: {parts.scheme}: is not known here.", next_step="Paths, file: and http(s): are."
+            url, f"cannot be fetched: {parts.scheme}: is not supported.", next_step="Use a path, file: or http(s):."
         )
     found = measure(path)
     _compare(url, found, (sha256, size_bytes))
@@ -101,7 +101,7 @@ def _pieces(url: str) -> Iterator[bytes]:
             while piece := response.read(PIECE_BYTES):
                 yield piece
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        raise ArtefactError(url, f"cannot be fetched: {error}.", next_step="Does its server answer?") from error
+        raise ArtefactError(url, f"cannot be fetched: {error}.", next_step="Is its server running?") from error
 
 
 def _measure_folder(path: Path) -> tuple[str, int]:
@@ -124,7 +124,7 @@ def _files(folder: Path) -> Iterator[tuple[bytes, Path]]:
         for name in files:
             file = Path(parent, name)
             if not file.is_file():
-                raise ArtefactError(str(folder), f"has {file}, which is no file.")
+                raise ArtefactError(str(folder), f"has {file}, which is not a file.")
             count += 1
             if count > FILES_MAX:
                 raise ArtefactError(str(folder), f"has over {FILES_MAX:,} files.", next_step="Pack them into one file.")
@@ -142,7 +142,7 @@ def _digest(file: Path) -> tuple[str, int]:
 
 
 def _compare(url: str, found: tuple[str, int], named: tuple[str, int]) -> None:
-    next_step = "It was changed or cut short since it was published; publish it anew under an address of its own."
+    next_step = "It was changed or cut short since it was published; publish it again under a new address."
     if found[1] != named[1]:
         raise ArtefactError(url, f"has {found[1]:,} bytes; the resource names {named[1]:,}.", next_step=next_step)
     if found[0] != named[0]:

@@ -65,7 +65,7 @@ class BrokerError(LightstreamError):
 
 
 class TopicMismatchError(LightstreamError):
-    """A topic exists with other settings than declared. The topic is unchanged.
+    """A topic exists with different settings than declared. The topic is unchanged.
 
     Attributes:
         topic: full name of the topic.
@@ -75,7 +75,7 @@ class TopicMismatchError(LightstreamError):
     def __init__(self, topic: str, differences: dict[str, tuple[str, str]]) -> None:
         found = ", ".join(f"{k}: declared {a}, found {b}" for k, (a, b) in sorted(differences.items()))
         super().__init__(
-            f"topic {topic!r} exists with other settings ({found}).",
+            f"topic {topic!r} exists with different settings ({found}).",
             next_step="Change the topic with your cluster's tools, or choose another LIGHTSTREAM_TOPIC_PREFIX.",
         )
         self.topic = topic
@@ -97,7 +97,7 @@ class RecordTooLargeError(PublishError):
     def __init__(self, topic: str, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
             f"a record of {size_bytes:,} bytes is over the limit of {limit_bytes:,} bytes of {topic!r}.",
-            next_step="Raise LIGHTSTREAM_RECORD_BYTES_MAX and the topic's max.message.bytes, or make it smaller.",
+            next_step="Raise LIGHTSTREAM_RECORD_BYTES_MAX and the topic's max.message.bytes, or shrink the record.",
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes

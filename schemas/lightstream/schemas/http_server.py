@@ -44,13 +44,13 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
     """
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > limit_bytes:
-        raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {limit_bytes:,} are taken.")
+        raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {limit_bytes:,} are accepted.")
     pieces: list[bytes] = []
     size_bytes = 0
     async for piece in request.stream():
         size_bytes += len(piece)
         if size_bytes > limit_bytes:
-            raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are taken.")
+            raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are accepted.")
         pieces.append(piece)
     return b"".join(pieces)
 

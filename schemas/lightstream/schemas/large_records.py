@@ -66,7 +66,7 @@ def whole_trajectory(trajectory: Trajectory, codec: Codec) -> Trajectory:
     try:
         whole = codec.decode(path.read_bytes())
     except DecodeError as error:
-        raise ArtefactError(url, f"is no trajectory: {error}.") from error
+        raise ArtefactError(url, f"is not a trajectory: {error}.") from error
     except OSError as error:
         raise ArtefactError(url, f"cannot be read: {error}.") from error
     kept = (trajectory.rollout_id, trajectory.attempt_id, trajectory.revision)

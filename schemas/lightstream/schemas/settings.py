@@ -53,7 +53,7 @@ class Settings(BaseSettings):
 
     # --- topics
     topic_prefix: str = Field(
-        "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Put before each topic's name, to share a cluster."
+        "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Prefix of each topic's name, to share a cluster."
     )
     topic_partitions: int = Field(
         1,
@@ -61,7 +61,7 @@ class Settings(BaseSettings):
         le=1000,
         description="Partitions of the topics keyed by rollout or group: as many workers can share the work, others "
         "stand by. Each costs requests of its own (with two, a rollout takes a fifth to a third more of the "
-        "processors); any number of Runners can ask for work. A topic keeps the number that it was made with.",
+        "processors); any number of Runners can ask for work. A topic keeps the number that it was created with.",
     )
     topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
 
@@ -106,7 +106,7 @@ class Settings(BaseSettings):
         "policy server) and keeps token ids exactly; litellm calls any provider that LiteLLM knows.",
     )
     llm_model: str | None = Field(
-        None, description="Model to request in place of what the agent asked for (a LiteLLM name with that back end)."
+        None, description="Model to request in place of the agent's choice (a LiteLLM name with that back end)."
     )
 
     # --- the OTLP gateway
@@ -114,13 +114,13 @@ class Settings(BaseSettings):
         None, description="Bearer token that the OTLP gateway asks for; unset means none."
     )
     gateway_basic_auth: SecretStr | None = Field(
-        None, description="user:password that the OTLP gateway takes as Basic authorization; unset means none."
+        None, description="user:password that the OTLP gateway accepts as Basic authorization; unset means none."
     )
     gateway_traces_topics: str = Field(
-        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write traces to, taken in too."
+        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write traces to, read as well."
     )
     gateway_logs_topics: str = Field(
-        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write logs to, taken in too."
+        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write logs to, read as well."
     )
     gateway_wait_s: float = Field(
         5.0, gt=0, le=60, description="How long an OTLP request may wait for Kafka before its client is told to retry."
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     # --- what the assembler makes of an attempt
     credit: str = Field(
         "identical",
-        description="How rewards become rewards of calls: identical, identical_plus_own, last_call_only, "
+        description="How rewards are assigned to calls: identical, identical_plus_own, last_call_only, "
         "discounted:<0..1>, or module:function.",
     )
     reward_match: str = Field(
@@ -155,8 +155,8 @@ class Settings(BaseSettings):
     )
     automatic_rewards: str = Field(
         "",
-        description="Rewards that nobody emitted, by comma: tool_ok:<value>, tool_error:<value>, exception:<value>, "
-        "violation:<value>, violation.<severity>:<value>, module:function.",
+        description="Rewards for events in the spans, comma-separated: tool_ok:<value>, tool_error:<value>, "
+        "exception:<value>, violation:<value>, violation.<severity>:<value>, module:function.",
     )
     trained_agents: str | None = Field(
         None, description="Regular expression of the agents whose calls are trained on; unset means all."
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     instrument: str = Field(
         "all",
         description="Libraries whose calls become spans in Runners: all that are installed with their instrumentors, "
-        "none, or names by comma (docs/tracing.md).",
+        "none, or comma-separated names (docs/tracing.md).",
     )
 
     # --- limits
@@ -210,19 +210,19 @@ class Settings(BaseSettings):
     )
     llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
     llm_stream_timeout_s: float = Field(
-        1800.0, gt=0, description="Longest that a streamed answer of the LLM server may take in all."
+        1800.0, gt=0, description="Longest total time for a streamed answer of the LLM server."
     )
     llm_response_bytes_max: int = Field(
         256 * 1024 * 1024, ge=1024, description="Largest answer of the LLM server that the LLM proxy reads."
     )
     llm_request_bytes_max: int = Field(
-        32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server take."
+        32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server accept."
     )
     gateway_request_bytes_max: int = Field(
         64 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024, description="Largest OTLP request, unpacked."
     )
     store_request_bytes_max: int = Field(
-        64 * 1024 * 1024, ge=1024, description="Largest request the store server takes."
+        64 * 1024 * 1024, ge=1024, description="Largest request the store server accepts."
     )
     rollout_timeout_s: float = Field(600.0, gt=0, description="Deadline of an attempt whose config names none.")
     rollout_unresponsive_s: float = Field(

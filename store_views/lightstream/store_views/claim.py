@@ -64,7 +64,7 @@ def claim(settings: Settings, trace_id: str, rollout_id: str, attempt_id: str | 
     """
     trace_id = trace_id.lower()
     if len(trace_id) != TRACE_ID_DIGITS or not HEX_DIGITS.issuperset(trace_id):
-        raise StoreError(f"{trace_id!r} is no trace id: it has {TRACE_ID_DIGITS} hex digits.")
+        raise StoreError(f"{trace_id!r} is not a trace id: one has {TRACE_ID_DIGITS} hex digits.")
     view = ViewClient(settings)
     try:
         view.wait_for("now")
@@ -106,7 +106,7 @@ def _refuse_other_claims(view: ViewClient, trace_id: str, rollout_id: str, attem
     if others:
         raise StoreError(
             f"trace {trace_id} was claimed before, for attempt {others[0][1]!r} of rollout {others[0][0]!r}; "
-            f"it cannot be of {attempt_id!r} of {rollout_id!r} too."
+            f"it cannot also belong to {attempt_id!r} of {rollout_id!r}."
         )
 
 

@@ -110,7 +110,7 @@ def test_a_chunk_that_is_no_json_ends_the_stream_with_an_error(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings
 ) -> None:
     upstream.answer = lambda _: [chunk(1, first=True), b"data: {half\n\n", chunk(3, finish_reason="stop")]
-    with pytest.raises(openai.APIError, match="no JSON object"):
+    with pytest.raises(openai.APIError, match="other than a JSON object"):
         list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
     call = only_call(settings)  # not a call with a hole among its tokens
     assert "{half" in (call.error_message or "")
@@ -125,7 +125,7 @@ def test_text_that_is_no_utf8_is_refused_and_ends_a_stream(
     assert upstream.asked == []
     broken = event(chunk(2)).replace(b"<2>", b"\xff\xfe")
     upstream.answer = lambda _: [chunk(1, first=True), broken, chunk(3, finish_reason="stop")]
-    with pytest.raises(openai.APIError, match="no JSON object"):
+    with pytest.raises(openai.APIError, match="other than a JSON object"):
         list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
     refused, broken_off = (record.llm_call for record in read_spans(settings))
     assert refused is not None

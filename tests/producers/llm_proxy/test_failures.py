@@ -68,7 +68,7 @@ def test_an_answer_that_is_no_completion_ends_in_502(
     client: openai.OpenAI, upstream: ScriptedUpstream, settings: Settings, answer: bytes
 ) -> None:
     upstream.answer = lambda _: Response(answer, media_type="application/json")
-    with pytest.raises(openai.InternalServerError, match="no completion"):
+    with pytest.raises(openai.InternalServerError, match="not a completion"):
         client.chat.completions.create(model="m", messages=MESSAGES)
     assert only_call(settings).http_status == 502
 

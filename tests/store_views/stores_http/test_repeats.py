@@ -48,7 +48,7 @@ def test_a_repeated_key_gets_the_first_answer(wire: httpx.Client, behind: InMemo
     assert len(behind.history()) == 2
     refused = wire.post("/queues/rollouts/enqueue", json={"rollouts": []}, headers=key)
     assert refused.status_code == 400
-    assert "'k1' was used for another request" in refused.json()["detail"]
+    assert "'k1' was used for a different request" in refused.json()["detail"]
     assert (
         wire.post("/queues/rollouts/enqueue", json=ENQUEUE, headers={"idempotency-key": "k" * 300}).status_code == 400
     )

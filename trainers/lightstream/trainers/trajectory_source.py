@@ -102,7 +102,7 @@ class TrajectorySource:
         error = message.error()
         if error is not None:
             if error.fatal():
-                raise kafka_unavailable(KafkaException(error), what="trajectories cannot be read any more")
+                raise kafka_unavailable(KafkaException(error), what="trajectories can no longer be read")
             _LOG.warning("reading %s: %s", self._topic, error)
             return None
         partition, offset = message.partition() or 0, message.offset() or 0

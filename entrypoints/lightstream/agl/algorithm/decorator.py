@@ -38,7 +38,7 @@ class FunctionalAlgorithm(Algorithm):
         datasets = {"train_dataset": train_dataset, "val_dataset": val_dataset}
         for name, dataset in datasets.items():
             if dataset is not None and name not in self._wanted:
-                raise TypeError(f"{name} was given, and {self._function!r} does not take it")
+                raise TypeError(f"{name} was given, but {self._function!r} does not take it")
         made: dict[str, Callable[[], Any]] = {
             "store": self.get_store,
             "adapter": self.get_adapter,
@@ -66,4 +66,4 @@ def algo(function: Callable[..., Any]) -> Any:
 
         return training_algorithm(function)
     unknown = ", ".join(name for name in parameters if name not in GIVEN)
-    raise TypeError(f"nothing provides {unknown}; an algorithm takes any of {', '.join(GIVEN)}, or a context alone")
+    raise TypeError(f"nothing provides {unknown}; an algorithm takes any of {', '.join(GIVEN)}, or only a context")

@@ -66,9 +66,9 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
     ) -> None:
         self.role = resolve_str_env_var(LightningEnvVar.AGL_CURRENT_ROLE, role, "both")
         if self.role not in ROLES:
-            raise ValueError(f"role is {self.role!r}; it is one of {', '.join(ROLES)}")
+            raise ValueError(f"role is {self.role!r}; it must be one of {', '.join(ROLES)}")
         if main_process not in ("algorithm", "runner"):
-            raise ValueError(f"main_process is {main_process!r}; it is 'algorithm' or 'runner'")
+            raise ValueError(f"main_process is {main_process!r}; it must be 'algorithm' or 'runner'")
         if main_process == "runner" and (self.role != "both" or n_runners != 1):
             raise ValueError(f"main_process='runner' takes role='both' and one Runner, not {self.role!r}, {n_runners}")
         self.n_runners = n_runners
@@ -181,7 +181,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
             process.join(2 * self.graceful_timeout)  # to end by itself, and to be cancelled
         for process in processes:
             if process.is_alive():
-                logger.warning("%s goes on after it was stopped; terminating it.", process.name)
+                logger.warning("%s still runs after it was stopped; terminating it.", process.name)
                 process.terminate()
         for process in processes:
             process.join(self.terminate_timeout)

@@ -51,7 +51,7 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         drain_delay: float | None = None,
     ) -> None:
         if main_thread not in ("algorithm", "runner"):
-            raise ValueError(f"main_thread is {main_thread!r}; it is 'algorithm' or 'runner'")
+            raise ValueError(f"main_thread is {main_thread!r}; it must be 'algorithm' or 'runner'")
         if main_thread == "runner" and n_runners != 1:
             raise ValueError(
                 f"n_runners is {n_runners}: the caller's thread can run one Runner. Use main_thread='algorithm'."
@@ -111,6 +111,6 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
             for thread in beside:
                 thread.join(self.join_timeout)
         if left := [thread.name for thread in beside if thread.is_alive()]:
-            logger.error("%s went on %g s after all was stopped; left behind.", ", ".join(left), self.join_timeout)
+            logger.error("%s still ran %g s after all was stopped; abandoned.", ", ".join(left), self.join_timeout)
         if failures:
             raise failures[0]

@@ -43,7 +43,7 @@ def report_of(
     elif isinstance(result, list) and all(isinstance(item, ReadableSpan | Span) for item in result):
         spans = result or spans
     elif result is not None:
-        raise TypeError(f"an agent returns its reward, None, triplets, spans or a report; this one {result!r:.200}")
+        raise TypeError(f"an agent returns its reward, None, triplets, spans or a report; got {result!r:.200}")
     if spans and report.trace is None:
         report.trace = [_json_of(span) for span in spans]
     if spans and report.triplets is None:

@@ -20,7 +20,7 @@ class LightningStoreThreaded(ForwardingStore):
         super().__init__(store)
         if not store.capabilities.get("thread_safe"):
             raise StoreError(
-                f"{type(store).__name__} is not safe for several threads, which locks do not mend.",
+                f"{type(store).__name__} is not thread-safe, and locks cannot fix that.",
                 next_step="Use InMemoryLightningStore or KafkaLightningStore, or a LightningStoreClient of either.",
             )
 

@@ -22,7 +22,7 @@ def client_of(server: Any) -> AgentLightningClient | None:
     """The client of a URL, or the client itself; ``None`` where it is neither (tasks)."""
     if isinstance(server, str):
         if not server.startswith(("http://", "https://")):
-            raise ValueError(f"{server!r} is no URL of a server: http://…")
+            raise ValueError(f"{server!r} is not the URL of a server: http://…")
         return AgentLightningClient(server)
     return server if isinstance(server, AgentLightningClient) else None
 

@@ -19,7 +19,7 @@ NO_USE_FOR_TRAINING = {
     "initial_resources": "Each step publishes its own.",
     "tracer": _PROCESSES,
     "adapter": "Trajectories come from the assembler: LIGHTSTREAM_TRAINED_AGENTS selects agents, "
-    "LIGHTSTREAM_REWARD_MATCH and LIGHTSTREAM_CREDIT say which call is paid.",
+    "LIGHTSTREAM_REWARD_MATCH and LIGHTSTREAM_CREDIT say which call gets a reward.",
     "llm_proxy": "`lightstream up` runs the proxy.",
     "hooks": _PROCESSES,
     "strategy": _PROCESSES,

@@ -133,9 +133,9 @@ def build_component(
     elif callable(described):
         made = described()
     else:
-        text = invalid_spec_error_fmt or spec_name + " is {actual_type}; it is {expected_type}, or describes one"
+        text = invalid_spec_error_fmt or spec_name + " is {actual_type}; it must be {expected_type}, or describe one"
         raise ValueError(text.format(actual_type=type(described), expected_type=expected_type.__name__))
     if not isinstance(made, expected_type):
-        text = type_error_fmt or spec_name + " is {type_name}, which is no {expected_type}"
+        text = type_error_fmt or spec_name + " is {type_name}, not {expected_type}"
         raise TypeError(text.format(type_name=str(type(made)), expected_type=expected_type.__name__))
     return made

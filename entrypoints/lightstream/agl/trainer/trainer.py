@@ -172,7 +172,7 @@ class Trainer:
         """
         algorithm = Baseline() if self.algorithm is None else self.algorithm
         if not isinstance(algorithm, FastAlgorithm):
-            raise TypeError(f"Trainer.dev takes a FastAlgorithm, or none; {type(algorithm).__name__} is none")
+            raise TypeError(f"Trainer.dev takes a FastAlgorithm, or no algorithm; got {type(algorithm).__name__}")
         if self.store is None:
             self.store, self._store_is_given = InMemoryLightningStore(), True
         agent.set_trainer(self)
@@ -189,7 +189,7 @@ class Trainer:
         if client is None or self.algorithm is not None or val_data is not None or dev_data is not None:
             raise SettingsError(
                 "fit_v0 takes the URL of a server, or a client, and no algorithm.",
-                next_step="Trainer(algorithm=…).fit(agent, train_dataset, val_dataset) has an algorithm here.",
+                next_step="To run an algorithm here: Trainer(algorithm=…).fit(agent, train_dataset, val_dataset).",
             )
         adapter = self.adapter or TracerTraceToTriplet()
         if not isinstance(adapter, TracerTraceToTriplet):
@@ -246,5 +246,5 @@ def _algorithm(described: Any) -> Any:
 def _renamed(old_name: str, old: Any, name: str, value: Any) -> Any:
     if old is None:
         return value
-    warnings.warn(f"{old_name} is {name} now", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{old_name} is now {name}", DeprecationWarning, stacklevel=3)
     return old if value is None else value

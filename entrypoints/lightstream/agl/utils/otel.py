@@ -57,7 +57,7 @@ def get_tracer_provider(inspect: bool = True) -> TracerProvider:
     """
     provider = active_provider()
     if provider is None:
-        raise RuntimeError("no tracer was set up in this process: make one first (OtelTracer())")
+        raise RuntimeError("no tracer was set up in this process: create one first (OtelTracer())")
     return provider
 
 

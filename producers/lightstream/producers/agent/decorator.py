@@ -32,8 +32,8 @@ class FunctionalLitAgent(LitAgent[Any]):
         unknown = [name for name in required if name not in _PARAMETERS]
         if "task" not in parameters or unknown:
             raise TypeError(
-                f"{getattr(function, '__name__', function)!s}{inspect.signature(function)} is no rollout function: "
-                f"it takes `task` and any of {', '.join(_PARAMETERS[1:])}"
+                f"{getattr(function, '__name__', function)!s}{inspect.signature(function)} is not a rollout function: "
+                f"one takes `task` and any of {', '.join(_PARAMETERS[1:])}"
                 + (f"; nothing provides {', '.join(unknown)}" if unknown else "")
             )
         self._function = function

@@ -102,7 +102,7 @@ class LitAgent(Generic[TaskT]):
         if owner is None:
             raise SettingsError(
                 f"{type(self).__name__} has no {what} in this process.",
-                next_step=f"Ask while one lives that was given this agent, or set_{what.lower()}(…) first.",
+                next_step=f"Ask while a {what} with this agent exists, or call set_{what.lower()}(…) first.",
             )
         return owner
 

@@ -61,7 +61,7 @@ def filter_and_unflatten_attributes(attributes: Mapping[str, Any], prefix: str) 
     """
     below = filter_attributes(attributes, prefix)
     if prefix in below:
-        raise ValueError(f"{prefix!r} has a value of its own, so nothing can stand below it: {below[prefix]!r:.200}")
+        raise ValueError(f"{prefix!r} has a value of its own, so nothing can be nested in it: {below[prefix]!r:.200}")
     return unflatten_attributes({name[len(prefix) + 1 :]: value for name, value in below.items()})
 
 
@@ -71,7 +71,7 @@ def _flatten(flat: dict[str, Any], name: str, value: Any, depth: int, expand: bo
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise ValueError(f"below {name!r} the name {key!r:.200} is no text but a {type(key).__name__}")
+                raise ValueError(f"below {name!r} the name {key!r:.200} must be a string, not {type(key).__name__}")
             _flatten(flat, f"{name}.{key}" if name else key, item, depth + 1, expand)
     elif isinstance(value, (list, tuple)):
         items = list(cast("list[Any]", value))

@@ -42,7 +42,7 @@ def make_link_attributes(links: Mapping[str, str]) -> dict[str, Any]:
     made: list[dict[str, str]] = []
     for key, value in links.items():
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without types
-            raise ValueError(f"the link {key!r} must match a text, not a {type(value).__name__}: {value!r:.200}")
+            raise ValueError(f"the link {key!r} must match a string, not {type(value).__name__}: {value!r:.200}")
         made.append({LinkAttributes.KEY_MATCH.value: key, LinkAttributes.VALUE_MATCH.value: value})
     return flatten_attributes({semconv.AGL_LINK: made}, expand_leaf_lists=True)
 

@@ -34,7 +34,7 @@ def check_attributes_sanity(attributes: Mapping[Any, Any]) -> None:
     """
     for name, value in attributes.items():
         if not isinstance(name, str):
-            raise ValueError(f"the attribute name {name!r:.200} is no text but a {type(name).__name__}")
+            raise ValueError(f"the attribute name {name!r:.200} must be a string, not {type(name).__name__}")
         if isinstance(value, list):
             try:
                 sanitize_list_attribute_sanity(value)

@@ -117,7 +117,7 @@ class OperationContext:
 
     def _record(self, values: Mapping[str, Any]) -> None:
         if self._recording is None:
-            raise RuntimeError(f"the operation {self.name!r} is not open: use it by `with operation(...) as op:`")
+            raise RuntimeError(f"the operation {self.name!r} is not open: use `with operation(...) as op:`")
         self._recording.record_attributes(_attributes(values))
 
 

@@ -103,7 +103,7 @@ def get_object_value(span: SpanLike) -> Any:
         try:
             return json.loads(str(written))
         except ValueError as error:
-            raise RuntimeError(f"{semconv.AGL_OBJECT_JSON} is no JSON: {error}") from error
+            raise RuntimeError(f"{semconv.AGL_OBJECT_JSON} is not valid JSON: {error}") from error
     literal = attributes.get(semconv.AGL_OBJECT_LITERAL)
     if literal is None:
         return None

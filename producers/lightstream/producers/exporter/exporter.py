@@ -133,7 +133,7 @@ class KafkaSpanExporter(SpanExporter):
             raise PublishError(
                 f"spans{of_whom} are missing from the log: {'; '.join(problems)}.",
                 next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX and LIGHTSTREAM_PUBLISH_TIMEOUT_S "
-                "bound what waits and for how long.",
+                "limit how much waits and for how long.",
             )
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:

@@ -109,7 +109,7 @@ def caller_of(path_ids: Mapping[str, str], headers: Mapping[str, str]) -> Caller
     rollout_id = path_ids.get("rollout_id") or headers.get(ROLLOUT_ID_HEADER)
     attempt_id = path_ids.get("attempt_id") or headers.get(ATTEMPT_ID_HEADER)
     if (rollout_id is None) != (attempt_id is None):
-        raise ValueError(f"{ROLLOUT_ID_HEADER} and {ATTEMPT_ID_HEADER} are needed together, or neither")
+        raise ValueError(f"{ROLLOUT_ID_HEADER} and {ATTEMPT_ID_HEADER} must be given together, or neither")
     traced = TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     if traced is None:
         return Caller(rollout_id, attempt_id, secrets.token_hex(16))

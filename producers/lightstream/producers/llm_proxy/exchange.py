@@ -149,7 +149,7 @@ class Exchange:
         except ValueError:
             body = None
         if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
-            raise UpstreamError(f"the LLM server's answer is no completion: {_shown(reply.body)}", status=502)
+            raise UpstreamError(f"the LLM server's answer is not a completion: {_shown(reply.body)}", status=502)
         call = turn.call
         capture(call.answer, body)
         call.policy_version = policy_version_of(version, call.answer.model)

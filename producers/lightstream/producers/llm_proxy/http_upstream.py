@@ -54,7 +54,7 @@ class HttpUpstream:
         Raises:
             UpstreamError: no answer, or one over the limit.
         """
-        assert self._session is not None, "start() comes first"  # noqa: S101  # a mistake in our own code, no input
+        assert self._session is not None, "call start() first"  # noqa: S101  # a mistake in our own code, no input
         headers = {"authorization": f"Bearer {api_key}"} if api_key else None
         # A stream may take longer than a whole answer, but may not fall silent.
         timeout = aiohttp.ClientTimeout(

@@ -64,7 +64,7 @@ class LiteLlmProviders:
         except openai.APIError as error:
             return self._refused(error)
         except (ValueError, TypeError, LookupError, AttributeError) as error:  # what it takes for granted is not there
-            message = f"LiteLLM takes no such request: {type(error).__name__}: {error}"
+            message = f"LiteLLM rejects the request: {type(error).__name__}: {error}"
             raise UpstreamError(message, status=400) from error
         if streams:
             return UpstreamAnswer(200, content_type="text/event-stream", pieces=self._pieces(answer))

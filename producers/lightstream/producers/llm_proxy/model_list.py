@@ -94,7 +94,7 @@ def _back_end(index: int, entry: Mapping[str, Any]) -> BackEnd:
     if refused:
         raise SettingsError(
             f"model_list[{index}] ({name}) has {', '.join(refused)}, which this proxy does not read.",
-            next_step="Retries are the proxy's num_retries, its patience is LIGHTSTREAM_LLM_REQUEST_TIMEOUT_S.",
+            next_step="Retries are the proxy's num_retries, its timeout is LIGHTSTREAM_LLM_REQUEST_TIMEOUT_S.",
         )
     left = {key: _resolved(index, value) for key, value in params.items()}
     model = left.pop("model", None)

@@ -60,7 +60,7 @@ class OpenAiUpstream:
             except ServiceUnavailableError as error:
                 message = (
                     f"no LLM server: LIGHTSTREAM_LLM_UPSTREAM_URL is not set, and {error.message} "
-                    "Start it with `lightstream up --policy`, or name another server by that variable."
+                    "Start it with `lightstream up --policy`, or name another server with that variable."
                 )
                 raise UpstreamError(message, status=503) from error
             self._announced = (url, time.monotonic())

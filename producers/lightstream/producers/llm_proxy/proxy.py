@@ -75,7 +75,7 @@ class LLMProxy:
             RuntimeError: it does not run.
         """
         if self._server is None:
-            raise RuntimeError("the LLM proxy does not run: await start() first")
+            raise RuntimeError("the LLM proxy is not running: await start() first")
         return self._server.url
 
     def get_store(self) -> LightningStore | None:
@@ -142,7 +142,7 @@ class LLMProxy:
             RuntimeError: it does not run.
         """
         if (rollout_id is None) != (attempt_id is None):
-            raise ValueError("rollout_id and attempt_id are needed together, or neither")
+            raise ValueError("give both rollout_id and attempt_id, or neither")
         names = list(dict.fromkeys(str(entry["model_name"]) for entry in self.model_list))
         if model is None and len(names) != 1:
             raise ValueError(f"model is needed: the list has {', '.join(names) or 'none'}")

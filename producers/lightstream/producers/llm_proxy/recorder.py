@@ -48,7 +48,7 @@ class CallRecorder:
             for future in self._send(call):
                 future.add_done_callback(_log_failure)
         except LightstreamError as error:
-            logger.error("the call of a client that has gone is lost: %s", error)
+            logger.error("the call of a client that disconnected is lost: %s", error)
 
     def _send(self, call: Call) -> list[Future[Position]]:
         call.ended_unix_nano = self._clock.now_unix_nano()
@@ -62,11 +62,11 @@ class CallRecorder:
                 cut = smaller(record)
                 if cut is None:
                     raise
-                logger.warning("a call of rollout %s was cut: %s", record.rollout_id, error)
+                logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
                 record = cut
 
 
 def _log_failure(future: Future[Position]) -> None:
     error = future.exception()
     if error is not None:
-        logger.error("the call of a client that has gone is lost: %s", error)
+        logger.error("the call of a client that disconnected is lost: %s", error)

@@ -100,7 +100,7 @@ class StreamRelay:
             try:
                 events = splitter.feed(piece)
             except ValueError as error:
-                raise UpstreamError(f"the LLM server's stream makes no sense: {error}", status=502) from error
+                raise UpstreamError(f"the LLM server's stream is malformed: {error}", status=502) from error
             for event in events:
                 yield event
         for event in splitter.rest():
@@ -121,7 +121,7 @@ class StreamRelay:
             body = None
         if not isinstance(body, dict):
             shown = data[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")
-            raise UpstreamError(f"the LLM server streamed what is no JSON object: {shown}", status=502)
+            raise UpstreamError(f"the LLM server streamed something other than a JSON object: {shown}", status=502)
         if body.get("error"):
             raise UpstreamError(f"the LLM server broke off: {body['error']}", status=502)
         capture(self._call.answer, body)

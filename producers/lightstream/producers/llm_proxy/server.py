@@ -45,7 +45,7 @@ def proxy_server(settings: Settings, upstream: Upstream) -> HttpServer:
     """
     bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
     if Access(settings).is_open and not _is_loopback(settings.host):
-        logger.warning("the LLM proxy on %s answers anybody: set LIGHTSTREAM_PROXY_TOKEN", settings.host)
+        logger.warning("the LLM proxy on %s answers anyone: set LIGHTSTREAM_PROXY_TOKEN", settings.host)
     publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
     app = create_app(settings, upstream, publisher, stop=publisher.close)
     return HttpServer(app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT")

@@ -70,8 +70,8 @@ class GovernedAgent(LitAgent[Any]):
     ) -> None:
         check_kernel(kernel)
         if not isinstance(cast("Any", agent), LitAgent):
-            step = "lightstream.producers.rollout makes one of a function of a task."
-            raise SettingsError(f"{agent!r:.100} is no agent.", next_step=step)
+            step = "lightstream.producers.rollout makes one from a function of a task."
+            raise SettingsError(f"{agent!r:.100} is not an agent.", next_step=step)
         super().__init__(trained_agents=agent.trained_agents)
         self.agent = agent
         self.kernel: Any = kernel
@@ -180,7 +180,7 @@ class GovernedAgent(LitAgent[Any]):
                 if running[0].owner is self:  # otherwise the other one is told as well
                     running[0].context.copy().run(self._take, running[0], violation)
             else:
-                logger.error("%s was told outside of any attempt while %s run.", violation, len(running))
+                logger.error("%s was reported outside of any attempt while %s run.", violation, len(running))
 
     def _take(self, execution: _Execution, violation: PolicyViolation) -> None:
         execution.violations.append(violation)

@@ -42,7 +42,7 @@ def check_kernel(kernel: Any) -> None:
         missing.append("execute(agent, task) or execute_async(agent, task)")
     if missing:
         raise SettingsError(
-            f"{type(kernel).__name__} is no policy kernel: it lacks {' and '.join(missing)}.",
+            f"{type(kernel).__name__} is not a policy kernel: it lacks {' and '.join(missing)}.",
             next_step="Wrap it in an object that has them (lightstream.producers.policy.PolicyKernel).",
         )
 

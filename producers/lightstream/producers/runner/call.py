@@ -61,4 +61,4 @@ async def _stop(running: asyncio.Future[Outcome]) -> None:
     running.cancel()
     _, pending = await asyncio.wait({running}, timeout=CANCEL_GRACE_S)
     if pending:
-        logger.warning("an agent went on after it was cancelled; it is left to itself.")
+        logger.warning("an agent kept running after it was cancelled; it is abandoned.")

@@ -22,7 +22,7 @@ def set_active_tracer(tracer: Tracer) -> None:
     """
     global _of_process
     if _of_process is not None:
-        raise ValueError(f"{_of_process!r} is the active tracer already; clear_active_tracer() first")
+        raise ValueError(f"{_of_process!r} is the active tracer already; call clear_active_tracer() first")
     _of_process = tracer
 
 

@@ -114,7 +114,7 @@ class OtelTracer(Tracer):
             PublishError: on leaving: spans of this attempt did not become durable.
         """
         if (rollout_id is None) != (attempt_id is None):
-            raise SettingsError("rollout_id and attempt_id are needed together, or neither.")
+            raise SettingsError("give both rollout_id and attempt_id, or neither.")
         attempt = AttemptRef(rollout_id, attempt_id) if rollout_id is not None and attempt_id is not None else None
         sink = self._sink(store, attempt)
         return TraceContext(

@@ -48,5 +48,5 @@ def _exporter(endpoint: str | None) -> SpanExporter:
         return OTLPGrpcSpanExporter(endpoint=endpoint)
     raise SettingsError(
         f"{OTEL_EXPORTER_OTLP_TRACES_PROTOCOL} or {OTEL_EXPORTER_OTLP_PROTOCOL} is {protocol!r}; "
-        f"it may be {_HTTP!r} or {_GRPC!r}."
+        f"it must be {_HTTP!r} or {_GRPC!r}."
     )

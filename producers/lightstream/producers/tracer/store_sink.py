@@ -67,7 +67,7 @@ class StoreSpanSink:
                     break
             lost = [why for who in ([attempt] if attempt else list(self._lost)) for why in self._lost.pop(who, [])]
         if left:
-            lost.append(f"{left} were not taken within {timeout_s:g} s")
+            lost.append(f"{left} were not accepted within {timeout_s:g} s")
         if lost:
             raise PublishError(
                 f"spans are missing from the store ({type(self.store).__name__}): {'; '.join(lost[:3])}."

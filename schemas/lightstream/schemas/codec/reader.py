@@ -159,7 +159,7 @@ _PRIMITIVES: dict[Any, list[str]] = {
 
 
 def _wrong(kind: str, found: int, where: str) -> Any:
-    raise ValueError(f"no {kind} is encoded as {found} {where}")
+    raise ValueError(f"{found} does not encode a {kind} {where}")
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:

@@ -78,8 +78,8 @@ class SchemaRegistry(SchemaIds):
         except (OSError, HTTPException) as error:
             raise self._unavailable(f"does not answer: {error!r}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise self._unavailable(f"answered {path} as no Schema Registry does: {error!r}") from error
-        raise self._unavailable(f"answered {path} as no Schema Registry does: {problem}")
+            raise self._unavailable(f"answered {path} unlike a Schema Registry: {error!r}") from error
+        raise self._unavailable(f"answered {path} unlike a Schema Registry: {problem}")
 
     def _answer(self, path: str, body: dict[str, Any] | None) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -263,8 +263,8 @@ def _poll(producer: Producer, closing: threading.Event) -> None:
     while not closing.is_set():
         try:
             producer.poll(POLL_INTERVAL_S)
-        except Exception:  # whoever is told must not raise; all others are still to be told
-            logger.exception("a delivery report was not taken")
+        except Exception:  # a callback must not raise; the others still have to be called
+            logger.exception("a delivery callback failed")
 
 
 _PUBLISHERS: weakref.WeakSet[Any] = weakref.WeakSet()

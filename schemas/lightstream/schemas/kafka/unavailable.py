@@ -10,14 +10,14 @@ from ..errors import ServiceUnavailableError
 
 __all__ = ["kafka_unavailable"]
 
-IS_IT_UP = "Is the cluster up, and LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
+IS_IT_UP = "Is the cluster up, and is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
 
 STEPS: Final = {
     KafkaError.INVALID_REPLICATION_FACTOR: (
         "LIGHTSTREAM_TOPIC_REPLICATION_FACTOR may be at most the number of the cluster's brokers."
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (
-        "Give this client's Kafka user the rights to Describe, Read and Write our topics; who creates them needs "
+        "Give this client's Kafka user the rights to Describe, Read and Write our topics; whoever creates them needs "
         "Create and DescribeConfigs too."
     ),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Give this client's Kafka user the right to Describe the cluster.",

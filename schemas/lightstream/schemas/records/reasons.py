@@ -29,7 +29,7 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         "began, or one of too many.",
         DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream claim` gives a "
         "trace to a rollout.",
-        DropReason.TOO_LARGE: "The call does not fit into a record: its tokens were cut out, or its trajectory was full "
+        DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full "
         "(of tokens, or of spans).",
         DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge); such calls are left out.",
         DropReason.AGENT_NOT_SELECTED: "The call was made by an agent that is not among those to train.",

@@ -58,5 +58,5 @@ class LogPositions:
                 pairs = [place.split("=") for place in places.split(",")]
                 offsets[topic] = {int(partition): int(offset) for partition, offset in pairs}
         except ValueError as error:
-            raise StoreError(f"{text!r:.200} are no positions in a log") from error
+            raise StoreError(f"{text!r:.200} is not a list of log positions") from error
         return cls(log, offsets)

@@ -37,7 +37,7 @@ class _Formatter(string.Formatter):
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if "._" in field_name:
-            raise ValueError(f"the hole {field_name!r} asks for a private attribute")
+            raise ValueError(f"the placeholder {field_name!r} asks for a private attribute")
         return super().get_field(field_name, args, kwargs)
 
 

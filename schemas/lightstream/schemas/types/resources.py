@@ -61,7 +61,7 @@ class ProxyLLM(LLM):
         if rollout_id is None and attempt_id is None:
             return self.endpoint
         if not rollout_id or not attempt_id:
-            raise ValueError("rollout_id and attempt_id are needed together, or neither")
+            raise ValueError("give both rollout_id and attempt_id, or neither")
         endpoint = self.endpoint.rstrip("/")
         end = endpoint.rfind("/v1")
         root, version = (endpoint[:end], endpoint[end:]) if end >= 0 else (endpoint, "")

@@ -45,7 +45,7 @@ class AttemptedRollout(Rollout):
     @model_validator(mode="after")
     def _same_rollout(self) -> Self:
         if self.attempt.rollout_id != self.rollout_id:
-            raise ValueError(f"rollout {self.rollout_id} with an attempt of rollout {self.attempt.rollout_id}")
+            raise ValueError(f"rollout {self.rollout_id} has an attempt of rollout {self.attempt.rollout_id}")
         return self
 
 

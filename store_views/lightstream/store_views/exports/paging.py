@@ -52,7 +52,7 @@ def rows_of(
         rows = [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
         yield from rows
         if not rows and answer["truncated"]:
-            raise QueryError(f"the row behind {behind} is over the view's limit for one answer.")
+            raise QueryError(f"the row after {behind} is over the view's limit for one answer.")
         if not rows or (len(rows) < page_rows and not answer["truncated"]):
             return
         behind = _behind([(name, int(rows[-1][name])) for name in key])

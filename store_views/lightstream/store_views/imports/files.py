@@ -44,10 +44,10 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
     if kind == "auto":
         kind = next((name for name, is_one in _IS.items() if documents and is_one(documents[0])), "unknown")
     if kind not in _IS:
-        raise SettingsError(f"{path} is of no format known here.", next_step=f"Name one of {list(_IS)} with --format.")
+        raise SettingsError(f"{path} is in no known format.", next_step=f"Name one of {list(_IS)} with --format.")
     wrong = next((index for index, document in enumerate(documents) if not _IS[kind](document)), None)
     if wrong is not None:
-        raise SettingsError(f"document {wrong + 1} of {path} is no {kind}: {str(documents[wrong])[:200]}")
+        raise SettingsError(f"document {wrong + 1} of {path} is not {kind}: {str(documents[wrong])[:200]}")
     if kind == "atif":
         return [atif_trace(document) for document in documents]
     if kind == "langfuse" and all("observations" in document for document in documents):
@@ -104,5 +104,5 @@ def _lines(path: Path, text: str) -> list[Any]:
             try:
                 documents.append(json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise SettingsError(f"line {number} of {path} is no JSON: {error}.") from error
+                raise SettingsError(f"line {number} of {path} is not valid JSON: {error}.") from error
     return documents

@@ -81,7 +81,7 @@ def _check(sql: str) -> None:
     except duckdb.Error as error:
         raise QueryError(str(error).strip()) from error
     if len(statements) != 1:
-        raise QueryError(f"exactly one statement is run at a time; this is {len(statements)}.")
+        raise QueryError(f"exactly one statement is run at a time, not {len(statements)}.")
     if statements[0].type not in READING_STATEMENTS:
         raise QueryError(
             f"the view only reads; this is {statements[0].type.name}.",

@@ -37,11 +37,11 @@ def check_text(what: str, value: Any) -> None:
         StoreError: it is none; ``what`` names it.
     """
     if not isinstance(value, str):
-        raise StoreError(f"{what} is {value!r:.200}; it is text")
+        raise StoreError(f"{what} is {value!r:.200}; it must be a string")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise StoreError(f"{what} is {value!r:.200}, which is no Unicode text") from error
+        raise StoreError(f"{what} is {value!r:.200}, which is not valid Unicode") from error
 
 
 def check_id(what: str, value: Any) -> None:
@@ -54,10 +54,10 @@ def check_id(what: str, value: Any) -> None:
 def check_ids(what: str, values: Any) -> None:
     """``values`` are several texts; raises as :func:`check_text`."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise StoreError(f"{what} is {values!r:.200}; it is a list of texts")
+        raise StoreError(f"{what} is {values!r:.200}; it must be a list of strings")
     for value in values:
         if not isinstance(value, str):
-            raise StoreError(f"a value of {what} is {value!r:.200}; it is text")
+            raise StoreError(f"a value of {what} is {value!r:.200}; it must be a string")
 
 
 def check_limit(limit: Any) -> None:
@@ -67,7 +67,7 @@ def check_limit(limit: Any) -> None:
         StoreError: it is none.
     """
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise StoreError(f"limit is {limit!r:.200}; it is a number of items")
+        raise StoreError(f"limit is {limit!r:.200}; it must be a number of items")
 
 
 def check_timeout(timeout_s: Any) -> None:
@@ -79,7 +79,7 @@ def check_timeout(timeout_s: Any) -> None:
     if timeout_s is None:
         return
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
-        raise StoreError(f"the timeout is {timeout_s!r:.200}; it is a number of seconds")
+        raise StoreError(f"the timeout is {timeout_s!r:.200}; it must be a number of seconds")
 
 
 def check_requests(rollouts: Iterable[Any]) -> None:
@@ -105,7 +105,7 @@ def checked_resources(resources: Mapping[str, Any]) -> NamedResources:
         try:
             checked[name] = resource_adapter.validate_python(resource)
         except ValidationError as error:
-            raise StoreError(f"{name} is no resource: {error.errors()[0]['msg']}") from error
+            raise StoreError(f"{name} is not a resource: {error.errors()[0]['msg']}") from error
     return checked
 
 

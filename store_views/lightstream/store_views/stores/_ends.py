@@ -28,11 +28,11 @@ def enough(asked: int, count: int | None, share: float | None) -> int:
         raise StoreError("wait for a count or for a share, not for both")
     if count is not None:
         if not 0 < count <= max(asked, 1):
-            raise StoreError(f"count is {count}, of {asked} rollouts")
+            raise StoreError(f"count is {count}, but there are {asked} rollouts")
         return min(count, asked)
     if share is not None:
         if not 0 < share <= 1:
-            raise StoreError(f"share is {share}; it is above 0 and up to 1")
+            raise StoreError(f"share is {share}; it must be above 0 and at most 1")
         return math.ceil(share * asked)
     return asked
 

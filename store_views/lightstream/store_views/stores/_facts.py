@@ -263,7 +263,7 @@ def _word(words: Any, what: str, value: Any) -> Any:
     """The member of an enum that ``value`` names."""
     known = _known(words)
     if not isinstance(value, str) or value not in known:
-        raise StoreError(f"{what} is {value!r}; it is one of {', '.join(known)}")
+        raise StoreError(f"{what} is {value!r}; it must be one of {', '.join(known)}")
     return known[value]
 
 

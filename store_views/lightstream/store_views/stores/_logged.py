@@ -321,7 +321,7 @@ def _check_size(named: Mapping[str, str], bytes_max: int) -> None:
         largest = max(named, key=lambda name: len(named[name]))
         raise StoreError(
             f"the resources have {size_bytes:,} bytes, the largest is {largest}; a record holds {bytes_max:,} of them.",
-            next_step="Put what is large into a file or folder, and name it by its address: Artefact.of(path).",
+            next_step="Put large values into a file or folder, and name it by its address: Artefact.of(path).",
         )
 
 

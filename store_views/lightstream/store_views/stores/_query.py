@@ -142,16 +142,16 @@ def query_of(
         if last is not None:
             conditions.append(Condition(field, Operator.BELOW, _number("started_before", last)))
     if filter_logic not in ("and", "or"):
-        raise StoreError(f"filter_logic is {filter_logic!r}; it is and, or or")
+        raise StoreError(f"filter_logic is {filter_logic!r}; it must be 'and' or 'or'")
     if sort_order not in ("asc", "desc"):
-        raise StoreError(f"sort_order is {sort_order!r}; it is asc or desc")
+        raise StoreError(f"sort_order is {sort_order!r}; it must be 'asc' or 'desc'")
     if sort_by is not None and sort_by not in _sortable(model):
         names = ", ".join(sorted(_sortable(model)))
         raise StoreError(f"sort_by is {sort_by!r}; {model.__name__}s are sorted by one of {names}")
     if not _is_count(limit) and limit != ALL:
-        raise StoreError(f"limit is {limit!r}; it is a number of items, or -1 for all")
+        raise StoreError(f"limit is {limit!r}; it must be a number of items, or -1 for all")
     if not _is_count(offset):
-        raise StoreError(f"offset is {offset!r}; it is a number of items")
+        raise StoreError(f"offset is {offset!r}; it must be a number of items")
     return Query(tuple(conditions), filter_logic == "and", sort_by, sort_order == "desc", limit, offset)
 
 
@@ -190,13 +190,13 @@ def _is_plain(annotation: Any) -> bool:
 
 def _text(argument: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise StoreError(f"{argument} is {value!r}; it is text")
+        raise StoreError(f"{argument} is {value!r}; it must be a string")
     return value
 
 
 def _texts(argument: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise StoreError(f"{argument} is {values!r}; it is a list of texts")
+        raise StoreError(f"{argument} is {values!r}; it must be a list of strings")
     return tuple(_text(f"a value of {argument}", value) for value in values)
 
 

@@ -221,7 +221,7 @@ class ReadingStore(LoggedStore):
         stats = None
         if heartbeat_stats is not UNSET:
             if not isinstance(heartbeat_stats, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
-                raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it is a dictionary")
+                raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it must be a dictionary")
             stats = to_json("heartbeat_stats", heartbeat_stats)
         change = WorkerChange.alive(self._clock.now_unix_nano(), stats)
         written = await self._keep_worker(worker_id, change, wait=True)

@@ -30,5 +30,5 @@ def nanos(what: str, value: Any) -> int:
         StoreError: they are no time; ``what`` names them.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.fabs(value) <= SECONDS_MAX:
-        raise StoreError(f"{what} is {value!r}; it is seconds since 1970")
+        raise StoreError(f"{what} is {value!r}; it must be seconds since 1970")
     return round(Fraction(value) * NANOS_PER_SECOND)

@@ -46,7 +46,7 @@ def _file(where: str) -> ModuleType:
     path = Path(where).expanduser().resolve()
     spec = importlib.util.spec_from_file_location(f"lightstream_user_{abs(hash(path))}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"{path} is no Python file")
+        raise FileNotFoundError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -90,7 +90,7 @@ class AssemblerHandler:
         self._late.check()
         refused = self._assembler.refused_count + self._late.refused_count
         if refused > self._refused_told:
-            log.warning("%d spans came too late, or too many late ones, for their attempts", refused)
+            log.warning("%d late spans were refused: too late, or too many for their attempts", refused)
             self._refused_told = refused
 
     def held_back(self) -> int | None:
@@ -180,8 +180,8 @@ class AssemblerHandler:
         try:
             return put_aside(trajectory, self._context.codec, folder)
         except OSError as failure:
-            log.error("a trajectory of rollout %s cannot be put aside: %s", trajectory.rollout_id, failure)
-            return without_triplets(trajectory, f"{problem} It could not be put aside: {failure}.")
+            log.error("a trajectory of rollout %s cannot be stored in a file: %s", trajectory.rollout_id, failure)
+            return without_triplets(trajectory, f"{problem} It could not be stored in a file: {failure}.")
 
 
 def _failed(record: LogRecord, error: Exception) -> Unusable:

@@ -143,5 +143,5 @@ def _error(app: faust.App, processors: Processors, started: asyncio.Task[Any]) -
 
 
 def _end_hard() -> None:
-    log.critical("not stopped within %g s; ending the process", STOP_TIMEOUT_S)
+    log.critical("did not stop within %g s; ending the process", STOP_TIMEOUT_S)
     os._exit(EXIT_STUCK)

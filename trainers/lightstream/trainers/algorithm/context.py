@@ -292,12 +292,12 @@ class AlgorithmContext:
             elif now - started > limit_s:
                 raise CollectError(
                     f"{_named(collector.missing(wanted))} after {limit_s:g} s without a trajectory.",
-                    next_step="`lightstream status` tells whether the worker and the Runners are there.",
+                    next_step="`lightstream status` shows whether the worker and the Runners are running.",
                 )
             elif now - quiet_since > PATIENCE_S:
                 quiet_since = now
                 _LOG.warning(
-                    "waiting for trajectories since %.0f s: %s", now - started, _named(collector.missing(wanted))
+                    "waiting for trajectories for %.0f s: %s", now - started, _named(collector.missing(wanted))
                 )
         return collector.take(ready[:count])
 

@@ -46,7 +46,7 @@ OFFSETS_STUCK_AFTER_S = 8.0
 REOPENINGS_MAX = 5
 RETRY_PAUSE_S = 0.1
 
-START_AGAIN = "Start the trainer again once Kafka is well: it goes on after the last step."
+START_AGAIN = "Start the trainer again once Kafka is healthy: it continues after the last step."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TrainingLedger:
             self._until_done(begin, OPEN_TIMEOUT_S, "began no transactions")
         except KafkaException as error:
             raise TrainingError(
-                f"Kafka lets trainer {self._trainer_id!r} begin no transactions: {_reason(error)}.",
+                f"Kafka does not let trainer {self._trainer_id!r} begin transactions: {_reason(error)}.",
                 next_step=f"May this user write with the transactional id {self.group_id!r}?",
             ) from error
         self._producer = producer
@@ -153,11 +153,11 @@ class TrainingLedger:
                 self._transaction(write)
                 return
             except _StuckClientError:
-                _LOG.warning("the Kafka client stands still; a new one takes over from it")
+                _LOG.warning("the Kafka client is stuck; a new one takes over")
                 if self.open().last_step >= commit.step.step:
                     return
         raise TrainingError(
-            f"Kafka's client stood still {REOPENINGS_MAX} times while step {commit.step.step} was committed.",
+            f"Kafka's client got stuck {REOPENINGS_MAX} times while committing step {commit.step.step}.",
             next_step=f"Is the group coordinator up? {START_AGAIN}",
         )
 

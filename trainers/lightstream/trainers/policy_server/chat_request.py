@@ -117,7 +117,7 @@ def _messages(values: dict[str, Any]) -> list[dict[str, Any]]:
         content = message["content"]
         parts: list[Any] = content if isinstance(content, list) else []
         if content is not None and not isinstance(content, (str, list)):
-            raise RequestError(f"messages[{index}].content must be a text or a list of parts", parameter="messages")
+            raise RequestError(f"messages[{index}].content must be a string or a list of parts", parameter="messages")
         for part in parts:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 raise RequestError(f"messages[{index}].content: only text parts are supported", parameter="messages")
@@ -128,16 +128,16 @@ def _stops(values: dict[str, Any]) -> tuple[str, ...]:
     stop = values.get("stop")
     stops: Any = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops):
-        raise RequestError(f"stop must be a text or a list of texts, not {stop!r}", parameter="stop")
+        raise RequestError(f"stop must be a string or a list of strings, not {stop!r}", parameter="stop")
     if len(stops) > STOPS_MAX:
-        raise RequestError(f"stop takes at most {STOPS_MAX} texts, got {len(stops)}", parameter="stop")
+        raise RequestError(f"stop takes at most {STOPS_MAX} strings, got {len(stops)}", parameter="stop")
     return tuple(stops)
 
 
 def _text(values: dict[str, Any], name: str) -> str:
     value = values.get(name) or ""
     if not isinstance(value, str):
-        raise RequestError(f"{name} must be a text, not {value!r}", parameter=name)
+        raise RequestError(f"{name} must be a string, not {value!r}", parameter=name)
     return value
 
 

@@ -16,7 +16,7 @@ __all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer
 INDEX_FILE = "model.safetensors.index.json"
 WEIGHTS_FILE = "model.safetensors"
 
-PUBLISH_ANEW = "Restore the folder, or write it anew (`save_pretrained`) and publish it as a new version."
+PUBLISH_ANEW = "Restore the folder, or write it again (`save_pretrained`) and publish it as a new version."
 
 
 def checkpoint_folder(url: str) -> Path:
@@ -28,7 +28,7 @@ def checkpoint_folder(url: str) -> Path:
     path = Path(url.removeprefix("file://"))
     if not (path / "config.json").is_file():
         raise TrainingError(
-            f"{url!r} is no checkpoint: there is no {path / 'config.json'}.",
+            f"{url!r} is not a checkpoint: there is no {path / 'config.json'}.",
             next_step="A checkpoint is a local folder with config.json, *.safetensors and a tokenizer.",
         )
     return path

@@ -72,7 +72,7 @@ class PolicyService:
         """
         prompts = len(request.prompts) if isinstance(request, TextRequest) else 1
         if self.engine.waiting + request.choices * prompts > JOBS_WAITING_MAX:
-            raise RequestError(f"{self.engine.waiting} sequences wait already", status=429, code="overloaded")
+            raise RequestError(f"{self.engine.waiting} sequences are already waiting", status=429, code="overloaded")
         version = await self._version(request.model)
         try:
             job = Job(version, request.streams, asyncio.Event())
@@ -128,7 +128,7 @@ class PolicyService:
             encoded: list[int] = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
             return encoded
         if max(prompt) >= len(tokenizer):
-            raise RequestError(f"token {max(prompt)} is over the vocabulary of {len(tokenizer)}", parameter="prompt")
+            raise RequestError(f"token {max(prompt)} is outside the vocabulary of {len(tokenizer)}", parameter="prompt")
         return prompt
 
     def _check_size(self, characters: int, version: PolicyVersion) -> None:

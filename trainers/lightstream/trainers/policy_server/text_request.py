@@ -54,7 +54,7 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
     prompts: Any = [value] if isinstance(value, str) or _is_ids(value) else value
     if isinstance(prompts, list) and prompts and all((isinstance(p, str) and p) or _is_ids(p) for p in prompts):
         return tuple(prompts)
-    raise RequestError("prompt must be a text, a list of token ids, or a list of these", parameter="prompt")
+    raise RequestError("prompt must be a string, a list of token ids, or a list of these", parameter="prompt")
 
 
 def _is_ids(value: object) -> bool:

@@ -135,23 +135,23 @@ def verl_of_config(config: Mapping[str, Any]) -> Algorithm:
             unknown.append(f"{key}={value!r}")
     if unknown:
         raise SettingsError(
-            f"VERL's configuration has what has no counterpart here: {', '.join(sorted(unknown))}.",
-            next_step="Leave it out, or train with verl's own program.",
+            f"VERL's configuration has keys without a counterpart here: {', '.join(sorted(unknown))}.",
+            next_step="Leave them out, or train with verl's own program.",
         )
     if "model" not in options or (epochs is None and options.get("steps") is None):
         raise SettingsError(
-            "VERL's configuration names no actor_rollout_ref.model.path, or no trainer.total_epochs and no "
+            "VERL's configuration lacks actor_rollout_ref.model.path, or both trainer.total_epochs and "
             "trainer.total_training_steps."
         )
     if unused:
-        logger.warning("of no effect in this process: %s", ", ".join(sorted(unused)))
+        logger.warning("settings without effect in this process: %s", ", ".join(sorted(unused)))
     if sampling:
         options["sampling_parameters"] = sampling
     options["validate_every"] = max(0, options.get("validate_every", 0))  # -1 is never, there
     tasks = options.get("tasks_per_step", Verl.tasks_per_step)
     if mini_batch is not None:
         if tasks % mini_batch:
-            raise SettingsError(f"data.train_batch_size {tasks} is no multiple of ppo_mini_batch_size {mini_batch}.")
+            raise SettingsError(f"data.train_batch_size {tasks} is not a multiple of ppo_mini_batch_size {mini_batch}.")
         options["mini_batches_per_step"] = tasks // mini_batch
     if epochs is None or "steps" in options:  # these count more than epochs, as there
         return Verl(**options)

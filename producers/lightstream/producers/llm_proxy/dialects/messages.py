@@ -164,7 +164,7 @@ def _call_with_object(call: Any) -> Any:
 def _refuse_malformed(request: dict[str, Any]) -> None:
     """What LiteLLM's translator takes for granted."""
     if not isinstance(request.get("model"), str) or not request["model"]:
-        raise ValueError("model must be a text")
+        raise ValueError("model must be a string")
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list with at least one message")

@@ -148,6 +148,6 @@ def _refuse_unanswerable(request: dict[str, Any]) -> None:
     if request.get("background"):
         raise ValueError("background=true is not supported: the proxy answers while the client waits")
     if not isinstance(request.get("previous_response_id"), (str, type(None))):
-        raise ValueError("previous_response_id must be a text")
+        raise ValueError("previous_response_id must be a string")
     if not isinstance(request.get("input"), (str, list)) or not request["input"]:
-        raise ValueError("input must be a text or a list of items")
+        raise ValueError("input must be a string or a list of items")

@@ -57,7 +57,7 @@ def text_in(holder: Any, name: str) -> str:
     if value is None:
         return ""
     if type(value) is not str:
-        raise _wrong(name, value, "a text")
+        raise _wrong(name, value, "a string")
     return value
 
 
@@ -92,7 +92,7 @@ def value_in(value: dict[str, Any]) -> Any:
 
 def _field(holder: Any, name: str) -> Any:
     if type(holder) is not dict:
-        raise _wrong(f"what holds {name!r}", holder, "an object")
+        raise _wrong(f"the container of {name!r}", holder, "an object")
     return cast("dict[str, Any]", holder).get(name)
 
 
@@ -124,7 +124,7 @@ def _double(value: Any) -> float:
 
 def _bytes(value: Any) -> bytes:
     if type(value) is not str:
-        raise _wrong("bytesValue", value, "a text in base64")
+        raise _wrong("bytesValue", value, "a base64 string")
     plain = value.rstrip("=").replace("-", "+").replace("_", "/")  # ProtoJSON takes both alphabets, and no padding
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -140,7 +140,7 @@ def _boolean(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise _wrong("stringValue", value, "a text")
+        raise _wrong("stringValue", value, "a string")
     return value
 
 
@@ -183,4 +183,4 @@ _READERS = {
 
 
 def _wrong(name: str, value: Any, expected: str) -> DecodeError:
-    return DecodeError(f"{name} is {repr(value)[:SHOWN_CHARACTERS]}, where {expected} is meant.")
+    return DecodeError(f"{name} is {repr(value)[:SHOWN_CHARACTERS]}; expected {expected}.")

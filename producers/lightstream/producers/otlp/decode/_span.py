@@ -45,7 +45,7 @@ def fault_of_ids(trace_id: bytes, span_id: bytes) -> str | None:
 def fault_of_times(*times_unix_nano: int) -> str | None:
     """What is wrong with these times. Zero, and an end before the start, are for readers to judge."""
     if max(times_unix_nano) > INT64_MAX:
-        return f"the time {max(times_unix_nano)} ns lies behind the year 2262"
+        return f"the time {max(times_unix_nano)} ns is after the year 2262"
     return None
 
 

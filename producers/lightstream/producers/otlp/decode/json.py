@@ -68,7 +68,7 @@ def _resources(body: bytes, name: str) -> list[Any]:
     resources = list_in(document, name)
     other = next((other for other in ELSEWHERE if other in document), None)
     if not resources and other is not None and other != name:
-        raise DecodeError(f"the request has {other!r}, where {name!r} is meant.")
+        raise DecodeError(f"the request has {other!r}; expected {name!r}.")
     return resources
 
 
@@ -82,7 +82,7 @@ def _parsed(body: bytes) -> Any:
     try:  # slower, and knows lone surrogates: JavaScript writes them where a text was cut within a character
         return json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"the body of {len(body):,} bytes is no JSON: {error}") from error
+        raise DecodeError(f"the body of {len(body):,} bytes is not valid JSON: {error}") from error
 
 
 def _origin(of_resource: Any, of_scope: Any, elsewhere: Owner) -> Origin:

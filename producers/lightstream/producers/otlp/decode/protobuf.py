@@ -72,9 +72,9 @@ def _parsed(message: Any, body: bytes, signal: str) -> Any:
     try:
         parsed = message.FromString(body)
     except WireError as error:
-        raise DecodeError(f"the body of {len(body):,} bytes is no OTLP {signal} request: {error}") from error
+        raise DecodeError(f"the body of {len(body):,} bytes is not an OTLP {signal} request: {error}") from error
     if has_fields_of_another_kind(parsed):
-        raise DecodeError(f"the body of {len(body):,} bytes is no OTLP {signal} request.")
+        raise DecodeError(f"the body of {len(body):,} bytes is not an OTLP {signal} request.")
     return parsed
 
 
@@ -99,7 +99,7 @@ def _fields_of(decoded: Decoded, span: Any, later: NumberArrays) -> dict[str, An
     )
     if fault is not None:
         if has_fields_of_another_kind(span):
-            raise DecodeError("an item among the spans is no span; a request for another signal?")
+            raise DecodeError("an item among the spans is not a span; is the request for another signal?")
         decoded.reject(fault, span.SerializeToString())
         return None
     kind, status = span.kind, span.status
@@ -147,7 +147,7 @@ def _link(link: Any, later: NumberArrays) -> SpanLinkRecord:
 
 def _take_log(decoded: Decoded, origin: Origin, log: Any) -> None:
     if not log.time_unix_nano and not log.observed_time_unix_nano and has_fields_of_another_kind(log):
-        raise DecodeError("an item among the log records is none; a request for another signal?")
+        raise DecodeError("an item among the log records is not one; is the request for another signal?")
     fields = LogFields(
         trace_id=log.trace_id,
         span_id=log.span_id,

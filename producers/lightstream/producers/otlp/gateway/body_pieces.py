@@ -45,7 +45,7 @@ class BodyPieces:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._has_more = False
-            raise ClientGoneError("the client has gone.")
+            raise ClientGoneError("the client disconnected.")
         self._has_more = message.get("more_body", False)
         piece: bytes = message.get("body", b"")
         return piece

@@ -40,7 +40,7 @@ class ByteBudget:
                 )
             except TimeoutError as error:
                 raise BackpressureError(
-                    f"requests under way hold {self.held_bytes:,} bytes; {self._limit_bytes:,} is the limit."
+                    f"requests in progress hold {self.held_bytes:,} bytes; {self._limit_bytes:,} is the limit."
                 ) from error
             self.held_bytes += more_bytes
 

@@ -125,11 +125,11 @@ class _HttpGateway:
                 return _refusal(Trouble.NO_ACCESS, "a valid authorization header is needed.", as_json=as_json)
             if media_type not in MEDIA_TYPES:
                 types = " or ".join(MEDIA_TYPES)
-                return _refusal(Trouble.OTHER_MEDIA, f"Content-Type is {media_type!r}; it may be {types}.")
+                return _refusal(Trouble.OTHER_MEDIA, f"Content-Type is {media_type!r}; it must be {types}.")
             encoding = request.headers.get("content-encoding", "").strip().lower()
             if encoding not in ENCODINGS:
                 encodings = ", ".join(filter(None, ENCODINGS))
-                message = f"Content-Encoding is {encoding!r}; it may be {encodings}."
+                message = f"Content-Encoding is {encoding!r}; it must be {encodings}."
                 return _refusal(Trouble.OTHER_MEDIA, message, as_json=as_json)
             async with self.budget.hold() as hold:
                 return await self._take(signal, request, pieces, encoding, hold, as_json=as_json)
@@ -149,7 +149,7 @@ class _HttpGateway:
     ) -> Response:
         said = request.headers.get("content-length", "")
         if said.isdecimal() and int(said) > self._limit_bytes:
-            raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {self._limit_bytes:,} are taken.")
+            raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {self._limit_bytes:,} are accepted.")
         origin = f"otlp/v1/{signal.value}"
         unpacker = Unpacker(encoding, self._limit_bytes)
         raw = b""

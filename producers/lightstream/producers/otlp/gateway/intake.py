@@ -83,7 +83,7 @@ class Intake:
         """
         if signal is Signal.METRICS:
             if not self._metrics_told:
-                logger.warning("metrics are let in and not kept; set OTEL_METRICS_EXPORTER=none where they come from")
+                logger.warning("metrics are accepted and discarded; set OTEL_METRICS_EXPORTER=none at their source")
             self._metrics_told = True
             return []
         decode_body = decoder_of(signal, as_json=as_json)

@@ -44,7 +44,7 @@ def run(settings: Settings) -> None:
         ServiceUnavailableError: a port is taken, or no Kafka is named or running.
     """
     server = gateway(settings)
-    logger.info("OTLP is taken on %s", server.url)
+    logger.info("the gateway takes OTLP on %s", server.url)
     server.run()
 
 
@@ -56,7 +56,7 @@ def gateway(settings: Settings) -> HttpServer:
     bootstrap_servers(settings)  # says now, rather than at the first request, that there is no Kafka
     if Access(settings).is_open and not _is_loopback(settings.host):
         logger.warning(
-            "the gateway on %s takes spans from anybody: set LIGHTSTREAM_GATEWAY_TOKEN or "
+            "the gateway on %s takes spans from anyone: set LIGHTSTREAM_GATEWAY_TOKEN or "
             "LIGHTSTREAM_GATEWAY_BASIC_AUTH",
             settings.host,
         )

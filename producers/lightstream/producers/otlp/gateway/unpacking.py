@@ -62,11 +62,11 @@ class Unpacker:
             DecodeError: its end is missing.
         """
         if self._is_begun:
-            raise DecodeError("the compressed body has no end")
+            raise DecodeError("the compressed body is incomplete")
         return b"".join(self._pieces)
 
     def _keep(self, piece: bytes) -> None:
         self.size_bytes += len(piece)
         if self.size_bytes > self._limit_bytes:
-            raise BodyTooLargeError(f"the request has over {self._limit_bytes:,} bytes, the most that are taken.")
+            raise BodyTooLargeError(f"the request has over {self._limit_bytes:,} bytes, the most that are accepted.")
         self._pieces.append(piece)

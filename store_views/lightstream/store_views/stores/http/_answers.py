@@ -54,14 +54,14 @@ class AnswerMemory:
             StoreError: the key belongs to another request, or is too long.
         """
         if len(key) > KEY_CHARACTERS_MAX:
-            raise StoreError(f"the idempotency key has {len(key)} characters; at most {KEY_CHARACTERS_MAX} are taken")
+            raise StoreError(f"the idempotency key has {len(key)} characters; at most {KEY_CHARACTERS_MAX} are allowed")
         kept = self._under_way.get(key) or self._done.get(key)
         if kept is None:
             kept = _Kept(request, asyncio.ensure_future(_as_coroutine(do)))
             self._under_way[key] = kept
             kept.task.add_done_callback(lambda task: self._finish(key, task))
         elif kept.request != request:
-            raise StoreError(f"the idempotency key {key!r} was used for another request")
+            raise StoreError(f"the idempotency key {key!r} was used for a different request")
         return await asyncio.shield(kept.task)
 
     def _finish(self, key: str, task: asyncio.Task[Answer]) -> None:

@@ -274,5 +274,5 @@ def _page(call: Call) -> dict[str, Any]:
     """
     asked = dict(call.asked)
     if asked["limit"] == 0:
-        raise StoreError("limit is 0; it is a number of items from 1 up, or -1 for all")
+        raise StoreError("limit is 0; it must be a number of items from 1 up, or -1 for all")
     return asked

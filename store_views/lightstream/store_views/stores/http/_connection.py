@@ -74,7 +74,7 @@ class Connection:
         self, address: str | None, settings: Settings, token: str | None, patience_s: float, *, prefix: str = PREFIX
     ) -> None:
         if address is not None and not address.startswith(("http://", "https://")):
-            raise SettingsError(f"the store server's address is {address!r}; it begins with http:// or https://.")
+            raise SettingsError(f"the store server's address is {address!r}; it must begin with http:// or https://.")
         self._address = address
         self._settings = settings
         self._token = token
@@ -208,7 +208,7 @@ def _parsed(url: str, answer: Answer) -> Any:
         return json.loads(answer.content)
     except ValueError as error:
         raise ServiceUnavailableError(
-            f"{url} answers {answer.status} with no JSON: {answer.content[:100]!r}.",
+            f"{url} answers {answer.status} without valid JSON: {answer.content[:100]!r}.",
             next_step="Is it a store server? Its address has no path.",
         ) from error
 
@@ -233,8 +233,8 @@ class _Pause:
             self._first_failure = now
         if now - self._first_failure >= self._patience_s:
             raise ServiceUnavailableError(
-                f"{problem} It was asked for {now - self._first_failure:.0f} s.",
-                next_step="Does it run? `lightstream store` starts it; LIGHTSTREAM_STORE_URL names one elsewhere.",
+                f"{problem} It was retried for {now - self._first_failure:.0f} s.",
+                next_step="Is it running? `lightstream store` starts it; LIGHTSTREAM_STORE_URL names one elsewhere.",
             ) from cause
         await asyncio.sleep(self._next_s * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, no secret
         self._next_s = min(2 * self._next_s, PAUSE_S_MAX)

@@ -65,7 +65,7 @@ def refusal(
 def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> Answer:
     """What the store raised."""
     if isinstance(error, NotImplementedError):
-        return refusal(NOT_IMPLEMENTED, str(error) or "the store lacks this", "NotImplementedError")
+        return refusal(NOT_IMPLEMENTED, str(error) or "the store does not support this", "NotImplementedError")
     if not isinstance(error, LightstreamError):
         return refusal(BAD_REQUEST, str(error), "StoreError")
     status, name = UNAVAILABLE, type(error).__name__

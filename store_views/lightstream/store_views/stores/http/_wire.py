@@ -54,13 +54,13 @@ def path_segment(what: str, value: Any) -> str:
         StoreError: it is no text that can be sent.
     """
     if not isinstance(value, str):
-        raise StoreError(f"{what} is {value!r}, not text")
+        raise StoreError(f"{what} is {value!r}, not a string")
     if value in RESERVED:
         return "".join(f"%{byte:02X}" for byte in value.encode())
     try:
         return quote(value, safe="")
     except UnicodeEncodeError as error:
-        raise StoreError(f"{what} is {value!r}, which is no Unicode text") from error
+        raise StoreError(f"{what} is {value!r}, which is not valid Unicode") from error
 
 
 def segment_text(segment: str) -> str:

@@ -108,7 +108,7 @@ class StoreApplication(Starlette):
     async def _respond(self, request: Request) -> Response:
         if self._under_way >= REQUESTS_AT_ONCE_MAX:
             answer = refusal(
-                503, f"{REQUESTS_AT_ONCE_MAX:,} requests are under way, the most there may be.", headers=RETRY_AFTER
+                503, f"{REQUESTS_AT_ONCE_MAX:,} requests are in progress, the most allowed.", headers=RETRY_AFTER
             )
         else:
             self._under_way += 1
@@ -156,8 +156,8 @@ class StoreApplication(Starlette):
     def _no_otlp(self, method: str, path: str) -> Answer:
         if path == TRACES_PATH and self._traces is not None:
             return refusal(405, f"{path} takes POST, not {method}.", headers={"allow": "POST"})
-        here = "takes traces alone, at /v1/traces" if self._traces is not None else "takes no OTLP"
-        return refusal(501, f"this server {here}; spans may go to /v1/agl/spans.", "NotImplementedError")
+        here = "takes only traces, at /v1/traces" if self._traces is not None else "takes no OTLP"
+        return refusal(501, f"this server {here}; send spans to /v1/agl/spans.", "NotImplementedError")
 
     async def _asked(self, request: Request, found: Found, raw_path: bytes) -> Answer:
         route = found.route

@@ -282,7 +282,7 @@ class HandOut:
     def _no_answer(self) -> ServiceUnavailableError:
         return ServiceUnavailableError(
             f"the life cycle did not answer a request for work within {self._answer_timeout_s:g} s.",
-            next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
+            next_step="Is the worker running? `lightstream status` shows it; `lightstream worker` starts it.",
         )
 
 

@@ -77,7 +77,7 @@ class Judge:
         except TimeoutError as error:
             raise ServiceUnavailableError(
                 f"no verdict on {facts[0][0].event_id} within {self._patience_s} s.",
-                next_step="Does the worker run? `lightstream status` tells; `lightstream worker` starts it.",
+                next_step="Is the worker running? `lightstream status` shows it; `lightstream worker` starts it.",
             ) from error
         finally:
             for (fact, _), tell in zip(facts, tells, strict=True):

@@ -97,6 +97,6 @@ class ResourceVersions:
     def _catch_up(self) -> None:
         if not self._changed.wait_for(lambda: self._read_up_to >= self._seen or self._stopped, CATCH_UP_TIMEOUT_S):
             raise ServiceUnavailableError(
-                f"resources were seen at offset {self._seen}, and are read up to {self._read_up_to} here.",
-                next_step="Does Kafka answer? `lightstream status` tells.",
+                f"resources were seen at offset {self._seen}, but are read only up to {self._read_up_to} here.",
+                next_step="Does Kafka answer? `lightstream status` shows it.",
             )

@@ -224,7 +224,7 @@ def _answered(asking: asyncio.Task[dict[str, RolloutState]]) -> dict[str, Rollou
     """
     if not asking.done():
         raise ServiceUnavailableError(
-            "the view does not answer: which rollouts had ended before is not known.",
-            next_step="Does it run? `lightstream status` tells; `lightstream view` starts it.",
+            "the view does not answer, so it is unknown which rollouts had ended before.",
+            next_step="Is it running? `lightstream status` shows it; `lightstream view` starts it.",
         )
     return asking.result()

@@ -70,7 +70,7 @@ class WorkerNews:
                 try:
                     self._write(record)
                 except LightstreamError as error:
-                    logger.warning("what worker %s did was not taken down: %s", worker_id, error)
+                    logger.warning("the activity of worker %s was not recorded: %s", worker_id, error)
 
     def _write(self, record: WorkerHeartbeat) -> Future[Position]:
         """Write what is the latest of a worker, under the lock: so that the log has it in the order of the changes."""
@@ -88,5 +88,5 @@ class WorkerNews:
         if error is None:
             self._records.written(record, done.result().offset)
         else:
-            logger.warning("what worker %s did was not taken down: %s", record.worker_id, error)
+            logger.warning("the activity of worker %s was not recorded: %s", record.worker_id, error)
             self._records.lost(record)

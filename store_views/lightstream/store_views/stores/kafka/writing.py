@@ -190,7 +190,7 @@ class KafkaWriting(ReadingStore):
 
         def tell(error: BaseException | None) -> None:
             if error is not None:
-                logger.warning("rollout %s was not given back: %s", fact.rollout_id, error)
+                logger.warning("rollout %s was not requeued: %s", fact.rollout_id, error)
 
         try:
             given_back = self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact)

@@ -131,7 +131,7 @@ class OpenAttempt:
             response_id=span.llm_call.response_id if span.llm_call else None,
             is_llm_call=span.llm_call is not None and not known.tells_of_call,
             reason=DropReason.CONFLICTING_SPAN,
-            detail=f"a span with this id and other content came first, at offset {known.offset}",
+            detail=f"a span with this id and different content came first, at offset {known.offset}",
             source_offset=offset,
         )
         return True

@@ -36,7 +36,7 @@ def check(read: ReadCall) -> Fault | None:
         return DropReason.NO_TOKEN_IDS, f"no {missing} token ids were captured"
     for name, ids in (("prompt", prompt), ("response", response)):
         if len(ids) % _BYTES_PER_ITEM:
-            return DropReason.BAD_TOKEN_IDS, f"{len(ids)} bytes of {name} token ids are no multiple of 4"
+            return DropReason.BAD_TOKEN_IDS, f"{len(ids)} bytes of {name} token ids are not a multiple of 4"
         if not ids[3::_BYTES_PER_ITEM].isascii():  # the sign bit of each little-endian int32
             return DropReason.BAD_TOKEN_IDS, f"a {name} token id is negative"
     if not prompt:

@@ -188,7 +188,7 @@ def _duplicate(other: Sighting, call: Sighting) -> Drop | None:
     if other.recorded:
         drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.key[1]}")
     elif other.content is not None and other.content != call.content:
-        drop = _drop(other, DropReason.DUPLICATE_CALL, f"other tokens than span {call.key[1]} for the call")
+        drop = _drop(other, DropReason.DUPLICATE_CALL, f"different tokens from span {call.key[1]} for the call")
         drop = drop.model_copy(update={"is_llm_call": False})
     else:
         return None

@@ -25,7 +25,7 @@ def notes_of(held: Held, tree: Tree, joined: Joined, rewards: MatchedRewards) ->
         ),
         _note(NoteReason.MISSING_PARENT, [k[1] for k in tree.missing_parents], "the parent is not in the attempt"),
         _note(NoteReason.MISSING_TIME, without_times, "start or end is missing"),
-        _note(NoteReason.JOINED_CALL, nested, "the span tells of a call that another span stands for"),
+        _note(NoteReason.JOINED_CALL, nested, "the span describes a call that another span represents"),
         _note(NoteReason.UNMATCHED_LINK, [s for s, _ in rewards.unmatched], _first_detail(rewards)),
         _note(
             NoteReason.UNATTRIBUTED_CALL,

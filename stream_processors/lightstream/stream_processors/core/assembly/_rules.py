@@ -82,4 +82,4 @@ class AssemblyRules:
             try:
                 re.compile(self.agents)
             except re.error as error:
-                raise SettingsError(f"agents {self.agents!r} is no regular expression: {error}.") from error
+                raise SettingsError(f"agents {self.agents!r} is not a valid regular expression: {error}.") from error

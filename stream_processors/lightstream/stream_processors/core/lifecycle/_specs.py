@@ -71,7 +71,7 @@ def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tu
     values = {SPEC_FIELDS[name]: getattr(changes, SPEC_FIELDS[name]) for name in changes.fields if name != "status"}
     values = {name: UNLESS_NONE.get(name) if value is None else value for name, value in values.items()}
     if "config" in values and values["config"] is None:
-        raise Unfit("config is None; a rollout has one always")
+        raise Unfit("config is None; a rollout always has one")
     spec = state.rollout
     if values:
         spec = _checked(spec.model_copy(update=values), limits, len(state.attempts))

@@ -132,7 +132,7 @@ def _update(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> 
     if status is RolloutStatus.CANCELLED:
         return _finished(state, event, status, AttemptStatus.FAILED, CANCELLED_ERROR_TYPE, "cancelled")
     if status is RolloutStatus.FAILED:
-        return _finished(state, event, status, AttemptStatus.FAILED, "Failed", "the rollout was said to have failed")
+        return _finished(state, event, status, AttemptStatus.FAILED, "Failed", "the rollout was reported as failed")
     if status is RolloutStatus.SUCCEEDED:
         return _finished(state, event, status, AttemptStatus.SUCCEEDED, None, None)
     if status in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING):
@@ -225,7 +225,7 @@ def _finished(
 def _counted(state: RolloutState, event: RolloutEvent) -> RolloutState:
     number = event.span_sequence or 0
     if number < 0:
-        raise Unfit(f"the sequence number of a span is {number}")
+        raise Unfit(f"the sequence number of a span is {number}; it must be at least 0")
     taken = state.span_sequence + number if event.kind is EventKind.NUMBERS_TAKEN else max(state.span_sequence, number)
     if taken > SPAN_SEQUENCE_MAX:
         raise Unfit(f"the sequence number of a span is {taken:,}; at most {SPAN_SEQUENCE_MAX:,} is allowed")
