@@ -179,6 +179,22 @@ def test_each_choice_is_a_call() -> None:
     assert [t.finish_reason for t in trajectory.triplets] == ["stop", "length"]
 
 
+@pytest.mark.parametrize("place", ["sglext", "response_token_ids"])
+def test_token_ids_beside_the_choices_are_those_of_the_only_one_or_a_list_for_each(place: str) -> None:
+    def told(ids: list[Any], *indices: int) -> list[bytes | None]:
+        beside = {"sglext": {"input_ids": PROMPT, "output_ids": ids}} if place == "sglext" else {place: ids}
+        choices = [{"index": index} for index in indices]
+        answer = {"prompt_token_ids": PROMPT, **beside, "choices": choices}
+        return [call.response_token_ids for call in read_calls(framework_span(1, LLM_KIND | {"output.value": answer}))]
+
+    one, two = pack_int32([1]), pack_int32([2, 3])
+    assert told([1], 0) == [one]
+    assert told([[1]], 0) == [one]
+    assert told([1], 0, 1) == [None, None]
+    assert told([[1], [2, 3]], 1, 0) == [two, one]
+    assert told([[1]], 0, 1) == [one, None]
+
+
 TOKENLESS: dict[str, SpanRecord] = {
     "openllmetry": framework_span(1, {"llm.request.type": "chat"}, name="openai.chat"),
     "agentops": framework_span(1, {"agentops.span.kind": "llm"}, name="openai.chat.completion"),
@@ -230,6 +246,9 @@ def test_other_spans_are_no_calls(attributes: dict[str, Any]) -> None:
         ([1], [1], ["x"], DropReason.BAD_LOGPROBS),
         ([1], [1], [1e300], DropReason.BAD_LOGPROBS),
         ([1], [1], 7, DropReason.BAD_LOGPROBS),
+        ([1], [1], '[{"token": "a", "logprob": -0.1}, {"tok', DropReason.BAD_LOGPROBS),
+        ([1], [1], "none", DropReason.BAD_LOGPROBS),
+        ([1], [1], {"content": "[-0."}, DropReason.BAD_LOGPROBS),
         ([1], [1], [-1.0, -2.0], DropReason.LOGPROBS_LENGTH_MISMATCH),
         (None, [1], None, DropReason.NO_TOKEN_IDS),
         ([1], [], None, DropReason.EMPTY_RESPONSE),
@@ -244,6 +263,13 @@ def test_unusable_values_become_drops(prompt: Any, response: Any, logprobs: Any,
     trajectory = assemble(framework_span(1, attributes), SPANS["atif"].model_copy(update={"span_id": "f" * 16}))
     assert [drop.reason for drop in trajectory.drops] == [reason]
     assert len(trajectory.triplets) == 1
+
+
+@pytest.mark.parametrize("logprobs", ["", " ", "null", None, {"content": None}, {"content": ""}])
+def test_log_probabilities_that_are_not_told_cost_nothing(logprobs: Any) -> None:
+    ids = {"lightstream.prompt_token_ids": [1], "lightstream.response_token_ids": [1]}
+    (triplet,) = assemble(framework_span(1, ids | {"lightstream.response_logprobs": logprobs})).triplets
+    assert triplet.response_logprobs is None
 
 
 def test_a_failed_span_without_tokens_is_a_failed_call() -> None:

@@ -1,6 +1,7 @@
 """Span dialects: where each tracer and server hides token ids, normalised to :class:`ReadCall`."""
 
 from ._attributes import agent_name
+from ._flat import grouped, in_order, unflattened
 from ._model import ReadCall
 from ._registry import DIALECTS, Dialect, read_calls
 from ._values import is_list, is_map, parse_json
@@ -15,10 +16,13 @@ __all__ = [
     "Dialect",
     "ReadCall",
     "agent_name",
+    "grouped",
+    "in_order",
     "is_list",
     "is_map",
     "parse_json",
     "read_calls",
     "read_named",
     "read_response",
+    "unflattened",
 ]

@@ -91,12 +91,12 @@ def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
     """Take ``value`` as log-probabilities float32 (n,) of the response tokens; false when absent (``None``).
 
     Accepted: packed bytes, a list of numbers, a list of ``{"logprob": number}`` (OpenAI's ``content``), ``{"content":
-    list}``, or any of these as JSON text. Anything else becomes the call's problem ``bad_logprobs``.
+    list}``, or any of these as JSON text. Anything else, such as text that was cut, becomes the call's problem
+    ``bad_logprobs``.
     """
-    if isinstance(value, str):
-        value = parse_json(value) if value else None
+    value = _parsed(value)
     if is_map(value):
-        value = value.get("content", value.get("token_logprobs"))
+        value = _parsed(value.get("content", value.get("token_logprobs")))
     if value is None:
         return False
     packed: bytes | None = None
@@ -118,6 +118,19 @@ def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
 
 
 _NUMBERS = frozenset({int, float})
+
+
+def _parsed(value: object) -> object:
+    """What JSON text holds, ``None`` where it says nothing; text that is no JSON as it is."""
+    if not isinstance(value, str):
+        return value
+    if value.strip() in _NOTHING:
+        return None
+    parsed = parse_json(value)
+    return value if parsed is None else parsed
+
+
+_NOTHING = frozenset({"", "null"})
 
 
 def _problem(call: ReadCall, reason: DropReason, detail: str) -> None:

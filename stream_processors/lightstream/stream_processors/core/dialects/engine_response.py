@@ -91,7 +91,6 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
     meta, extension = choice.get("meta_info"), body.get("sglext")
     if is_map(message):
         _generation(call, message, f"{at}.message")
-    per_choice = body.get("response_token_ids")
     prompts = [(choice.get("prompt_token_ids"), f"{at}.prompt_token_ids")]
     prompts.append((body.get("prompt_token_ids"), f"{place}:prompt_token_ids"))
     responses = [(choice.get(name), f"{at}.{name}") for name in ("token_ids", "response_token_ids")]
@@ -99,11 +98,12 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
         extra = holder.get("provider_specific_fields") if is_map(holder) else None
         if is_map(extra):
             responses.append((extra.get("token_ids"), f"{where}.provider_specific_fields.token_ids"))
-    if is_list(per_choice) and position < len(per_choice) and is_list(per_choice[position]):
-        responses.append((per_choice[position], f"{place}:response_token_ids[{position}]"))
+    alone = len(body["choices"]) == 1
+    responses.append((_of_choice(body.get("response_token_ids"), call, alone=alone), f"{place}:response_token_ids"))
     if is_map(extension):
         prompts.append((extension.get("input_ids"), f"{place}:sglext.input_ids"))
-        responses.append((extension.get("output_ids"), f"{place}:sglext.output_ids"))
+        ids = _of_choice(extension.get("output_ids"), call, alone=alone)
+        responses.append((ids, f"{place}:sglext.output_ids"))
     if call.prompt_token_ids is None:
         any(set_token_ids(call, "prompt_token_ids", value, where) for value, where in prompts)
     if call.response_token_ids is None:
@@ -113,6 +113,13 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
     if is_map(meta):
         _meta_info(call, meta, f"{at}.meta_info")
     return call
+
+
+def _of_choice(told: object, call: ReadCall, *, alone: bool) -> object:
+    """Ids told beside the choices: a list of one list per choice, else those of the only choice; ``None`` for none."""
+    if is_list(told) and told and is_list(told[0]):
+        return told[call.choice_index] if call.choice_index < len(told) else None
+    return told if alone else None
 
 
 def _generation(call: ReadCall, item: Mapping[str, Any], place: str) -> None:

@@ -1,7 +1,7 @@
 """What was said in an LLM call, as OpenAI chat messages, whichever dialect the span speaks."""
 
+from ..dialects import grouped, in_order, unflattened
 from ._conversation import Conversation
-from ._flat import grouped, in_order, unflattened
 from ._read import READERS, Reader, read_conversation
 
 __all__ = ["READERS", "Conversation", "Reader", "grouped", "in_order", "read_conversation", "unflattened"]

@@ -7,9 +7,8 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-from ..dialects import is_list, is_map, parse_json
+from ..dialects import grouped, is_list, is_map, parse_json
 from ._conversation import Conversation, Message, as_text, function_tool, tool_call
-from ._flat import grouped
 
 __all__ = ["read_flattened", "read_parts"]
 

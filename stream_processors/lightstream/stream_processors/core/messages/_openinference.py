@@ -6,9 +6,8 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-from ..dialects import is_list, is_map
+from ..dialects import grouped, is_list, is_map
 from ._conversation import Conversation, Message, function_tool, tool_call
-from ._flat import grouped
 
 __all__ = ["read_openinference"]
 

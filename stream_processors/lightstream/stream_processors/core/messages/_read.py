@@ -7,9 +7,8 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-from ..dialects import is_list, is_map, parse_json
+from ..dialects import is_list, is_map, parse_json, unflattened
 from ._conversation import Conversation, function_tool, message_of, messages_of
-from ._flat import unflattened
 from ._gen_ai import read_flattened, read_parts
 from ._openinference import read_openinference
 
