@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
-from lightstream.schemas.kafka import Position
 from lightstream.schemas.records import (
     ResourcesRecord,
     RolloutState,
@@ -181,19 +180,17 @@ class KafkaLightningStore(KafkaWriting):
         return self._follower.workers.all()
 
     def positions(self) -> LogPositions:
-        with self._lock:
-            spans = dict(self._spans_at)
         latest = self._follower.resources.latest_offset()
         resources = {0: latest} if latest >= 0 else {}
-        told = {ROLLOUTS.name: self._follower.answered_at(), SPANS.name: spans, RESOURCES.name: resources}
+        rollouts, spans = self._follower.answered_at(), self._span_writer.last()
+        told = {ROLLOUTS.name: rollouts, SPANS.name: spans, RESOURCES.name: resources}
         return LogPositions(self._log_id, told)
 
     def see(self, positions: LogPositions) -> None:
         if positions.log != self._log_id:
             return
         self._follower.answered(dict(positions.offsets.get(ROLLOUTS.name, {})))
-        for partition, offset in positions.offsets.get(SPANS.name, {}).items():
-            self._wrote_span(Position(SPANS.name, partition, offset))
+        self._span_writer.seen(positions.offsets.get(SPANS.name, {}))
         for offset in positions.offsets.get(RESOURCES.name, {}).values():
             self._follower.resources.seen(offset)
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -16,7 +15,6 @@ from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import (
     BackpressureError,
     LightstreamError,
-    PublishError,
     RecordError,
     RecordTooLargeError,
     StoreError,
@@ -49,6 +47,7 @@ from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
 from .judge import Judge
+from .span_writer import SpanWriter
 from .spans import span_record
 from .turns import BUFFER_PAUSE_S, Turns
 from .worker_news import WorkerNews
@@ -61,10 +60,6 @@ LINGER_MS = 0.0
 """Facts are small and waited for. Those of one turn go out together (:class:`Turns`), so none waits for another:
 any linger, however short, costs 1.2 ms. Such batches gain little by compression, and zstd costs 40 microseconds each in
 the writer alone: all but spans go by lz4."""
-
-SPAN_IDS_KEPT_MAX = 100_000
-"""Of the spans written last, to tell repeats (about 20 MB); the view collapses those that come later still."""
-
 
 CATCH_UP_S = 10.0
 """How long a taker waits to read what it was told of, by another store as a rule (``see``)."""
@@ -95,8 +90,7 @@ class KafkaWriting(ReadingStore):
         self._worker_news = WorkerNews(self._publisher, self._follower.workers)
         self._follower.call_often(self._worker_news.tell_in_turn)
         self._lock = threading.Lock()
-        self._span_ids: OrderedDict[tuple[str, str, str], None] = OrderedDict()
-        self._spans_at: dict[int, int] = {}
+        self._span_writer = SpanWriter(partial(self._handed_over, SPANS))
         self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="lightstream-store")
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
@@ -275,39 +269,7 @@ class KafkaWriting(ReadingStore):
         return [self._encoded(SPANS, span_record(span)) for span in spans]
 
     async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
-        new = self._not_yet_written(spans)
-        values = {id(span): value for span, value in zip(spans, encoded, strict=True)}
-        try:
-            sent = [await self._handed_over(SPANS, span.rollout_id, values[id(span)]) for span in new]
-            places = await asyncio.gather(*map(asyncio.wrap_future, sent))
-        except PublishError:
-            self._forget_spans(new)
-            raise
-        for place in places:
-            self._wrote_span(place)
-        return new
-
-    def _forget_spans(self, spans: Sequence[Span]) -> None:
-        """They may not have become durable: whoever tries again is no repeat."""
-        with self._lock:
-            for span in spans:
-                self._span_ids.pop((span.rollout_id, span.attempt_id, span.span_id), None)
-
-    def _not_yet_written(self, spans: Sequence[Span]) -> list[Span]:
-        new: list[Span] = []
-        with self._lock:
-            for span in spans:
-                key = (span.rollout_id, span.attempt_id, span.span_id)
-                if key not in self._span_ids:
-                    self._span_ids[key] = None
-                    new.append(span)
-            while len(self._span_ids) > SPAN_IDS_KEPT_MAX:
-                self._span_ids.popitem(last=False)
-        return new
-
-    def _wrote_span(self, place: Position) -> None:
-        with self._lock:
-            self._spans_at[place.partition] = max(place.offset, self._spans_at.get(place.partition, -1))
+        return await self._span_writer.keep(spans, encoded)
 
     @property
     def _limits(self) -> Limits:
