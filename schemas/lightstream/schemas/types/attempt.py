@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from .json_model import JsonModel
 from .optional import absent
 from .status import AttemptStatus
 
 __all__ = ["Attempt"]
 
 
-class Attempt(BaseModel):
+class Attempt(JsonModel):
     """One execution of a rollout (times in seconds since 1970).
 
     ``sequence_id`` counts a rollout's attempts from 1. ``error_type`` and ``error_message`` say why it failed, where

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from .json_model import JsonModel
 from .status import AttemptStatus
 
 __all__ = ["RolloutConfig"]
 
 
-class RolloutConfig(BaseModel):
+class RolloutConfig(JsonModel):
     """Deadlines and retries. A limit of ``None`` means the store's own, which is finite.
 
     Attributes:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from .json_model import JsonModel
 from .triplet import Triplet
 
 __all__ = ["GenericResponse", "RolloutLegacy", "Task", "TaskIfAny"]
 
 
-class Task(BaseModel):
+class Task(JsonModel):
     """A rollout to run.
 
     Attributes:
@@ -28,14 +29,14 @@ class Task(BaseModel):
     metadata: dict[str, Any] = {}
 
 
-class TaskIfAny(BaseModel):
+class TaskIfAny(JsonModel):
     """A task, if there is one."""
 
     is_available: bool
     task: Task | None = None
 
 
-class RolloutLegacy(BaseModel):
+class RolloutLegacy(JsonModel):
     """What an agent reports of a task it ran.
 
     Attributes:
@@ -54,7 +55,7 @@ class RolloutLegacy(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-class GenericResponse(BaseModel):
+class GenericResponse(JsonModel):
     """How a request went."""
 
     status: str = "success"

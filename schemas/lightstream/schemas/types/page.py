@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
-from pydantic import BaseModel
+from .json_model import JsonModel
 
 __all__ = ["PaginatedResult"]
 
 T = TypeVar("T")
 
 
-class PaginatedResult(BaseModel, Sequence[T], Generic[T]):
+class PaginatedResult(JsonModel, Sequence[T], Generic[T]):
     """The items of a page, as a sequence, and how many there are in all.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
+from .json_model import JsonModel
 from .optional import absent
 from .prompt import fill_in
 from .rollout import AttemptedRollout
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-class Resource(BaseModel):
+class Resource(JsonModel):
     """Base of everything tunable that is handed to an agent."""
 
     resource_type: Any
@@ -136,10 +137,12 @@ class Artefact(Resource):
 
 ResourceUnion: TypeAlias = Annotated[LLM | ProxyLLM | PromptTemplate | Artefact, Field(discriminator="resource_type")]
 NamedResources: TypeAlias = dict[str, ResourceUnion]
-resource_adapter: TypeAdapter[LLM | ProxyLLM | PromptTemplate | Artefact] = TypeAdapter(ResourceUnion)
+resource_adapter: TypeAdapter[LLM | ProxyLLM | PromptTemplate | Artefact] = TypeAdapter(
+    ResourceUnion, config=JsonModel.model_config
+)
 
 
-class ResourcesUpdate(BaseModel):
+class ResourcesUpdate(JsonModel):
     """Named resources under one id (times in seconds since 1970). ``version`` counts what was stored under that id.
 
     ``checkpoint_url`` says where what is too large for a record lies (weights, adapters); ``model`` what it is served

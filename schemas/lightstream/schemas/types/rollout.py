@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeAlias
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from .attempt import Attempt
 from .config import RolloutConfig
+from .json_model import JsonModel
 from .optional import absent
 from .status import RolloutMode, RolloutStatus
 
@@ -17,7 +18,7 @@ TaskInput: TypeAlias = Any
 """A task: whatever JSON can say."""
 
 
-class Rollout(BaseModel):
+class Rollout(JsonModel):
     """A task to run, and where it stands.
 
     ``group_size`` rollouts share a ``group_id`` (the samples of one task); ``run_id`` names the training run.
@@ -49,7 +50,7 @@ class AttemptedRollout(Rollout):
         return self
 
 
-class EnqueueRolloutRequest(BaseModel):
+class EnqueueRolloutRequest(JsonModel):
     """One rollout to enqueue.
 
     ``rollout_id`` makes the request repeatable: the same id is the same rollout. ``group_size`` requests with one

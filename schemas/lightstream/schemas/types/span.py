@@ -6,8 +6,9 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from .json_model import JsonModel
 from .span_core import SpanCoreFields
 from .span_parts import (
     Attributes,
@@ -31,7 +32,7 @@ VIRTUAL_SPAN_NAME = "agentlightning.virtual"
 """A span that no operation stands behind."""
 
 
-class Span(BaseModel):
+class Span(JsonModel):
     """An ended span of one attempt (times in seconds since 1970, ids in lower-case hex).
 
     ``sequence_id`` orders the spans of an attempt. What else a writer knows is kept as extra fields.

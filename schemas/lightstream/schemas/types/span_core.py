@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pydantic import BaseModel
-
+from .json_model import JsonModel
 from .span_parts import Attributes, TraceStatus
 from .status import StatusCode
 
 __all__ = ["SpanCoreFields", "SpanRecordingContext"]
 
 
-class SpanCoreFields(BaseModel):
+class SpanCoreFields(JsonModel):
     """A span that was made (times in seconds since 1970).
 
     ``trace_id`` and ``span_id`` (lower-case hex) are those it was sent with, for links to it; empty where it was not

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from ..clock import NANOS_PER_SECOND
+from .json_model import JsonModel
 from .status import StatusCode
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def seconds_since_1970(timestamp: float | None) -> float | None:
     return timestamp / NANOS_PER_SECOND if timestamp > NANOSECONDS_FROM else timestamp
 
 
-class _Open(BaseModel):
+class _Open(JsonModel):
     model_config = ConfigDict(extra="allow")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from .json_model import JsonModel
 
 __all__ = ["Triplet"]
 
 
-class Triplet(BaseModel):
+class Triplet(JsonModel):
     """A turn of a trajectory: what was asked, what was answered, what it was worth (``None``: nobody said).
 
     Adapters fill ``prompt`` and ``response`` with dictionaries whose ``token_ids`` are lists of integers.

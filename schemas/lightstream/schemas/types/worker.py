@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
-
+from .json_model import JsonModel
 from .status import WorkerStatus
 
 __all__ = ["Worker"]
 
 
-class Worker(BaseModel):
+class Worker(JsonModel):
     """A worker as it last reported (times in seconds since 1970).
 
     ``status`` follows from what it does in the store: ``busy`` from a rollout handed out until the attempt's end,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic_core import to_json as quick_to_json
+
 from lightstream.schemas.llm_attributes import attributes_of_call
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus
@@ -109,6 +111,7 @@ def span_of_row(row: dict[str, Any]) -> Span:
             attributes=_loaded(row["resource_attributes"]), schema_url=row["resource_schema_url"] or ""
         ),
     }
+    fields["attributes"] |= rest.pop("attributes", {})
     return Span.model_validate(fields | rest)
 
 
@@ -121,11 +124,35 @@ def _rest(span: Span) -> dict[str, Any]:
         rest["parent"] = span.parent
     if span.links and any(link.context.is_remote or link.context.trace_state for link in span.links):
         rest["links"] = span.links
+    rest |= _infinite(span)
     if span.status.model_extra:
         rest["status"] = span.status
     if span.resource.model_extra:
         rest["resource"] = span.resource
     return rest
+
+
+def _infinite(span: Span) -> dict[str, Any]:
+    """What has numbers that strict JSON, as in the view's columns, cannot say: they would come back as text."""
+    found: dict[str, Any] = {}
+    if _is_infinite(span.attributes):
+        found["attributes"] = {name: value for name, value in span.attributes.items() if _is_infinite(value)}
+    if any(_is_infinite(event.attributes) for event in span.events):
+        found["events"] = span.events
+    if any(link.attributes and _is_infinite(link.attributes) for link in span.links):
+        found["links"] = span.links
+    if _is_infinite(span.resource.attributes):
+        found["resource"] = span.resource
+    return found
+
+
+def _is_infinite(value: Any) -> bool:
+    """Whether a number in it is infinite or NaN; text with such a word in it counts too, which costs only space."""
+    try:
+        said = quick_to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=repr)
+    except ValueError:  # it is refused elsewhere
+        return False
+    return b"Infinity" in said or b"NaN" in said
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
