@@ -11,12 +11,24 @@ from pathlib import Path
 import pytest
 
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
-from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
+from lightstream.schemas.records import (
+    EventKind,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    Verdict,
+    VerdictOutcome,
+    WorkerHeartbeat,
+    WorkerStatus,
+)
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, WORKERS
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.store_views.stores.kafka import writing
+from lightstream.store_views.stores.kafka.hand_out import Want
 from lightstream.store_views.stores.kafka.judge import SLICE_FACTS, SLICES_AT_ONCE
+from lightstream.store_views.stores.kafka.writing import TAKEN_AT_ONCE_MAX
 from lightstream.up import Stack
 from tests.support.log_tail import LogTail
 
@@ -45,6 +57,16 @@ async def opened(settings: Settings) -> AsyncGenerator[KafkaLightningStore]:
         yield store
     finally:
         await store.close()
+
+
+def state_of(rollout_id: str) -> RolloutState:
+    return RolloutState(
+        rollout=RolloutSpec(rollout_id=rollout_id),
+        status=RolloutStatus.PREPARING,
+        updated_unix_nano=1,
+        source_offset=1,
+        verdict=Verdict(event_id="e", kind=EventKind.ATTEMPT_STARTED, outcome=VerdictOutcome.APPLIED),
+    )
 
 
 def test_enqueue_dequeue_succeed(running: Settings) -> None:
@@ -161,6 +183,62 @@ def test_many_workers_take_each_rollout_once(running: Settings) -> None:
         assert sorted(seen) == sorted(ids)
 
     asyncio.run(scenario())
+
+
+def test_a_limit_far_beyond_what_waits_is_asked_for_in_parts(
+    running: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, made = 2 * TAKEN_AT_ONCE_MAX + 3, list[Want]()
+
+    def want(worker_id: str, deadline_s: float) -> Want:
+        made.append(Want(worker_id, deadline_s))
+        return made[-1]
+
+    monkeypatch.setattr(writing, "Want", want)
+
+    async def scenario() -> None:
+        async with opened(running) as store:
+            asked = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(count)])
+            taken = await store.dequeue_many_rollouts(limit=10**6, worker_id="w1", timeout_s=60)
+            assert sorted(one.rollout_id for one in taken) == sorted(one.rollout_id for one in asked)
+            await asyncio.gather(*(store.update_rollout(one.rollout_id, status="succeeded") for one in taken))
+            assert await store.dequeue_many_rollouts(limit=10**6, worker_id="w1", timeout_s=0.5) == []
+
+    asyncio.run(scenario())
+    assert len(made) <= count + 2 * TAKEN_AT_ONCE_MAX
+
+
+def test_who_leaves_while_more_is_asked_for_gives_back_what_came_before(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, given_back = KafkaLightningStore(settings), list[RolloutState]()
+    came = [state_of(f"r{number}") for number in range(TAKEN_AT_ONCE_MAX)]
+
+    async def ready() -> None:
+        return None
+
+    async def scenario() -> None:
+        asks_for_more = asyncio.Event()
+
+        async def taken(hand_out: object, worker_id: str, count: int, deadline_s: float) -> list[RolloutState]:
+            if not asks_for_more.is_set() and count == len(came):
+                asks_for_more.set()
+                return came
+            await asyncio.Event().wait()
+            return []
+
+        monkeypatch.setattr(store, "_hand_out_ready", ready)
+        monkeypatch.setattr(store, "_taken", taken)
+        monkeypatch.setattr(store, "_give_back", given_back.append)
+        asking = asyncio.create_task(store.dequeue_many_rollouts(limit=10**6))
+        await asks_for_more.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await store.close()
+
+    asyncio.run(scenario())
+    assert given_back == came
 
 
 def test_a_failed_attempt_is_retried_and_keeps_its_error(running: Settings) -> None:

@@ -67,6 +67,9 @@ CATCH_UP_S = 10.0
 GIVE_BACK_S = 2.0
 """How long a store that closes waits for answers, to give back what they bring."""
 
+TAKEN_AT_ONCE_MAX = 256
+"""Rollouts that one call asks for at a time: a caller may name any limit, and each takes a kilobyte or two."""
+
 WAITING_THREADS = 8
 """Queries and waits for resources at once; more wait for their turn."""
 
@@ -108,11 +111,32 @@ class KafkaWriting(ReadingStore):
             return []
         deadline_s = time.monotonic() + timeout_s
         hand_out = await self._hand_out_ready()
-        wants = [Want(worker_id or "", deadline_s if number == 0 else 0.0) for number in range(limit)]
+        states: list[RolloutState] = []
+        try:
+            while len(states) < limit:
+                count = min(limit - len(states), TAKEN_AT_ONCE_MAX)
+                taken = await self._taken(hand_out, worker_id or "", count, 0.0 if states else deadline_s)
+                states += taken
+                if len(taken) < count:
+                    break
+        except asyncio.CancelledError:
+            for state in states:
+                self._give_back(state)
+            raise
+        except LightstreamError:
+            if not states:
+                raise
+        if not states:
+            await self._found_nothing(worker_id)
+        return [await self._handed_out(state, state.attempts[-1], dequeued=True) for state in states]
+
+    async def _taken(self, hand_out: HandOut, worker_id: str, count: int, deadline_s: float) -> list[RolloutState]:
+        """Up to ``count`` rollouts; waits for the first of them until ``deadline_s``."""
+        wants = [Want(worker_id, deadline_s if number == 0 else 0.0) for number in range(count)]
         try:
             hand_out.note(wants)
             self._turns.at_end(hand_out.ask)  # once for all callers of this turn: one request instead of one each
-            states = await self._handed(hand_out, wants)
+            return await self._handed(hand_out, wants)
         except asyncio.CancelledError:
             for want in wants:
                 hand_out.withdraw(want)
@@ -120,9 +144,6 @@ class KafkaWriting(ReadingStore):
                 if not want.future.cancel() and want.future.exception() is None and (state := want.future.result()):
                     self._give_back(state)
             raise
-        if not states:
-            await self._found_nothing(worker_id)
-        return [await self._handed_out(state, state.attempts[-1], dequeued=True) for state in states]
 
     async def _handed(self, hand_out: HandOut, wants: Sequence[Want]) -> list[RolloutState]:
         """What the wants bring: the first may wait for it, the others get what there is by then."""
