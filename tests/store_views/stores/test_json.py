@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import StoreError
 from lightstream.store_views.stores._json import from_json, to_json
+from lightstream.store_views.stores._json_depth import JSON_DEPTH_MAX
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(
@@ -54,3 +55,22 @@ def test_what_is_no_json_is_an_error(text: str) -> None:
 def test_what_json_cannot_say_is_named(value: Any) -> None:
     with pytest.raises(StoreError, match="input cannot be kept as JSON"):
         to_json("input", value)
+
+
+def nested(depth: int) -> Any:
+    value: Any = '[["\\'
+    for number in range(depth):
+        value = [value] if number % 2 else {"{[": value}
+    return value
+
+
+@pytest.mark.parametrize("depth", [0, 1, JSON_DEPTH_MAX])
+def test_a_value_may_be_nested(depth: int) -> None:
+    assert from_json(to_json("input", nested(depth))) == nested(depth)
+    assert from_json(to_json("input", [nested(3)] * 100)) == [nested(3)] * 100, "many are not deep"
+
+
+@pytest.mark.parametrize("depth", [JSON_DEPTH_MAX + 1, 300, 100_000])
+def test_a_value_that_is_nested_too_deeply_is_named_with_the_limit(depth: int) -> None:
+    with pytest.raises(StoreError, match=f"input .* more than {JSON_DEPTH_MAX} deep"):
+        to_json("input", nested(depth))

@@ -10,7 +10,9 @@ from pydantic_core import from_json as quick_from_json
 
 from lightstream.schemas.errors import StoreError
 
-__all__ = ["from_json", "to_json"]
+from ._json_depth import check_depth, too_deep
+
+__all__ = ["encoded", "from_json", "to_json"]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, default=to_jsonable_python)
 
@@ -19,12 +21,25 @@ def to_json(what: str, value: Any) -> str:
     """``value`` as JSON. Models, data classes and the like become objects; ``what`` names it in the error.
 
     Raises:
+        StoreError: JSON cannot say it, or it is nested too deeply.
+    """
+    text = encoded(what, value)
+    check_depth(what, text)
+    return text
+
+
+def encoded(what: str, value: Any) -> str:
+    """As :func:`to_json`, for what is only the wrapping of such values: it may be nested some levels deeper.
+
+    Raises:
         StoreError: JSON cannot say it.
     """
     try:
         text = _encoder.encode(value)
         text.encode()  # a lone surrogate is no text
-    except (TypeError, ValueError, PydanticSerializationError, RecursionError) as error:
+    except RecursionError as error:
+        raise too_deep(what) from error
+    except (TypeError, ValueError, PydanticSerializationError) as error:
         raise StoreError(f"{what} cannot be kept as JSON: {error}") from error
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -10,7 +11,8 @@ from pydantic_core import to_json as models_to_json
 
 from lightstream.schemas.errors import StoreError
 
-from .._json import to_json
+from .._json import encoded, to_json
+from .._json_depth import is_too_deep
 
 __all__ = [
     "IDEMPOTENCY_KEY",
@@ -76,17 +78,28 @@ def encode_request(body: dict[str, Any]) -> bytes:
     """A request's body.
 
     Raises:
-        StoreError: a field has a value that JSON cannot say; names the field.
+        StoreError: a field has a value that JSON cannot say, or that is nested too deeply; names the field.
     """
     try:
-        return to_json("the request", body).encode()
+        text = encoded("the request", body)
     except StoreError:
-        for name, value in body.items():
-            for model in value if isinstance(value, list) else ():
-                for own_name, own_value in dict(model).items() if isinstance(model, BaseModel) else ():
-                    to_json(own_name, own_value)
+        for name, value in _fields(body):
             to_json(name, value)
         raise
+    if is_too_deep(text):  # perhaps only with what is around the fields
+        for name, value in _fields(body):
+            to_json(name, value)
+    return text.encode()
+
+
+def _fields(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of a body; of a list of models theirs."""
+    for name, value in body.items():
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            for model in value:
+                yield from dict(model).items()
+        else:
+            yield name, value
 
 
 def encode_answer(value: Any) -> bytes:
