@@ -22,6 +22,11 @@ WARM_UP_STEPS = 150
 """Some seconds in which the random model learns to read (to continue task texts) and that an answer is a letter:
 any of the eight, at random. Which one is right, rewards tell."""
 
+LR_WARMUP_STEPS = 10
+"""AdamW's first updates are as large as its later ones, whatever the rewards said. Made at the full rate, they can take
+a task's right tool away (from 1 in 8 to 1 in 1,000 within ten steps), and a tool that is never called earns nothing. Of
+24 trainings of this model without the warm-up one or two end below a reward of 0.95; of 43 with it, none."""
+
 
 def train_until_done(settings: Settings, options: Options) -> None:
     """Train, going on after the last committed step if there is one; then stay until SIGTERM.
@@ -50,6 +55,7 @@ def train_until_done(settings: Settings, options: Options) -> None:
             rollouts_per_task=options.samples,
             learning_rate=options.learning_rate,
             weight_decay=0.0,
+            lr_warmup_steps=0 if options.model else LR_WARMUP_STEPS,
             mini_batches_per_step=4,
             epochs_per_step=2,
             clip_ratio_high=0.28,
