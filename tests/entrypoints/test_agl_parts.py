@@ -57,7 +57,7 @@ def test_verl_by_its_own_configuration(caplog: pytest.LogCaptureFixture) -> None
     [
         ({"algorithm": {"adv_estimator": "gae"}}, r"algorithm\.adv_estimator='gae'"),
         ({"agentlightning": {"trace_aggregator": {"level": "trajectory"}}}, r"trace_aggregator\.level"),
-        ({"data": {"train_batch_size": 30}}, "no multiple of ppo_mini_batch_size 8"),
+        ({"data": {"train_batch_size": 30}}, "not a multiple of ppo_mini_batch_size 8"),
         ({"trainer": {}}, "total_epochs"),
     ],
 )

@@ -69,7 +69,7 @@ def resolve_int_env_var(
     """``override``, else the variable, else ``fallback``.
 
     Raises:
-        ValueError: the variable is no whole number.
+        ValueError: the variable is not a whole number.
     """
     text = _text(env_var) if override is None else None
     if text is None:

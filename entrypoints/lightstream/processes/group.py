@@ -47,7 +47,7 @@ def _has_members(group: int) -> bool:
 
 
 def _is_member(process: Path, group: int) -> bool:
-    """Whether it belongs to the group and is no zombie."""
+    """Whether it belongs to the group and is not a zombie."""
     try:
         fields = (process / "stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -29,7 +29,7 @@ def traces_of_store(store: LightningStore, settings: Settings) -> TracesEndpoint
     """What takes OTLP traces for ``store``: each span goes to the attempt that it, its resource or the request names.
 
     Spans without a sequence number get the next one of their rollout. What names no attempt, or one that does not
-    exist, is left out and told in ``partial_success``; the others are kept.
+    exist, is left out and reported in ``partial_success``; the others are kept.
     """
     return traces_endpoint(settings, _StoreIntake(store))
 

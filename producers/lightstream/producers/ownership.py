@@ -101,7 +101,7 @@ def owner_in_baggage(header: str) -> Owner:
 
 
 def trace_state_value(attempt: AttemptRef) -> str:
-    """The value of our entry in a trace state, so that the spans of services that are called tell of the attempt.
+    """The value of our entry in a trace state, so that the spans of services that are called name the attempt.
 
     Raises:
         RecordError: the ids are too long for a trace state.

@@ -1,7 +1,7 @@
 """One realistic record of every type, for the documentation, for readers in other languages, and for tests.
 
-``python -m lightstream.schemas.codec.write_files`` stores each beside its schema, encoded (``.example.bin``,
-single-object framing); those of earlier versions stay there and must decode for ever.
+``python -m lightstream.schemas.codec.write_files`` stores each next to its schema, encoded (``.example.bin``,
+single-object framing); those of earlier versions stay there and must decode forever.
 """
 
 from __future__ import annotations

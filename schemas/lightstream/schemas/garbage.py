@@ -12,14 +12,14 @@ default of 700 new objects, looking for some took 11% of the processor and a qua
 
 
 BESIDE_OTHERS_CODE = (10_000, 10, 10)
-"""As above, where others' code runs too, which may leave cycles with much behind them: all is looked at after a million
+"""As above, where user code runs too, which may leave large cycles: all is looked at after a million
 new objects, a hundred megabytes or so. A store's client takes 10% less processor than with the defaults."""
 
 
 def spare_what_is_there() -> None:
     """Let collections pass over modules, classes and all else that was made so far: it stays for good anyway.
 
-    And let them come less often. For the whole process, which may run others' code; call it when everything is imported
+    And let them come less often. For the whole process, which may run user code; call it when everything is imported
     and connected. Of a store's client that hands out 1,000 rollouts a second, looking through it again and again took a
     fifth of the processor.
     """

@@ -1,4 +1,4 @@
-"""Trajectories too large for a Kafka record: the whole lies in a file, and the record has its address.
+"""Trajectories too large for a Kafka record: the whole is in a file, and the record has its address.
 
 The file is the encoded trajectory, under a name from its SHA-256: the same trajectory is the same file, and nothing is
 ever written over. A topic's files have a folder of their own, and are deleted by age: each is as young as the last
@@ -87,7 +87,7 @@ class Swept:
 def sweep(folder: Path, written_before_s: float, now_s: float) -> Swept:
     """Delete the files that were last put aside before ``written_before_s``, and what was never finished.
 
-    Safe beside writers and other sweeps. Files that are no trajectories are left alone.
+    Safe alongside writers and other sweeps. Files that are not trajectories are left alone.
 
     Args:
         folder: of :func:`large_records_folder`; it need not exist.

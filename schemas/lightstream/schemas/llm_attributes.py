@@ -39,7 +39,7 @@ _PLAIN = {
 
 
 def attributes_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that tell all of a call.
+    """Attributes that describe a call completely.
 
     Args:
         call: fields of :class:`LlmCall`; ids and log-probabilities as lists of numbers. ``None`` is not known.
@@ -54,7 +54,7 @@ def attributes_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call_of_attributes(attributes: Mapping[str, Any]) -> LlmCall | None:
-    """The call that :func:`attributes_of_call` told; ``None`` where these are no such attributes."""
+    """The call that :func:`attributes_of_call` wrote; ``None`` where these are other attributes."""
     if _CHOICE not in attributes:
         return None
     values = {field: attributes[name] for field, name in _PLAIN.items() if name in attributes}

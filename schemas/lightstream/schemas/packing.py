@@ -17,7 +17,7 @@ __all__ = ["pack_float32", "pack_int32", "unpack_float32", "unpack_int32"]
 
 PACKERS_KEPT = 4096
 """One per length, 100 bytes each. Three times as fast as ``array("i", …)`` and twice as fast as :func:`struct.pack`,
-which parses the format anew once it has seen 100 others."""
+which parses the format again once it has seen 100 others."""
 
 _SWAP = sys.byteorder == "big"
 

@@ -12,7 +12,7 @@ _DIGITS_MAX = len(str(VERSION_MAX))
 
 
 def version_of_text(text: str) -> int | None:
-    """The version that ``text`` is; ``None`` where it is none, or none that a record can hold."""
+    """The version that ``text`` is; ``None`` where it is not one, or not one that a record can hold."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         return None
     version = int(text)

@@ -54,7 +54,7 @@ class Topic:
         key: what the record key is.
         records: record types it carries; the first is the main one.
         cleanup: deletion by age, or compaction by key.
-        retention_ms: age in milliseconds at which records may go; -1 keeps them for ever.
+        retention_ms: age in milliseconds at which records may go; -1 keeps them forever.
         single_partition: one partition whatever the setting, so that "latest" has one order.
         by_broker_time: records have the time at which the broker wrote them down, not what their writer's clock said.
         made_by, read_by: which parts write and read it by themselves; Runners do so through a store.

@@ -58,7 +58,7 @@ def claim(settings: Settings, trace_id: str, rollout_id: str, attempt_id: str | 
 
     Raises:
         NotFoundError: the rollout or attempt does not exist, or no span of the trace is without a rollout.
-        StoreError: the trace id is none, or the trace was claimed for another attempt. Nothing was written.
+        StoreError: the trace id is malformed, or the trace was claimed for another attempt. Nothing was written.
         PublishError: not all spans became durable; claim again for the rest.
         ServiceUnavailableError: the view or Kafka does not answer.
     """

@@ -38,7 +38,7 @@ class TrajectorySource:
     """Reads trajectories. Assigns partitions by hand: one trainer reads them all. Not thread-safe.
 
     Attributes:
-        undecodable: how many records were no trajectories (the view reports each as a dead letter).
+        undecodable: how many records were not trajectories (the view reports each as a dead letter).
     """
 
     def __init__(self, settings: Settings, group_id: str, codec: Codec | None = None) -> None:

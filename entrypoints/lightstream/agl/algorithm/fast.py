@@ -34,7 +34,7 @@ class Baseline(FastAlgorithm):
         span_verbosity: what is logged of each span: the keys of its attributes, their values too, or no span at all.
 
     Raises:
-        ValueError: ``train_split`` is no such share, ``polling_interval`` not above 0, ``max_queue_length`` below 0.
+        ValueError: ``train_split`` is not such a share, ``polling_interval`` not above 0, ``max_queue_length`` below 0.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any, cast
 __all__ = ["filter_and_unflatten_attributes", "filter_attributes", "flatten_attributes", "unflatten_attributes"]
 
 DEPTH_MAX = 64
-"""Deeper structures are no attributes; most likely they contain themselves."""
+"""Deeper structures are not attributes; most likely they contain themselves."""
 
 _PLAIN = (str, bool, int, float)
 
@@ -19,11 +19,11 @@ def flatten_attributes(
     """``nested_data`` with one name per value.
 
     Args:
-        nested_data: mappings and lists, nested as one likes. Empty ones leave nothing behind.
+        nested_data: mappings and lists, nested at will. Empty ones leave nothing behind.
         expand_leaf_lists: ``False`` keeps lists of plain values of one type as they are.
 
     Raises:
-        ValueError: a name is no text, or it is nested deeper than 64 levels.
+        ValueError: a name is not a string, or it is nested deeper than 64 levels.
     """
     flat: dict[str, Any] = {}
     _flatten(flat, "", nested_data, 0, expand_leaf_lists)
@@ -88,7 +88,7 @@ def _with_lists(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     children = {key: _with_lists(value) for key, value in cast("dict[str, Any]", node).items()}
-    digits = len(str(len(children)))  # a longer number is no index of theirs
+    digits = len(str(len(children)))  # a longer number is not one of their indices
     numbers = sorted(int(key) for key in children if key.isdecimal() and key.isascii() and len(key) <= digits)
     if children and len(numbers) == len(children) and numbers == list(range(len(children))):
         try:

@@ -34,7 +34,7 @@ def make_link_attributes(links: Mapping[str, str]) -> dict[str, Any]:
     ``trace_id`` and ``span_id`` (hex) name a span itself.
 
     Raises:
-        ValueError: a value is no text.
+        ValueError: a value is not a string.
 
     Example:
         ``emit_reward(0.5, attributes=make_link_attributes({"gen_ai.response.id": "chatcmpl-1"}))``
@@ -51,7 +51,7 @@ def extract_links_from_attributes(attributes: Mapping[str, Any]) -> list[LinkPyd
     """The links that :func:`make_link_attributes` wrote, in their order; none where there are none.
 
     Raises:
-        ValueError: what stands below ``agentlightning.link`` is no list of links.
+        ValueError: the value below ``agentlightning.link`` is not a list of links.
     """
     return _LINKS.validate_python(filter_and_unflatten_attributes(attributes, semconv.AGL_LINK) or [])
 
@@ -65,7 +65,7 @@ def extract_tags_from_attributes(attributes: Mapping[str, Any]) -> list[str]:
     """The tags that :func:`make_tag_attributes` wrote; none where there are none.
 
     Raises:
-        ValueError: what stands below ``agentlightning.tag`` is no list of texts.
+        ValueError: the value below ``agentlightning.tag`` is not a list of strings.
     """
     return _TAGS.validate_python(filter_and_unflatten_attributes(attributes, semconv.AGL_TAG) or [])
 

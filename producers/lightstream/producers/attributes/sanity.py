@@ -27,10 +27,10 @@ def full_qualified_name(obj: type) -> str:
 
 
 def check_attributes_sanity(attributes: Mapping[Any, Any]) -> None:
-    """Refuse what is no attribute.
+    """Refuse values that are not attributes.
 
     Raises:
-        ValueError: a name is no text, or a value neither text, number nor boolean, nor a list of one of these.
+        ValueError: a name is not a string, or a value is not a string, number, boolean, or a list of one of these.
     """
     for name, value in attributes.items():
         if not isinstance(name, str):
@@ -45,7 +45,7 @@ def check_attributes_sanity(attributes: Mapping[Any, Any]) -> None:
 
 
 def sanitize_attributes(attributes: Mapping[str, Any], force: bool = True) -> Attributes:
-    """``attributes`` with values that are no attributes written as JSON.
+    """``attributes``, with other kinds of values written as JSON.
 
     Args:
         attributes: flat.

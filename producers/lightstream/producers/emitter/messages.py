@@ -26,7 +26,7 @@ def emit_message(message: str, attributes: Mapping[str, Any] | None = None, prop
 
     Args:
         message: the text.
-        attributes: further ones; nested values are flattened, and what is no attribute is written as JSON.
+        attributes: further ones; nested values are flattened, other kinds of values are written as JSON.
         propagate: ``False`` makes the fields but sends nothing.
 
     Raises:

@@ -27,7 +27,7 @@ class OperationContext:
 
     Args:
         name: of the span.
-        attributes: nested ones are flattened, and what is no attribute is written as JSON.
+        attributes: nested ones are flattened, other kinds of values are written as JSON.
         propagate: ``False`` sends nothing.
     """
 
@@ -159,7 +159,7 @@ def operation(
         additional_attributes: recorded as they are.
 
     Raises:
-        ValueError: ``fn`` is no function, or the name is given twice.
+        ValueError: ``fn`` is not a function, or the name is given twice.
         NoActiveTracerError: no tracer is active (when the block is entered or the function called).
 
     Example:

@@ -32,10 +32,10 @@ _AGENTOPS = ("agentops.task.output", "agentops.entity.output")
 
 
 def get_rewards_from_span(span: SpanLike) -> list[RewardPydanticModel]:
-    """The dimensions of a reward, the reward itself first; none where the span is no reward.
+    """The dimensions of a reward, the reward itself first; none where the span is not a reward.
 
     Raises:
-        ValueError: what stands below ``agentlightning.reward`` is no list of dimensions.
+        ValueError: the value below ``agentlightning.reward`` is not a list of dimensions.
     """
     attributes = span.attributes or {}
     if not any(name.startswith(semconv.AGL_REWARD) for name in attributes):
@@ -44,7 +44,7 @@ def get_rewards_from_span(span: SpanLike) -> list[RewardPydanticModel]:
 
 
 def get_reward_value(span: SpanLike) -> float | None:
-    """The reward of a span, ``None`` where it is none. Also as AgentOps and Agent Lightning before 0.3 wrote it."""
+    """The reward of a span, ``None`` where it has none. Also as AgentOps and Agent Lightning before 0.3 wrote it."""
     rewards = get_rewards_from_span(span)
     if rewards:
         return rewards[0].value
@@ -82,7 +82,7 @@ def get_message_value(span: SpanLike) -> str | None:
     """The text of a message's span; ``None`` for other spans.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not a string.
     """
     message = (span.attributes or {}).get(semconv.AGL_MESSAGE_BODY)
     if message is not None and not isinstance(message, str):

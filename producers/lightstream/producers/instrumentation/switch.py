@@ -63,7 +63,7 @@ def instrument(names: Iterable[str] | None = None, *, provider: TracerProvider |
 
 
 def instrument_as_asked(asked: bool | str | Iterable[str]) -> list[str]:
-    """:func:`instrument`, for settings and arguments: ``True`` or ``all``, ``False`` or ``none``, or names by comma.
+    """:func:`instrument`, for settings and arguments: ``True``, ``all``, ``False``, ``none``, or comma-separated names.
 
     Raises:
         SettingsError: as :func:`instrument`.
@@ -125,7 +125,7 @@ def _imported(each: Instrumentor, _module: ModuleType | None = None) -> None:
         return
     try:
         _start(each, provider)
-    except Exception as error:  # noqa: BLE001  # of other libraries, of any kind; told here
+    except Exception as error:  # noqa: BLE001  # of other libraries, of any kind; logged here
         logger.warning("%s is not instrumented: %s: %s", each.name, type(error).__name__, error)
 
 

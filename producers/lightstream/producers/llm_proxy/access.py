@@ -21,7 +21,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may ask."""
+        """Whether anyone may ask."""
         return self._token is None
 
     def allows(self, headers: Mapping[str, str]) -> bool:

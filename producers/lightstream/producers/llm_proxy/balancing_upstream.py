@@ -36,7 +36,7 @@ class BalancingUpstream:
         num_retries: how often a call is tried again before its failure is the agent's. A stream that began is not.
 
     Raises:
-        SettingsError: the list is none.
+        SettingsError: the list is not a model list.
     """
 
     def __init__(self, settings: Settings, model_list: Sequence[Mapping[str, Any]], *, num_retries: int = 0) -> None:
@@ -52,7 +52,7 @@ class BalancingUpstream:
         """Ask these back ends from the next call on. Thread-safe.
 
         Raises:
-            SettingsError: the list is none; nothing changed.
+            SettingsError: the list is not a model list; nothing changed.
         """
         self._back_ends = back_ends_of(model_list)
 

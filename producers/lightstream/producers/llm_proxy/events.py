@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["EVENT_BYTES_MAX", "EventSplitter", "event_data", "event_of"]
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
-"""The largest true ones hold the prompt's token ids: some megabytes. What has no end is not gathered for ever."""
+"""The largest true ones hold the prompt's token ids: some megabytes. An endless one is not gathered forever."""
 
 
 class EventSplitter:

@@ -35,7 +35,7 @@ class LLMProxy:
         settings: also name the log, limits and the token asked for; by default those of the environment.
 
     Raises:
-        SettingsError: the list is none, or ``litellm_config`` asks for what is not done here.
+        SettingsError: the list is not a model list, or ``litellm_config`` has keys that are not supported.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LLMProxy:
         """Answer with these back ends from the next call on; no call is dropped and nothing restarts.
 
         Raises:
-            SettingsError: the list is none; nothing changed.
+            SettingsError: the list is not a model list; nothing changed.
         """
         back_ends_of(model_list)
         self.model_list = list(model_list)

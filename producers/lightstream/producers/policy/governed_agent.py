@@ -41,10 +41,10 @@ _here: ContextVar[_Execution | None] = ContextVar("lightstream_policy_execution"
 
 
 class GovernedAgent(LitAgent[Any]):
-    """Runs ``agent`` by ``kernel``, and takes down what that tells of violations. Any number of attempts at once.
+    """Runs ``agent`` by ``kernel``, and records the violations that it reports. Any number of attempts at once.
 
-    A violation belongs to the attempt in whose thread or task (or one started from there) the kernel tells of it; told
-    anywhere else, to the only one that its kernel runs. If several run, it is logged as an error and belongs to none.
+    A violation belongs to the attempt in whose thread or task (or one started from there) the kernel reports it;
+    elsewhere, to the only one that its kernel runs. If several run, it is logged as an error and belongs to none.
 
     Args:
         agent: what to run.
@@ -56,7 +56,7 @@ class GovernedAgent(LitAgent[Any]):
         on_attempt: called at the end of each attempt with its violations.
 
     Raises:
-        SettingsError: ``kernel`` is no kernel, or ``agent`` no agent.
+        SettingsError: ``kernel`` is not a kernel, or ``agent`` not an agent.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class GovernedAgent(LitAgent[Any]):
 
     @contextmanager
     def _governed(self) -> Generator[None]:
-        """Collects what is told of violations inside.
+        """Collects the violations reported inside.
 
         Raises:
             PolicyViolationError: one was blocked, and such fail the attempt.
@@ -177,7 +177,7 @@ class GovernedAgent(LitAgent[Any]):
             with _lock:
                 running = [other for other in _running if other.owner.kernel is self.kernel]
             if len(running) == 1 and running[0].context is not None:
-                if running[0].owner is self:  # otherwise the other one is told as well
+                if running[0].owner is self:  # otherwise the other one gets it as well
                     running[0].context.copy().run(self._take, running[0], violation)
             else:
                 logger.error("%s was reported outside of any attempt while %s run.", violation, len(running))

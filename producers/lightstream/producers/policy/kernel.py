@@ -11,7 +11,7 @@ __all__ = ["PolicyKernel", "ViolationHandler", "check_kernel", "executes_in_thre
 
 
 class ViolationHandler(Protocol):
-    """Is told of each violation, when it happens. May raise, to stop the agent there."""
+    """Gets each violation, when it happens. May raise, to stop the agent there."""
 
     def __call__(self, policy_name: str, description: str, severity: str, blocked: bool) -> None: ...
 
@@ -33,7 +33,7 @@ def check_kernel(kernel: Any) -> None:
     """See that ``kernel`` is one.
 
     Raises:
-        SettingsError: it is none, and says what is missing.
+        SettingsError: it is not one; says what is missing.
     """
     missing: list[str] = []
     if not callable(getattr(kernel, "on_policy_violation", None)):

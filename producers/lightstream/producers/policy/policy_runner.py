@@ -18,7 +18,7 @@ class PolicyRunner(Runner):
     """As :class:`Runner`, under policies: see :class:`GovernedAgent`, which other Runners may be given as well.
 
     Args:
-        kernel: runs the agent and tells of violations.
+        kernel: runs the agent and reports violations.
         fail_on_violation: whether a blocked violation fails the attempt (``error_type`` ``PolicyViolationError``).
         emit_violations: whether each violation becomes a span.
         options: those of :class:`Runner`.

@@ -1,4 +1,4 @@
-"""What a policy kernel tells of."""
+"""What a policy kernel reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PolicyViolation:
         description: how, for a reader.
         severity: ``critical``, ``high``, ``medium`` or ``low``; a kernel may have words of its own.
         blocked: whether the kernel kept the agent from it.
-        timestamp: when it was told.
+        timestamp: when it was reported.
     """
 
     policy_name: str

@@ -119,7 +119,7 @@ class AttemptRunner:
             )
 
     async def _finish(self, rollout: AttemptedRollout, outcome: Outcome) -> Outcome:
-        """Make the spans durable, then report the end: a success whose spans are lost is none."""
+        """Make the spans durable, then report the end: a success whose spans are lost does not count."""
         attempt = AttemptRef(rollout.rollout_id, rollout.attempt.attempt_id)
         try:
             await asyncio.to_thread(self._tracer.flush, attempt)
@@ -181,7 +181,7 @@ def _emit_result(result: Any) -> None:
     """What an agent returned, as a reward.
 
     Raises:
-        TypeError: it is no reward.
+        TypeError: it is not a reward.
     """
     if result is None:
         return

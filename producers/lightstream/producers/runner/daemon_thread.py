@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def call_in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Outcome]:
     """Make ``call`` in a daemon thread named ``name``, in a copy of this context; the future never raises.
 
-    Not in a pool: a call that hangs would hold a worker for ever, and the interpreter's exit waits for pools.
+    Not in a pool: a call that hangs would hold a worker forever, and the interpreter's exit waits for pools.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
@@ -32,7 +32,7 @@ def call_in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Outcome
     def run() -> None:
         try:
             outcome = Outcome(context.run(call))
-        except BaseException as error:  # noqa: BLE001  # told to whoever awaits it, SystemExit included
+        except BaseException as error:  # noqa: BLE001  # raised to whoever awaits it, SystemExit included
             outcome = Outcome.of_error(error)
         try:
             loop.call_soon_threadsafe(deliver, outcome)

@@ -27,7 +27,7 @@ class AttemptSampler(Sampler):
     """Every span of an attempt counts, so nothing is left out.
 
     Child spans and the services that are called inherit the trace state, so that whatever they export, by whichever
-    exporter, tells of the attempt. Ids too long for a trace state are left out of it.
+    exporter, names the attempt. Ids too long for a trace state are left out of it.
     """
 
     def should_sample(

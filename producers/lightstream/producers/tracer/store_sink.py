@@ -1,4 +1,4 @@
-"""Spans into a store that is no log: one in memory, or one behind HTTP."""
+"""Spans into a store that is not a log: one in memory, or one behind HTTP."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class StoreSpanSink:
                     runner.run(self.store.add_otel_span(attempt.rollout_id, attempt.attempt_id, span))
                 except LightstreamError as error:
                     problem = f"{span.name!r}: {error}"
-                except Exception as error:  # noqa: BLE001  # the store may be anybody's; the next flush tells
+                except Exception as error:  # noqa: BLE001  # the store may be anyone's; the next flush raises it
                     problem = f"{span.name!r}: {type(error).__name__}: {error}"
                 with self._settled:
                     self._waiting[attempt] -= 1

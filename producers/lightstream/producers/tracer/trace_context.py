@@ -32,11 +32,11 @@ class TraceContext:
     Args:
         tracer: whose trace this is.
         spans: what entering gives: an OpenTelemetry tracer whose spans go to ``tracer``.
-        processor: where it is told which way the attempt's spans go.
+        processor: gets the route of the attempt's spans.
         attempt: ``None`` where there is none.
         sink: takes the spans.
         enclosing: opens what encloses all spans: one more, as a rule.
-        on_left: is told what was kept of the trace.
+        on_left: gets what was kept of the trace.
         flush: on leaving, wait until the spans are durable.
     """
 

@@ -23,7 +23,7 @@ from .writer import WRITE_ERRORS, writer_of
 __all__ = ["Codec", "SchemaIds"]
 
 _READ_ERRORS = (*READ_ERRORS, EOFError, TypeError, KeyError, OverflowError, MemoryError, RecordError)
-"""With those of fastavro, and of an attribute's bytes that are no packed integers."""
+"""With those of fastavro, and of an attribute's bytes that are not packed integers."""
 
 SINGLE_OBJECT_MARKER = b"\xc3\x01"
 CONFLUENT_MARKER = b"\x00"

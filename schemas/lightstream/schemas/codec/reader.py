@@ -7,7 +7,7 @@ with fastavro.
 
 Wire format: Avro 1.12 specification, "Binary encoding".
 
-Nothing checks that a text or a row of bytes ends within the data, as a slice never fails. A position behind the end
+Nothing checks that a text or a row of bytes ends within the data, as a slice never fails. A position after the end
 never comes back, though, and whoever reads there fails: so a reader that returns the length of the data has read all
 of it and nothing else. The caller compares the two.
 """
@@ -28,7 +28,7 @@ from .convert import constructor_of
 __all__ = ["READ_ERRORS", "Reader", "reader_of"]
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Data and the position to read at -> the value and the position behind it."""
+"""Data and the position to read at -> the value and the position after it."""
 
 READ_ERRORS = (ValueError, IndexError, struct.error, RecursionError)
 """What a reader raises when the data are not what the schema says."""
@@ -49,7 +49,7 @@ _nine_bytes_at = struct.Struct("<QB").unpack_from
 
 @cache
 def reader_of(record: type[Record]) -> Reader:
-    """Reads one ``record``. Raises one of :data:`READ_ERRORS`, or returns a position behind the end of the data."""
+    """Reads one ``record``. Raises one of :data:`READ_ERRORS`, or returns a position after the end of the data."""
     constants: dict[str, Any] = {
         "bytes_size": _bytes_size,
         "construct": constructor_of(record),

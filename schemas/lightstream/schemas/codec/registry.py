@@ -39,7 +39,7 @@ class SchemaRegistry(SchemaIds):
     """A registry at ``settings.schema_registry_url``. Thread-safe; every answer is kept, since ids never change.
 
     Raises:
-        ServiceUnavailableError: from any call, when the registry does not answer, refuses, or is none.
+        ServiceUnavailableError: from any call, when the registry does not answer, refuses, or is not a registry.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -101,7 +101,7 @@ class SchemaRegistry(SchemaIds):
 
 
 def _fingerprint(schema: str, schema_id: int) -> bytes:
-    """Of what others registered, too, which may be no Avro or name types that are elsewhere.
+    """Also of schemas that others registered, which may not be Avro or may name types defined elsewhere.
 
     Raises:
         UnknownSchemaError: it is such a schema.

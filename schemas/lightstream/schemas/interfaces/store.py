@@ -74,7 +74,7 @@ class LightningStore:
         return LightningStoreStatistics(name=type(self).__name__)
 
     def positions(self) -> LogPositions:
-        """How far in the log this store has told anybody of. For :meth:`see`, in any process."""
+        """How far in the log this store has reported to anyone. For :meth:`see`, in any process."""
         return LogPositions()
 
     def see(self, positions: LogPositions) -> None:
@@ -207,7 +207,7 @@ class LightningStore:
 
         Args:
             rollout_ids: whom to wait for. Ids that do not exist are left out at once.
-            timeout: seconds; ``None`` waits for ever. When it is over, what is finished is returned.
+            timeout: seconds; ``None`` waits forever. When it is over, what is finished is returned.
             count: enough are this many of them; by default all.
             share: enough is this part of them, above 0 and up to 1.
         """

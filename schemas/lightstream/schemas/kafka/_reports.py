@@ -16,7 +16,7 @@ from .publishing import Delivered, Outgoing, Position
 __all__ = ["Batch", "Report", "loss_of", "position_of", "report_to"]
 
 Report: TypeAlias = "Callable[[KafkaError | None, Message | None], None]"
-"""As the client tells it: with the message if there is no error."""
+"""As the client reports it: with the message if there is no error."""
 
 
 class Batch:
@@ -75,5 +75,5 @@ def position_of(topic: Topic, message: Message) -> Position:
 
 
 def loss_of(topic: Topic, error: KafkaError | None) -> PublishError:
-    """Why the record is lost, as its writer is told."""
+    """Why the record is lost, as reported to its writer."""
     return PublishError(f"a record for {topic.name!r} did not become durable: {error}.")

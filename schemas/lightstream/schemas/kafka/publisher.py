@@ -74,11 +74,11 @@ class KafkaPublisher:
         self._hand_over(Outgoing(topic, key, self._codec.encode(record)), report_to(topic, delivered))
 
     def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
-        """Hand over encoded records in a row; each is told of by what stands at its place in ``delivered``.
+        """Hand over encoded records in a row; each is reported to the callback at its place in ``delivered``.
 
         Returns:
             How many were handed over: fewer than all where the send buffer is full. One that the client refuses for
-            another reason counts, and is told of as lost.
+            another reason counts, and is reported as lost.
 
         Raises:
             RecordTooLargeError: a record is over the limit; none was sent.
@@ -96,7 +96,7 @@ class KafkaPublisher:
 
         Args:
             record: ``None`` for an empty record, which in a compacted topic takes the key's place and then goes.
-            headers: beside the record, for readers who decide by them whether to decode it.
+            headers: sent with the record, for readers who decide by them whether to decode it.
             partition: the one to write to, whatever the key says.
 
         Raises:
@@ -272,7 +272,7 @@ _INHERITED: list[Producer] = []
 
 
 def _after_fork_in_child() -> None:
-    """Begin anew, and never destroy a client of the parent's.
+    """Start again, and never destroy a client of the parent's.
 
     Its threads do not exist here, so that librdkafka's destructor would wait for them or crash. References to our own
     are kept; whatever else was garbage at the fork (a closed consumer in a cycle, say) is exempt from collection.

@@ -40,7 +40,7 @@ class Outgoing(NamedTuple):
 
 
 Delivered: TypeAlias = "Callable[[PublishError | None], None]"
-"""Told, on another thread, that a record is durable (``None``) or lost. Must not block or raise."""
+"""Called, on another thread, once a record is durable (``None``) or lost. Must not block or raise."""
 
 
 class Publisher(Protocol):
@@ -70,7 +70,7 @@ class BatchPublisher(Publisher, Protocol):
 
 
 class RecordSink(Protocol):
-    """Something that makes many records durable, and tells by a call."""
+    """Something that makes many records durable, and reports by a callback."""
 
     def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
         """Hand over one record; ``delivered`` is called once, unless this raises.

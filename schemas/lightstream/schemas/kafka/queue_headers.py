@@ -23,7 +23,7 @@ __all__ = [
 
 QUEUE = "queue"
 """Header: the queue of the record's partition after the facts that were judged together with the record's. Absent where
-it is as before, or where the records behind tell it."""
+it is as before, or where the records after it say it."""
 
 ANSWERS = "answers"
 """Header: the request that the record answers, and how many records of the answer are still to come."""
@@ -32,7 +32,7 @@ STATE = "state"
 """Header: the source offset of the state in the record, and its status."""
 
 HEAD_LENGTH = 8
-"""Places told of the queue's head: enough to merge the partitions' queues in order for as many requests at a time."""
+"""Places shown of the queue's head: enough to merge the partitions' queues in order for as many requests at a time."""
 
 Place: TypeAlias = "tuple[int, int, int]"
 """Compares as the queue goes: negated priority, 0 for a retry, time of the enqueueing in nanoseconds since 1970."""
@@ -54,7 +54,7 @@ class QueueSummary:
         """Inverse of :meth:`encode`.
 
         Raises:
-            ValueError: the header is none of ours.
+            ValueError: the header is not one of ours.
         """
         waiting, *places = header.decode("ascii").split(";")
         head: list[Place] = []
@@ -73,7 +73,7 @@ def read_answers(header: bytes) -> tuple[str, int]:
     """Inverse of :func:`answers_header`.
 
     Raises:
-        ValueError: the header is none of ours.
+        ValueError: the header is not one of ours.
     """
     still_to_come, request_id = header.decode().split(",", 1)
     return request_id, int(still_to_come)
@@ -88,7 +88,7 @@ def read_state(header: bytes) -> tuple[int, RolloutStatus]:
     """Inverse of :func:`state_header`.
 
     Raises:
-        ValueError: the header is none of ours.
+        ValueError: the header is not one of ours.
     """
     source_offset, status = header.decode().split(",", 1)
     return int(source_offset), RolloutStatus(status)

@@ -52,7 +52,7 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
 """Every code of the trajectories' ``notes``."""
 
 SHARED_SPAN = "shared_span"
-"""The code of the view ``shared_spans``: only the log of all partitions tells that a span is in several rollouts."""
+"""The code of the view ``shared_spans``: only the log of all partitions shows that a span is in several rollouts."""
 
 SHARED_SPAN_MEANING = (
     "The span was logged under several rollouts; if it is a call, it is training data of each. Two writers disagree "

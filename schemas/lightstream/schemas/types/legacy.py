@@ -42,7 +42,7 @@ class RolloutLegacy(JsonModel):
     Attributes:
         task: the task as it was received.
         final_reward: of the whole rollout; ``None`` is missing.
-        triplets: its calls; where they are missing, ``trace`` tells of them.
+        triplets: its calls; where they are missing, they are read from ``trace``.
         trace: spans as ``json.loads(readable_span.to_json())`` gives them.
     """
 

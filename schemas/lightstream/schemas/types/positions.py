@@ -48,7 +48,7 @@ class LogPositions:
         """The inverse of :meth:`to_text`.
 
         Raises:
-            StoreError: it is no such line.
+            StoreError: it is not such a line.
         """
         log, *topics = text.split(";")
         offsets: dict[str, dict[int, int]] = {}

@@ -33,7 +33,7 @@ class Told:
 def conversations_of(ask: Ask, trajectory: Trajectory, triplets: Sequence[TripletRecord] | None = None) -> list[Told]:
     """The messages of these calls (all, by default), in their order; calls whose spans have none are left out.
 
-    A call's own span is asked first, then the other spans that tell of it.
+    A call's own span is asked first, then the other spans that describe it.
 
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.

@@ -31,7 +31,7 @@ def read_trajectories(ask: Ask, where: str = "final") -> Iterator[Trajectory]:
         where: a condition on the view ``trajectories``, in SQL.
 
     Raises:
-        QueryError: ``where`` is no condition, or the view could not answer.
+        QueryError: ``where`` is not a condition, or the view could not answer.
         ServiceUnavailableError: no view answers.
     """
     heads = rows_of(ask, "SELECT * FROM trajectories", _PLACE, where=where, page_rows=TRAJECTORIES_PER_PAGE)

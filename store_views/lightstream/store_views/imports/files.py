@@ -34,11 +34,11 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
     """The traces of a file of JSON or JSON lines.
 
     Args:
-        kind: one of :data:`FORMATS`; ``auto`` tells by what the first document holds.
+        kind: one of :data:`FORMATS`; ``auto`` decides by the first document.
         score: name of the score (Langfuse) or annotation (Phoenix) that is the reward.
 
     Raises:
-        SettingsError: the file is not there, too large, no JSON, or of no known format.
+        SettingsError: the file is missing, too large, not JSON, or in no known format.
     """
     documents = _documents(path)
     if kind == "auto":

@@ -89,7 +89,7 @@ def _array(column: Column, values: list[Any]) -> pa.Array[Any]:
 def _packed(arrow_type: pa.DataType, values: list[bytes | None], item_bytes: int) -> pa.Array[Any]:
     """Lists of numbers from packed bytes, without looking at a number.
 
-    Bytes that are no whole number of items become NULL: the assembler drops such a call with the reason.
+    Bytes that are not a whole number of items become NULL: the assembler drops such a call with the reason.
     """
     kept = [value if value is not None and len(value) % item_bytes == 0 else None for value in values]
     ends = accumulate((len(value) // item_bytes if value is not None else 0 for value in kept), initial=0)

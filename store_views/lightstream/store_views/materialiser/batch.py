@@ -125,7 +125,7 @@ class BatchBuilder:
             observed_unix_nano=self.clock.now_unix_nano(),
         )
         if topic is DEAD_LETTERS:
-            # Reporting it there would go round for ever: it becomes a row at once.
+            # Reporting it there would go round forever: it becomes a row at once.
             place = LoggedRecord(letter, letter.origin_partition, letter.origin_offset, letter.observed_unix_nano)
             self._records.setdefault(DeadLetter, []).append(place)
         else:

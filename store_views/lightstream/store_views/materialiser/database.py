@@ -117,7 +117,7 @@ class ViewDatabase:
             duckdb.Error: the disk is full, say; nothing was added.
         """
         reached = {**self._next_offsets, **next_offsets}
-        self._shown_file.write(reached)  # before anybody can see it
+        self._shown_file.write(reached)  # before anyone can see it
         self._append(tables, reached)
         self._next_offsets = reached
         # Offsets alone count as something, too.

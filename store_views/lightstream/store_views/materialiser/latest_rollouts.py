@@ -38,7 +38,7 @@ _UNKNOWN = RolloutStatus.UNKNOWN.value
 def latest_of(rows: pa.Table) -> dict[str, tuple[Age, int]]:
     """Rollout id -> age and index of its latest among these rows of ``rollout_states``.
 
-    Answers about rollouts that do not exist are no states.
+    Answers about rollouts that do not exist are not states.
     """
     names = ("rollout_id", "status", "source_offset", "log_offset", "log_partition")
     columns: list[list[Any]] = [rows.column(name).to_pylist() for name in names]

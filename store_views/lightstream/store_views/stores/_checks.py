@@ -31,10 +31,10 @@ ID_CHARACTERS_MAX = 1024
 
 
 def check_text(what: str, value: Any) -> None:
-    """``value`` is text that can be written down.
+    """``value`` is a string that can be written down.
 
     Raises:
-        StoreError: it is none; ``what`` names it.
+        StoreError: it is not; ``what`` names it.
     """
     if not isinstance(value, str):
         raise StoreError(f"{what} is {value!r:.200}; it must be a string")
@@ -86,7 +86,7 @@ def check_requests(rollouts: Iterable[Any]) -> None:
     """All are requests for a rollout.
 
     Raises:
-        StoreError: one is none.
+        StoreError: one is not.
     """
     for request in rollouts:
         if not isinstance(request, EnqueueRolloutRequest):
@@ -97,7 +97,7 @@ def checked_resources(resources: Mapping[str, Any]) -> NamedResources:
     """``resources`` as what they are, where a dictionary says it too.
 
     Raises:
-        StoreError: one is no resource, or its name no text.
+        StoreError: one is not a resource, or its name not a string.
     """
     checked: NamedResources = {}
     for name, resource in resources.items():

@@ -73,7 +73,7 @@ class Ends:
             self.enough.set_result(None)
 
     async def within(self, timeout: float | None) -> None:  # noqa: ASYNC109  # part of the answer, not an error
-        """Wait until it is enough, or ``timeout`` seconds are over; without one, for ever."""
+        """Wait until it is enough, or ``timeout`` seconds are over; without one, forever."""
         await asyncio.wait([self.enough], timeout=timeout)
 
     def close(self) -> None:

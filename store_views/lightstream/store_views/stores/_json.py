@@ -36,7 +36,7 @@ def encoded(what: str, value: Any) -> str:
     """
     try:
         text = _encoder.encode(value)
-        text.encode()  # a lone surrogate is no text
+        text.encode()  # a lone surrogate is not text
     except RecursionError as error:
         raise too_deep(what) from error
     except (TypeError, ValueError, PydanticSerializationError) as error:
@@ -48,7 +48,7 @@ def from_json(text: str) -> Any:
     """What ``text`` says.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not valid JSON.
     """
     try:
         return quick_from_json(text)  # a fifth of the time

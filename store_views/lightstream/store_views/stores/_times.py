@@ -27,7 +27,7 @@ def nanos(what: str, value: Any) -> int:
     """Seconds as nanoseconds.
 
     Raises:
-        StoreError: they are no time; ``what`` names them.
+        StoreError: they are not a time; ``what`` names them.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.fabs(value) <= SECONDS_MAX:
         raise StoreError(f"{what} is {value!r}; it must be seconds since 1970")

@@ -38,7 +38,7 @@ class TreeReading:
 
 @dataclass(slots=True)
 class FoundCall(Generic[N]):
-    """A span that stands for a call. ``told`` is the call as all spans tell it (one for each choice)."""
+    """A span that stands for a call. ``told`` is the call as all spans describe it (one for each choice)."""
 
     node: N
     agent: str

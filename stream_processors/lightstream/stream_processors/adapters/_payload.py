@@ -52,7 +52,7 @@ def triplet_of(span: Span, agent_name: str) -> Triplet:
 
 
 def completed(triplet: Triplet, told: Sequence[Sighting]) -> list[Triplet]:
-    """With the token ids that other spans tell of the call; one triplet a choice where the span holds several."""
+    """With the token ids that other spans give for the call; one triplet per choice where the span holds several."""
     if not is_map(triplet.prompt) or not is_map(triplet.response):
         return [triplet]  # a subclass's own shape
     if len(told) < 2:  # one choice
@@ -70,7 +70,7 @@ def has_tokens(triplet: Triplet) -> bool:
 
 
 def token_ids(packed: bytes | None) -> list[int]:
-    """As a list; empty for none, and for bytes that are no int32."""
+    """As a list; empty for none, and for bytes that are not int32."""
     return unpack_int32(packed).tolist() if packed is not None and len(packed) % 4 == 0 else []
 
 

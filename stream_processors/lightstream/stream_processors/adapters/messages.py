@@ -35,7 +35,7 @@ class TraceToMessages(TraceAdapter[list[OpenAIMessages]]):
         return _tools_of([span for span in all_spans if span.parent_id == completion.span_id])
 
     def adapt(self, source: Sequence[Span], /) -> list[OpenAIMessages]:
-        """The conversations of ``source`` in its order; of spans that tell of one call, the first that has messages."""
+        """The conversations of ``source`` in its order; of spans that describe one call, the first with messages."""
         spans = spans_of(source)
         records = [record_of(span) for span in spans]
         calls = read_attempt(zip(records, range(len(records)), strict=True)).calls_at

@@ -98,7 +98,7 @@ class TraceTree(SpanNode):
             within_matching_subtree: agent around this node; ``None`` leaves out calls until an agent matches.
             within_reward: whether this node is within a reward; ``None`` takes calls within rewards too.
             within_llm_call: whether this node is within an LLM call; ``None`` takes every span of a response id of its
-                own, else spans that tell of one call (``core.assembly``) count once, the first of them.
+                own, else spans that describe one call (``core.assembly``) count once, the first of them.
             existing_llm_call_response_ids: responses that are known; those found are added.
         """
         found = _finding.find_calls(
@@ -145,12 +145,12 @@ class TraceTree(SpanNode):
     ) -> list[Triplet]:
         """The triplets of the tree's LLM calls, depth first.
 
-        Token ids that a call's span does not have are taken from another span that tells of the same call.
+        Token ids that a call's span does not have are taken from another span that describes the same call.
 
         Args:
             llm_call_match, agent_match: see :meth:`find_llm_calls`.
             exclude_llm_call_in_reward: leave out calls below rewards.
-            dedup_llm_call: count spans that tell of one call once.
+            dedup_llm_call: count spans that describe one call once.
             reward_match: what a reward without a link is for.
             final_reward: reward of the last triplet, in place of its own.
         """

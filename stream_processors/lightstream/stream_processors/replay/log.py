@@ -108,7 +108,7 @@ class TopicReader:
             at = max(at, consumer.position([TopicPartition(self._name, partition)])[0].offset)
 
     def _entry(self, message: Message) -> LogEntry | None:
-        """``None`` for bytes that are no record."""
+        """``None`` for bytes that are not a record."""
         value = message.value()
         try:
             record = self._codec.decode(value)

@@ -81,7 +81,7 @@ def load_reward_rule(name: str) -> RewardRule:
 def reward_again(rule: RewardRule, attempt: ReplayedAttempt, credit: str) -> Trajectory:
     """The trajectory with the rule's rewards.
 
-    A rule that raises, or gives something that is no reward, leaves the rewards missing and a drop that says why.
+    A rule that raises, or gives something other than a reward, leaves the rewards missing and a drop that says why.
 
     Raises:
         SettingsError: there is no such credit rule.
@@ -89,7 +89,7 @@ def reward_again(rule: RewardRule, attempt: ReplayedAttempt, credit: str) -> Tra
     trajectory = attempt.trajectory
     try:
         whole, by_call = _checked(rule(attempt), {t.call_index for t in trajectory.triplets})
-    except Exception as error:  # noqa: BLE001  # the user's code; told on the trajectory
+    except Exception as error:  # noqa: BLE001  # the user's code; reported on the trajectory
         bare = with_rewards(trajectory, None, {}, credit, RECORDED_AS)
         detail = valid_text(f"the reward rule failed: {type(error).__name__}: {error}"[:500])
         drop = Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=detail)
@@ -114,7 +114,7 @@ def _checked(value: object, calls: set[int]) -> tuple[float | None, dict[int, fl
 def _number(value: object) -> float | None:
     if value is None:
         return None
-    number = float(value)  # type: ignore[arg-type]  # whatever the user's rule gave; a TypeError is told
+    number = float(value)  # type: ignore[arg-type]  # whatever the user's rule gave; a TypeError is reported
     if not is_reward(number):
         raise SettingsError(f"it gave {number}, not a finite number within float32.")
     return number

@@ -85,7 +85,7 @@ class AssemblerHandler:
         return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1, self._unfinished()))
 
     async def tick(self) -> None:
-        """Time passes in the life cycle; here is only told what happened beside the batches."""
+        """Time passes in the life cycle; this only reports what happened outside the batches."""
         self._large.check()
         self._late.check()
         refused = self._assembler.refused_count + self._late.refused_count
@@ -136,7 +136,7 @@ class AssemblerHandler:
     def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
         try:
             return self._assembler.on_record(decoded, record.offset, record.logged_unix_nano)
-        except Exception as error:  # recorded as a dead letter: one span must not stop all others for ever
+        except Exception as error:  # recorded as a dead letter: one span must not stop all others forever
             raise _failed(record, error) from error
 
     def _finished(self, attempt: UnfinishedAttempt, record: LogRecord) -> Trajectory:
@@ -148,7 +148,7 @@ class AssemblerHandler:
     async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
         try:
             await self._send_fitting(outbox, trajectory)
-        except RecordError as error:  # one text must not stop all others for ever
+        except RecordError as error:  # one text must not stop all others forever
             log.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
             try:
                 await self._send_fitting(outbox, await asyncio.to_thread(valid_text, trajectory))

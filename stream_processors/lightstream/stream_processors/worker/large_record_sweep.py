@@ -28,7 +28,7 @@ MILLIS_PER_SECOND = 1000
 
 
 def sweep_large_records(settings: Settings, group_id: str, clock: Clock) -> Swept:
-    """Delete what nothing can name any more; blocking. Where the topic keeps its records for ever, that is nothing.
+    """Delete what nothing can name any more; blocking. Where the topic keeps its records forever, that is nothing.
 
     Raises:
         ServiceUnavailableError: the cluster does not answer; nothing was deleted.
@@ -49,7 +49,7 @@ def sweep_large_records(settings: Settings, group_id: str, clock: Clock) -> Swep
 
 
 async def sweep_for_ever(settings: Settings, group_id: str, clock: Clock) -> None:
-    """Sweep now and then. That several workers do is no harm; what fails is told, and done the next time."""
+    """Sweep now and then. Several workers may do so; failures are logged, and retried the next time."""
     pause_s = FIRST_SWEEP_S
     while settings.large_records_dir is not None:
         await asyncio.sleep(pause_s)

@@ -24,7 +24,7 @@ __all__ = ["LateSpanReader", "revisions_of"]
 log = logging.getLogger(__name__)
 
 ATTEMPTS_WAITING_MAX = 100_000
-"""About 50 MB. Late spans of others are left out until one comes again; the view tells of them as ``late``."""
+"""About 50 MB. Late spans of others are left out until one comes again; the view reports them as ``late``."""
 
 ATTEMPTS_PER_PASS_MAX = 16
 """Read together, since late spans come in bursts; each takes at most ``trajectory_bytes_max`` of memory."""
@@ -167,7 +167,7 @@ class LateSpanReader:
                 if key in newest and record.offset <= newest[key].offset:
                     try:
                         assembler.on_record(decoded, record.offset, record.logged_unix_nano)
-                    except Exception:  # as where it was first read: one span must not stop all others for ever
+                    except Exception:  # as where it was first read: one span must not stop all others forever
                         log.exception("offset %d of partition %d is left out", record.offset, self._partition)
         return revisions_of(assembler.take_revised())
 
@@ -225,7 +225,7 @@ def revisions_of(revised: Iterable[UnfinishedAttempt]) -> list[Trajectory]:
     for attempt in revised:
         try:
             made.append(attempt.trajectory())
-        except Exception:  # one attempt must not stop all others for ever
+        except Exception:  # one attempt must not stop all others forever
             log.exception("no revision of %s", attempt.attempt_id)
     return made
 

@@ -215,7 +215,7 @@ class LifecycleHandler:
         return _Answer(request_id if state is None else state.rollout.rollout_id, state, headers)
 
     def _queue_header(self, *, always: bool = False) -> Headers:
-        """What waits now, unless that was told already: with the last record of a batch, and of each answer."""
+        """What waits now, unless that was said already: with the last record of a batch, and of each answer."""
         head = [turn[:3] for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
         queue = QueueSummary(self._lifecycle.queue_length(), head)
         if queue == self._told and not always:

@@ -61,7 +61,7 @@ class LogThrottle(logging.Handler):
         self._pass_on(record)
 
     def close(self) -> None:
-        """Say what was held back and not told yet."""
+        """Log what was held back and not reported yet."""
         for (name, level, text), kind in self._kinds.items():
             if kind.held_back:
                 told = f"{text} ({kind.held_back} more like this held back)"

@@ -30,7 +30,7 @@ class SpanHeartbeats:
     def on_record(
         self, record: SpanRecord | AttemptOpened | AttemptClosed, offset: int, now_unix_nano: int
     ) -> RolloutEvent | None:
-        """The heartbeat that this record at ``offset`` stands for; ``None`` if one was told of not long ago."""
+        """The heartbeat that this record at ``offset`` stands for; ``None`` if one was reported not long ago."""
         if isinstance(record, AttemptOpened):
             interval = self._limits.unresponsive_nanos(record.rollout.config) // HEARTBEATS_PER_SILENCE
             self._attempts[record.attempt_id] = _Attempt(interval, now_unix_nano - interval)  # the first span tells

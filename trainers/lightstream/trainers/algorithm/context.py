@@ -203,7 +203,7 @@ class AlgorithmContext:
             steps: how many steps are planned, for those who watch.
 
         Raises:
-            TrainingError: not committed, or another process took over; the ledger tells which on the next start.
+            TrainingError: not committed, or another process took over; the ledger shows which on the next start.
         """
         if step != self.last_step + 1:
             raise TrainingError(

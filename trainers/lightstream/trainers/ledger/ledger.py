@@ -132,7 +132,7 @@ class TrainingLedger:
 
         Raises:
             TrainingError: another process took over, or Kafka stayed away. Whether the step is in the log, its next
-                :meth:`open` tells; log and checkpoint agree either way.
+                :meth:`open` shows it; log and checkpoint agree either way.
         """
         trajectories = TRAJECTORIES.full_name(self._settings.topic_prefix)
         offsets = [

@@ -51,7 +51,7 @@ class ChatRequest:
         tokens_max: most tokens per choice; ``None`` where the request does not say.
         temperature: 0 is greedy. top_p: nucleus mass in (0, 1].
         choices: number of independent samples (``n``).
-        seed: same seed, weights and request give the same tokens; ``None`` draws anew.
+        seed: same seed, weights and request give the same tokens; ``None`` draws new ones.
         stops: texts that end a choice and are cut from it.
         streams, includes_usage: server-sent events; with a last one that has the usage.
         logprobs, top_logprobs: report the log-probability of each token, and of that many best ones.

@@ -23,7 +23,7 @@ def checkpoint_folder(url: str) -> Path:
     """The local folder that ``url`` (a path or ``file://…``) names.
 
     Raises:
-        TrainingError: it is no local folder, or has no ``config.json``.
+        TrainingError: it is not a local folder, or has no ``config.json``.
     """
     path = Path(url.removeprefix("file://"))
     if not (path / "config.json").is_file():
@@ -93,7 +93,7 @@ def end_of_turn_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def overwrite_weights(model: Any, folder: Path) -> None:
-    """Replace the weights of ``model`` by those in ``folder``, of the same architecture; far quicker than loading anew.
+    """Replace the weights of ``model`` by those in ``folder``, of the same architecture; far quicker than a new load.
 
     Raises:
         TrainingError: files are missing or damaged, or a tensor is missing, left over or of another shape. The model

@@ -63,7 +63,7 @@ class Job:
         streams: wants to hear of every token, not only of the end.
         news: set (in the server's event loop) when there is something to hear.
         cancelled: set by the server when the client has gone.
-        reported: set by the engine once it has told that the job is over.
+        reported: set by the engine once it has reported that the job is over.
         released: set by the server once the version is let go.
     """
 

@@ -121,7 +121,7 @@ class PolicyService:
         """A prompt's tokens, as it is: no template, nothing added.
 
         Raises:
-            RequestError: a token id is none of the model's.
+            RequestError: a token id is not one of the model's.
         """
         tokenizer = self.versions.tokenizer
         if isinstance(prompt, str):

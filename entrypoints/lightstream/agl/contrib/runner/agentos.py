@@ -44,7 +44,7 @@ class AgentOSRunner(LitAgentRunner[Any]):
     """As ``LitAgentRunner``, under policies: see :class:`GovernedAgent`.
 
     Args:
-        kernel: runs the agent and tells of violations.
+        kernel: runs the agent and reports violations.
         fail_on_violation: whether a violation that was blocked fails the attempt.
         emit_violations: whether each violation becomes a span.
         tracer, max_rollouts: of ``LitAgentRunner``.

@@ -28,7 +28,7 @@ NOT_FOR_SERVERS = ("custom_llm_provider", "extra_headers", "reasoning_summary", 
 NO_USAGE = {"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
 
 ERROR_TEXT_MAX = 2000
-"""Characters of an error that is no JSON."""
+"""Characters of an error that is not JSON."""
 
 
 class ChunkStream:
@@ -93,14 +93,14 @@ def chat_request(translated: dict[str, Any]) -> dict[str, Any]:
         for message in request.get("messages", [])
     ]
     if request.get("stream") is True:
-        request["stream_options"] = {"include_usage": True}  # what ends a translated stream tells the usage
+        request["stream_options"] = {"include_usage": True}  # the end of a translated stream has the usage
     return request
 
 
 def chat_answer(body: dict[str, Any]) -> Any:
     """A whole chat answer as LiteLLM's translators read it.
 
-    They need a usage, and so do the agents' dialects: zeros stand in for that of a server which tells none.
+    They need a usage, and so do the agents' dialects: zeros stand in where a server reports none.
     """
     from litellm.types.utils import ModelResponse
 

@@ -62,7 +62,7 @@ class MessagesDialect:
 ANTHROPIC_MESSAGES = MessagesDialect()
 
 UNREADABLE_ARGUMENTS = "unreadable_arguments"
-"""What a tool is called with where the model's arguments are no JSON object: their text, under this name. A message has
+"""A tool's arguments where the model's are not a JSON object: their text, under this name. A message has
 no words for them, and a call that failed for it would not be trained on."""
 
 

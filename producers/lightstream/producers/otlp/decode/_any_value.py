@@ -1,6 +1,6 @@
 """Values of attributes from protobuf. Pure.
 
-``None``, bool, int, float, str, bytes, and lists and dicts of these. Text that is no UTF-8 gets replacement characters;
+``None``, bool, int, float, str, bytes, and lists and dicts of these. Text not in UTF-8 gets replacement characters;
 of a key that comes twice the last value counts, as in the SDKs.
 """
 
@@ -29,7 +29,7 @@ NAME_KEPT_BYTES_MAX = 256
 
 
 def text(data: bytes) -> str:
-    """UTF-8, with replacement characters where it is none."""
+    """UTF-8, with replacement characters where it is invalid."""
     return data.decode("utf-8", "replace")
 
 
@@ -50,7 +50,7 @@ def attributes_of(pairs: Iterable[Any], later: NumberArrays | None = None, depth
         depth: of the values that these are in.
 
     Raises:
-        DecodeError: a value is no message, or nested too deeply.
+        DecodeError: a value is not a message, or is nested too deeply.
     """
     attributes: dict[str, Any] = {}
     for pair in pairs:
@@ -68,7 +68,7 @@ def value_of(value: Any, depth: int = 0) -> Any:
     """The value of an ``AnyValue``.
 
     Raises:
-        DecodeError: it is no message, or nested too deeply.
+        DecodeError: it is not a message, or is nested too deeply.
     """
     kind = value.WhichOneof("value")
     if kind == "string_value":
@@ -84,7 +84,7 @@ def list_of(data: bytes, depth: int = 0) -> list[Any]:
     """The values of an encoded ``ArrayValue``, one by one.
 
     Raises:
-        DecodeError: it is no message, or nested too deeply.
+        DecodeError: it is not a message, or is nested too deeply.
     """
     return [value_of(item, depth) for item in _parsed(ArrayValue, data, depth).values]
 

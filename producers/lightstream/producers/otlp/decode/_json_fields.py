@@ -68,7 +68,7 @@ def integer_in(holder: Any, name: str) -> int:
 
 
 def identifier_in(holder: Any, name: str) -> bytes:
-    """The bytes of an id in hex, or none; an id that is no hex has the length of no id."""
+    """The bytes of an id in hex, or none; an id that is not hex has the length of no id."""
     value = text_in(holder, name)
     try:
         return binascii.unhexlify(value)

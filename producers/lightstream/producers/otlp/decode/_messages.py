@@ -2,7 +2,7 @@
 
 Both changes keep the wire format, where text, bytes and messages look alike (a length and that many bytes):
 
-- Text is read as bytes, and decoded by us: one byte that is no UTF-8 would otherwise cost the whole request.
+- Text is read as bytes, and decoded by us: one byte that is not UTF-8 would otherwise cost the whole request.
 - Arrays and key-value lists of an ``AnyValue`` stay undecoded. A span with 640 token ids has 640 messages there;
   parsing them costs ten times what the rest does (40 ms against 4 for 512 such spans), and numpy reads all numbers at
   once.

@@ -32,7 +32,7 @@ def decode_traces(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
     """As the function of that name for protobuf.
 
     Raises:
-        DecodeError: it is no such message; nothing of it may be taken.
+        DecodeError: it is not such a message; nothing of it may be taken.
     """
     decoded = Decoded()
     for origin, span in _items(body, ("resourceSpans", "scopeSpans", "spans"), elsewhere):
@@ -44,7 +44,7 @@ def decode_logs(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
     """As the function of that name for protobuf.
 
     Raises:
-        DecodeError: it is no such message; nothing of it may be taken.
+        DecodeError: it is not such a message; nothing of it may be taken.
     """
     decoded = Decoded()
     for origin, log in _items(body, ("resourceLogs", "scopeLogs", "logRecords"), elsewhere):

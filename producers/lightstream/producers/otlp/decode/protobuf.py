@@ -35,7 +35,7 @@ def decode_traces(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
         elsewhere: whom the request itself names; spans and resources that say otherwise go first.
 
     Raises:
-        DecodeError: it is no such message; nothing of it may be taken.
+        DecodeError: it is not such a message; nothing of it may be taken.
     """
     decoded = Decoded()
     later = NumberArrays(list_of)
@@ -57,7 +57,7 @@ def decode_logs(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
     """As :func:`decode_traces`, for an ``ExportLogsServiceRequest`` (or ``LogsData``): log records as spans.
 
     Raises:
-        DecodeError: it is no such message; nothing of it may be taken.
+        DecodeError: it is not such a message; nothing of it may be taken.
     """
     decoded = Decoded()
     for resource_logs in _parsed(ExportLogsRequest, body, "logs").resource_logs:

@@ -28,7 +28,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may send."""
+        """Whether anyone may send."""
         return not self._wanted
 
     def allows(self, authorization: str | None) -> bool:

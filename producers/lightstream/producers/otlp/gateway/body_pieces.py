@@ -35,7 +35,7 @@ class BodyPieces:
             yield await self._next()
 
     async def discard_rest(self) -> None:
-        """Read to the end, as far as that is reasonable; a client that has gone is no error here."""
+        """Read to the end, as far as that is reasonable; a client that disconnected is not an error here."""
         left_bytes = DISCARDED_BYTES_MAX
         with contextlib.suppress(ClientGoneError):
             while self._has_more and left_bytes > 0:

@@ -44,7 +44,7 @@ class RowSink(Protocol):
     """What makes encoded records durable."""
 
     def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
-        """Hand over records in a row. Returns for how many there was room: of each of these it is told once."""
+        """Hand over records in a row. Returns for how many there was room: each of these is reported once."""
         ...
 
 

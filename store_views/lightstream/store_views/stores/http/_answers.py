@@ -31,7 +31,7 @@ class _Kept:
 class AnswerMemory:
     """Belongs to one event loop. The oldest answers make room; a request under way is never forgotten.
 
-    An answer that tells of a failure of ours (5xx) is not kept: the repeated request is done anew.
+    An answer that reports a failure of ours (5xx) is not kept: the repeated request is done again.
     """
 
     def __init__(self, answers_max: int = ANSWERS_KEPT_MAX, answer_bytes_max: int = ANSWER_BYTES_KEPT_MAX) -> None:

@@ -61,13 +61,13 @@ class Connection:
 
     Args:
         address: URL of the server; ``None`` looks for the one that the settings name or that is announced here,
-            anew for each try, since a restarted server may have another port.
+            again for each try, since a restarted server may have another port.
         token: sent with each request.
         patience_s: how long one request is asked again while nobody answers.
         prefix: of every path.
 
     Raises:
-        SettingsError: the address is no URL.
+        SettingsError: the address is not a URL.
     """
 
     def __init__(

@@ -4,7 +4,7 @@
 401  SettingsError                 no token, or a wrong one
 404  NotFoundError                 the rollout, attempt, resource or worker does not exist; no such route
 413                                the body is over the limit
-422  ``detail`` lists the fields   the body is no JSON, or a field is missing or of a wrong type; nothing changed
+422  ``detail`` lists the fields   the body is not JSON, or a field is missing or of a wrong type; nothing changed
 501  NotImplementedError           the store behind lacks it
 503  ServiceUnavailableError       what the store needs does not answer; with ``retry-after``: ask again
 """
@@ -77,7 +77,7 @@ def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> 
 
 
 def unfit_answer(error: ValidationError, place: str = "body") -> Answer:
-    """A body (or query string) that is no JSON, or not of the form that the route takes; each field is named."""
+    """A body (or query string) that is not JSON, or not of the form that the route takes; each field is named."""
     found = error.errors(include_url=False, include_context=False)
     shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} | _given(item) for item in found]
     return refusal(UNFIT, shown, "StoreError")

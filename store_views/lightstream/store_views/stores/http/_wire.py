@@ -53,7 +53,7 @@ def path_segment(what: str, value: Any) -> str:
     """An id as one segment of a path, whatever it contains. ``what`` names it in the error.
 
     Raises:
-        StoreError: it is no text that can be sent.
+        StoreError: it is not a string that can be sent.
     """
     if not isinstance(value, str):
         raise StoreError(f"{what} is {value!r}, not a string")

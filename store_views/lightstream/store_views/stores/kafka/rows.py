@@ -1,4 +1,4 @@
-"""Rollouts as the view tells them, as the states they were made of."""
+"""Rollouts as the view shows them, as the states they were made of."""
 
 from __future__ import annotations
 

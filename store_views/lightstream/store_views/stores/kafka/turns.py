@@ -62,7 +62,7 @@ class Turns:
 
         Args:
             value: of a size that was checked.
-            delivered: told whether it is durable; on any thread.
+            delivered: called once it is durable or lost; on any thread.
         """
         loop, turn = self._due()
         turn.facts.append(_Fact(key, value, partial(self._delivered, loop, turn, delivered)))

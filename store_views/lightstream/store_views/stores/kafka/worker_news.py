@@ -38,7 +38,7 @@ class WorkerNews:
         self._told_s = 0.0
 
     def keep(self, worker_id: str, change: Callable[[WorkerHeartbeat | None], WorkerHeartbeat]) -> WorkerHeartbeat:
-        """Change a worker; others are told with the next :meth:`tell`."""
+        """Change a worker; others hear of it with the next :meth:`tell`."""
         with self._lock:
             record = self._records.change(worker_id, change)
             self._untold[worker_id] = record

@@ -10,7 +10,7 @@ __all__ = ["fingerprint"]
 def fingerprint(span: SpanRecord) -> int:
     """64-bit hash of what a span says but for its recorded token data; differs between processes, so never stored.
 
-    ``sequence_id`` and the counts of dropped attributes are left out: a second delivery may number them anew. Of the
+    ``sequence_id`` and the counts of dropped attributes are left out: a second delivery may number them again. Of the
     recorded messages only the length counts: their tokens say the rest, and are compared themselves.
     """
     call = span.llm_call

@@ -95,7 +95,7 @@ def finish(
 
 
 def _set_surroundings(calls: Sequence[Sighting], tree: Tree) -> None:
-    """Agent name and reward scope, from the call's own span, else from the other spans that tell of it."""
+    """Agent name and reward scope, from the call's own span, else from the other spans that describe it."""
     agents: dict[str, str] = {}
     for call in calls:
         for sighting in (call, *call.joined) if call.joined else (call,):
@@ -134,7 +134,7 @@ def _judge(calls: Sequence[Sighting], rules: AssemblyRules, *, final: bool) -> N
 def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRecord:
     read = call.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
-    assert read.response_token_ids is not None  # noqa: S101  # a call without has its reason and is no triplet
+    assert read.response_token_ids is not None  # noqa: S101  # a call without has its reason and is not a triplet
     values = {  # every field, each of its type: built as the codec builds decoded records, without a second validation
         "call_index": call_index,
         "span_id": call.key[1],
@@ -184,7 +184,7 @@ def _drops(calls: Sequence[Sighting], rewards: MatchedRewards, held: Held) -> li
 
 
 def _duplicate(other: Sighting, call: Sighting) -> Drop | None:
-    """A recorded call that another record stands for; or other tokens that were told of the same response."""
+    """A recorded call that another record represents; or other tokens that were reported for the same response."""
     if other.recorded:
         drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.key[1]}")
     elif other.content is not None and other.content != call.content:

@@ -1,4 +1,4 @@
-"""Which spans tell of the same call.
+"""Which spans describe the same call.
 
 Where a call went through the proxy, the proxy's record alone says that it happened; other spans only decorate it.
 Elsewhere spans are joined by response id, and, without one, by nesting: a span inside another that has the same tokens,
@@ -24,7 +24,7 @@ OUTER_CHOICES_MAX = 8
 """Choices of a surrounding span that are compared with a span inside it: bounds the work for spans of many choices."""
 
 LOOKED_BACK_MAX = 256
-"""Records before a span that are looked at for the one it tells of: bounds the work for many spans that say nothing."""
+"""Records before a span that are searched for the one it describes: bounds the work for many spans that say nothing."""
 
 _ResponseKey = tuple[str, int]
 _Content = tuple[bytes | None, bytes | None]
@@ -32,10 +32,10 @@ _Content = tuple[bytes | None, bytes | None]
 
 @dataclass(slots=True)
 class Joined:
-    """The calls of an attempt in log order, and the sightings that are no call of their own.
+    """The calls of an attempt in log order, and the sightings that are not calls of their own.
 
     Attributes:
-        wrappers: LLM spans around others' calls, with nothing of their own.
+        wrappers: LLM spans around other calls, with nothing of their own.
         unattributed: LLM spans that name no response, hold no tokens and say what no call said, where the proxy
             recorded the calls.
     """
@@ -150,7 +150,7 @@ class _ProxyCalls:
         return True
 
     def claim_by_time(self, index: int, groups: Groups) -> bool:
-        """Join a span that says nothing of its call to the one record made during it that nobody has told of.
+        """Join a span that says nothing of its call to the one record made during it that no span has described.
 
         Clocks decide nothing but this: whom to name beside a call that is recorded anyhow.
         """

@@ -17,7 +17,7 @@ __all__ = ["LateSpan", "LateSpans"]
 
 @dataclass(frozen=True, slots=True)
 class LateSpan:
-    """A span of an attempt that is neither open nor held: whether it revises a trajectory, the log tells.
+    """A span of an attempt that is neither open nor held: the log shows whether it revises a trajectory.
 
     Attributes:
         offset, logged_unix_nano: where it lies, and when it was logged.

@@ -1,4 +1,4 @@
-"""The calls and rewards that spans tell of, before anything is decided about them: for adapters."""
+"""The calls and rewards that spans report, before anything is decided about them: for adapters."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class AttemptReading:
         held: the spans, without repetitions.
         tree: what each span is within.
         calls: in log order; each is the sighting that is believed, with what other spans add to it.
-        calls_at: span -> the calls that it tells of (several where it holds several choices).
-        wrappers, unattributed: spans of LLM kind that are no call of their own, see ``Joined``.
+        calls_at: span -> the calls that it describes (several where it holds several choices).
+        wrappers, unattributed: spans of LLM kind that are not calls of their own, see ``Joined``.
     """
 
     held: Held
@@ -57,7 +57,7 @@ def read_attempt(
 
     Args:
         log: (span, offset) in log order; whichever attempt they name, they count as one.
-        read: finds the calls that a span tells of.
+        read: finds the calls that a span describes.
     """
     opened = AttemptOpened(rollout=RolloutSpec(rollout_id="-"), attempt_id="-", attempt_sequence=1, opened_unix_nano=0)
     rules = AssemblyRules(trajectory_bytes_max=sys.maxsize, attempt_spans_max=sys.maxsize)

@@ -30,7 +30,7 @@ class AssemblyRules:
         trajectory_bytes_max: estimated size of a trajectory, and so what an open attempt may hold of token data. Calls
             beyond it, in log order, are dropped as ``too_large``. 28 MiB leaves room below a 32 MiB record.
         attempt_spans_max: distinct spans (and conflicting ones) of an attempt, each about 1 KB of memory. Calls beyond
-            it count as ``too_large``, and the trajectory tells from where on.
+            it count as ``too_large``, and the trajectory says from where on.
         late_span_s_max: seconds from the opening of an attempt to when a span of it may at the latest be logged, to
             revise the attempt's trajectory.
         late_spans_max: late spans that an attempt takes, repeated ones counted: each may cost a revision with

@@ -58,10 +58,10 @@ class AnswersByWord:
         self._records.setdefault(said, []).append(index)
 
     def take(self, said: int, scope: str, index: int) -> int | None:
-        """The record that a span of ``scope`` at position ``index`` tells of; ask in ascending order.
+        """The record that a span of ``scope`` at position ``index`` describes; ask in ascending order.
 
-        A record is durable before its answer is given, so it precedes the spans that tell of it. Of several that say
-        the same the last one counts that no span of this scope took before: each tracer tells of a call once.
+        A record is durable before its answer is given, so it precedes the spans that describe it. Of several that say
+        the same the last one counts that no span of this scope took before: each tracer reports a call once.
         """
         records = self._records.get(said, [])
         before = bisect_left(records, index)

@@ -17,7 +17,7 @@ __all__ = ["Sighting"]
 
 @dataclass(slots=True)
 class Sighting:
-    """A call as one span tells it, and, once believed, the call with what became of it.
+    """A call as one span describes it, and, once believed, the call with what became of it.
 
     Attributes:
         offset: orders sightings; those of one span are told apart by their choice.
@@ -28,7 +28,7 @@ class Sighting:
         agent_name, in_reward: whose call it is, and whether it was made while computing a reward.
         field_sources: which fields were filled from another sighting: field -> ``span id:place``.
         own: what the filled fields were before.
-        reason, detail: why the call is no triplet.
+        reason, detail: why the call is not a triplet.
     """
 
     key: SpanKey
@@ -74,7 +74,7 @@ class Sighting:
         self.field_sources[field] = source
 
     def fill(self, field: str, value: object, source: str) -> None:
-        """Set ``field`` of what was read to what another sighting tells."""
+        """Set ``field`` of what was read to what another sighting says."""
         if self.own is None:
             self.own = {}
         self.own.setdefault(field, getattr(self.read, field))

@@ -148,7 +148,7 @@ def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> 
     try:
         values = list(rule(steps, trajectory))
         numbers = [None if value is None else float(value) for value in values]
-    except Exception as error:  # noqa: BLE001  # the user's code; told on the trajectory
+    except Exception as error:  # noqa: BLE001  # the user's code; reported on the trajectory
         return [None] * len(steps), valid_text(f"credit rule {name!r} raised {type(error).__name__}: {error}"[:500])
     if len(numbers) != len(steps):
         return [None] * len(steps), f"credit rule {name!r} gave {len(numbers)} values for {len(steps)} calls"

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["grouped", "in_order", "unflattened"]
 
 DEPTH_MAX = 64
-"""Names with more dots are no structure of messages; their rest stays one key."""
+"""Names with more dots do not structure messages; their rest stays one key."""
 
 INDEX_DIGITS_MAX = 9
 """Longer whole numbers are names like any other: no list is that long, and Python refuses to read 5,000 digits."""

@@ -11,7 +11,7 @@ __all__ = ["ReadCall"]
 
 @dataclass(slots=True)
 class ReadCall:
-    """One LLM call (one choice of it) as one span tells it.
+    """One LLM call (one choice of it) as one span describes it.
 
     ``prompt_token_ids`` and ``response_token_ids`` are int32, ``response_logprobs`` float32, packed little-endian;
     ``None`` where the span does not say. They are as found: the assembler checks that they fit together.

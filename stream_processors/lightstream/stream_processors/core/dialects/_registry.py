@@ -18,7 +18,7 @@ from .recorded import read_recorded
 __all__ = ["DIALECTS", "Dialect", "read_calls"]
 
 Dialect = Callable[[SpanRecord], list[ReadCall]]
-"""The LLM calls that a span tells of: none when the span speaks another dialect. Never raises, changes nothing."""
+"""The LLM calls that a span describes: none when the span speaks another dialect. Never raises, changes nothing."""
 
 DIALECTS: tuple[Dialect, ...] = (
     read_canonical,
@@ -32,7 +32,7 @@ DIALECTS: tuple[Dialect, ...] = (
 
 
 def read_calls(span: SpanRecord, dialects: Sequence[Dialect] = DIALECTS) -> list[ReadCall]:
-    """The LLM calls that ``span`` tells of (several where it holds several choices), in their order.
+    """The LLM calls that ``span`` describes (several where it holds several choices), in their order.
 
     The record's own ``llm_call`` stands above every dialect.
     """

@@ -64,7 +64,7 @@ def text_or_none(value: object) -> str | None:
 def set_token_ids(call: ReadCall, field: str, value: object, place: str) -> bool:
     """Take ``value`` as token ids int32 (n,) into ``field`` of ``call``; false when it is absent (``None``).
 
-    A value that is there but is no list of int32 becomes the call's problem ``bad_token_ids``; the field stays unset.
+    A value that is there but not a list of int32 becomes the call's problem ``bad_token_ids``; the field stays unset.
     """
     if value is None:
         return False
@@ -121,7 +121,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def _parsed(value: object) -> object:
-    """What JSON text holds, ``None`` where it says nothing; text that is no JSON as it is."""
+    """What JSON text holds, ``None`` where it says nothing; text that is not JSON as it is."""
     if not isinstance(value, str):
         return value
     if value.strip() in _NOTHING:

@@ -116,7 +116,7 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
 
 
 def _of_choice(told: object, call: ReadCall, *, alone: bool) -> object:
-    """Ids told beside the choices: a list of one list per choice, else those of the only choice; ``None`` for none."""
+    """Ids next to the choices: a list of one list per choice, else those of the only choice; ``None`` for none."""
     if is_list(told) and told and is_list(told[0]):
         return told[call.choice_index] if call.choice_index < len(told) else None
     return told if alone else None

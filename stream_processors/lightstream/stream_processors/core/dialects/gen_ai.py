@@ -1,4 +1,4 @@
-"""Spans that tell of an LLM call without its tokens: OpenTelemetry GenAI, OpenLLMetry, AgentOps, Vercel, Langfuse."""
+"""Spans that describe an LLM call without its tokens: OpenTelemetry GenAI, OpenLLMetry, AgentOps, Vercel, Langfuse."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Conversation:
     tools: list[dict[str, Any]] | None = None
 
     def choice(self, index: int) -> Message:
-        """A choice of the answer: the first where the span tells of fewer, empty where it tells of none."""
+        """A choice of the answer: the first where the span has fewer, empty where it has none."""
         if not self.answer:
             return {}
         return self.answer[index if index < len(self.answer) else 0]
@@ -44,7 +44,7 @@ class Conversation:
 
 
 def message_of(value: object) -> Message | None:
-    """A chat message as it is sent to OpenAI's API, as it is; ``None`` for what is none."""
+    """A chat message as it is sent to OpenAI's API, as it is; ``None`` for anything else."""
     if not is_map(value) or not isinstance(value.get("role"), str):
         return None
     return {str(key): item for key, item in value.items() if item is not None or key == "content"}
@@ -88,7 +88,7 @@ def as_text(value: object) -> str:
 
 
 def messages_of(values: object) -> list[Message]:
-    """The chat messages of a list; what is none is left out."""
+    """The chat messages of a list; anything else is left out."""
     if not is_list(values):
         return []
     found: Sequence[Message | None] = [message_of(value) for value in values]

@@ -46,7 +46,7 @@ def _failed(span: SpanRecord) -> bool:
 
 
 def _violations(span: SpanRecord) -> Iterator[Mapping[str, Any]]:
-    """What a policy engine tells of violations, on the span itself or in its events.
+    """The violations that a policy engine reports, on the span itself or in its events.
 
     Agent-OS, in Agent Lightning's contributions: an annotation with ``agent_os.violation``, or its flight recorder's
     ``agent_os.policy_violated``.
@@ -107,7 +107,7 @@ def read_automatic(rules: Sequence[tuple[str, AutomaticRule]], span: SpanRecord,
         reading = RewardReading(span.span_id, span.trace_id, offset, adds=True)
         try:
             value = rule(span)
-        except Exception as error:  # noqa: BLE001  # the user's code; told as a malformed reward
+        except Exception as error:  # noqa: BLE001  # the user's code; reported as a malformed reward
             reading.problems.append(valid_text(f"the rule {name} raised {type(error).__name__}: {error}"[:500]))
         else:
             if value is None:

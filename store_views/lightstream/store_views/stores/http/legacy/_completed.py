@@ -1,4 +1,4 @@
-"""A rollout that is over, as the first protocol tells of it."""
+"""A rollout that is over, as the first protocol reports it."""
 
 from __future__ import annotations
 

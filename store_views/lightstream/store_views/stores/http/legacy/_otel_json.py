@@ -14,7 +14,7 @@ __all__ = ["span_of_json"]
 
 
 def span_of_json(said: Mapping[str, Any], rollout_id: str, attempt_id: str, sequence_id: int) -> Span | None:
-    """The span, or ``None`` where this is none."""
+    """The span, or ``None`` where this is not one."""
     place = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": sequence_id}
     try:
         if "trace_id" in said:

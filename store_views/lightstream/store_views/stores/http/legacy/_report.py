@@ -30,7 +30,7 @@ def spans_of(report: RolloutLegacy, attempt_id: str) -> tuple[list[Span], int]:
     """Its calls, each with its reward; the reward of the whole; at last the report itself. Numbered from 1.
 
     Ids follow from the attempt and the place, so that a report sent twice is kept once. With triplets the trace tells
-    of the same calls again: it stays in the report alone. Also returns how many entries of the trace are no spans.
+    of the same calls again: it stays in the report alone. Also returns how many entries of the trace are not spans.
     """
     spans: list[Span] = []
     unreadable = 0

@@ -96,7 +96,7 @@ class AgentLightningServer:
         return found
 
     async def poll_completed_rollout(self, rollout_id: str, timeout: float | None = None) -> RolloutLegacy | None:  # noqa: ASYNC109  # the interface's name
-        """As :meth:`get_completed_rollout`, waiting up to ``timeout`` seconds; ``None`` waits for ever."""
+        """As :meth:`get_completed_rollout`, waiting up to ``timeout`` seconds; ``None`` waits forever."""
         await self.store.wait_for_rollouts(rollout_ids=[rollout_id], timeout=timeout)
         return await self.get_completed_rollout(rollout_id)
 
