@@ -6,7 +6,7 @@ from collections import Counter
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord
 from lightstream.stream_processors.core.assembly import Assembler
-from lightstream.stream_processors.worker.assembler_handler import without_triplets
+from lightstream.stream_processors.worker.smaller_trajectory import without_calls, without_triplets
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span
 
@@ -34,6 +34,13 @@ def test_calls_of_a_trajectory_that_fits_no_record_are_too_large(log: LogFile) -
     log.write(*records, without_triplets(trajectory, "a record of 9 bytes is over the limit"))
     assert fates(log) == {("dropped", "too_large"): 2}
     assert log.rows("SELECT choice_index FROM dropped ORDER BY log_offset") == [(0,), (1,)]
+
+
+def test_calls_that_not_even_a_list_has_room_for_are_too_large(log: LogFile) -> None:
+    records: list[SpanRecord | AttemptOpened | AttemptClosed] = [opened(), proxy_span(1), proxy_span(2), closed()]
+    (trajectory,) = Assembler(partition=0).on_records((record, offset) for offset, record in enumerate(records))
+    log.write(*records, without_calls(trajectory))
+    assert fates(log) == {("dropped", "too_large"): 2}
 
 
 def test_a_recorded_call_whose_span_id_a_framework_took_first_is_that_call(log: LogFile) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.records import DropReason, NoteReason, Trajectory, TripletRecord
+from lightstream.schemas.records import DropReason, NoteReason, SpanStatus, Trajectory, TripletRecord
 from lightstream.stream_processors.core.assembly import AssemblyRules
 from lightstream.stream_processors.core.messages import read_conversation
 
@@ -87,6 +87,20 @@ def test_a_task_that_fills_the_trajectory_leaves_no_room_for_calls() -> None:
     rules = AssemblyRules(trajectory_bytes_max=1_000)
     trajectory = assemble(proxy_span(1), rules=rules, input_json='"' + "x" * 2_000 + '"')
     assert [d.reason for d in trajectory.drops] == [DropReason.TOO_LARGE]
+
+
+def test_what_servers_say_of_failures_is_cut_and_counted() -> None:
+    said = "x" * 10_000
+    failed = [
+        framework_span(n, {"gen_ai.operation.name": "chat"}, status=SpanStatus.ERROR, status_message=said)
+        for n in range(1, 5)
+    ]
+    assert [len(drop.detail) for drop in assemble(*failed).drops] == [500] * 4
+    (drop,) = assemble(proxy_span(9, http_status=500, error_message=said)).drops
+    assert (len(drop.detail), drop.detail[:12]) == (500, "HTTP 500: xx")
+    full = assemble(*failed, rules=AssemblyRules(trajectory_bytes_max=2_000))
+    assert [drop.reason for drop in full.drops] == [DropReason.CALL_FAILED] * 4
+    assert sum(len(drop.detail) for drop in full.drops) < 2_000
 
 
 def test_a_span_with_the_id_of_another_that_alone_told_of_a_call_is_a_lost_call() -> None:

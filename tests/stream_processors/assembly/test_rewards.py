@@ -175,6 +175,127 @@ def test_evaluations_reward_the_response_they_judge_only() -> None:
     assert rewards(assemble(proxy_span(1), proxy_span(2), elsewhere)) == [None, 0.5]
 
 
+def evaluated(span: SpanRecord, *results: dict[str, Any]) -> SpanRecord:
+    """The span with evaluation results as its events."""
+    events = [
+        SpanEventRecord(
+            name="gen_ai.evaluation.result",
+            attributes={
+                name if name.startswith("gen_ai.") else f"gen_ai.evaluation.{name}": value
+                for name, value in result.items()
+            },
+        )
+        for result in results
+    ]
+    return span.model_copy(update={"events": events})
+
+
+def test_evaluations_of_one_thing_are_dimensions_of_one_reward() -> None:
+    correct, quick = {"name": "correct", "score.value": 1.0}, {"name": "latency", "score.value": 350.0}
+    trajectory = assemble(evaluated(proxy_span(1), correct, quick))
+    assert rewards(trajectory) == [1.0]
+    assert [(r.name, r.value, r.dimension) for r in trajectory.rewards] == [("correct", 1.0, 0), ("latency", 350.0, 1)]
+
+
+def test_evaluations_of_several_responses_are_rewards_of_each() -> None:
+    results = [
+        {"name": name, "score.value": value, "gen_ai.response.id": response}
+        for name, value, response in [("a", 0.1, "resp-1"), ("a", 0.2, "resp-2"), ("b", 9.0, "resp-1")]
+    ]
+    trajectory = assemble(proxy_span(1), proxy_span(2), evaluated(framework_span(3), *results))
+    assert rewards(trajectory) == [0.1, 0.2]
+
+
+def test_an_evaluation_with_a_label_alone_is_no_reward() -> None:
+    label = {"name": "toxicity", "score.label": "pass"}
+    trajectory = assemble(evaluated(proxy_span(1), label, {"name": "right", "score.value": 0.5}))
+    assert (rewards(trajectory), trajectory.drops) == ([0.5], [])
+    assert [r.dimension for r in trajectory.rewards] == [0]
+    assert assemble(evaluated(proxy_span(1), label)).rewards == []
+
+
+def test_evaluations_are_bounded_like_other_dimensions() -> None:
+    many = [{"name": f"d{n}", "score.value": float(n)} for n in range(DIMENSIONS_MAX + 5)]
+    trajectory = assemble(evaluated(proxy_span(1), *many))
+    assert len(trajectory.rewards) == DIMENSIONS_MAX
+    assert [d.reason for d in trajectory.drops] == [DropReason.BAD_REWARD]
+
+
+def agent_span(number: int, **fields: Any) -> SpanRecord:
+    return framework_span(number, {"gen_ai.operation.name": "invoke_agent"}, name="invoke_agent", **fields)
+
+
+SCORE = {"name": "quality", "score.value": 0.75}
+
+
+def test_an_evaluation_on_the_agents_span_is_the_trajectorys() -> None:
+    trajectory = assemble(evaluated(agent_span(9), SCORE), proxy_span(1, parent=9), proxy_span(2))
+    assert (trajectory.reward, rewards(trajectory), trajectory.notes) == (0.75, [0.75, 0.75], [])
+    assert [(r.match, r.call_index) for r in trajectory.rewards] == [(RewardMatch.TRAJECTORY, None)]
+
+
+def test_a_reward_for_the_span_above_all_calls_is_the_trajectorys() -> None:
+    spans = [framework_span(8, name="server"), agent_span(9, parent=8), proxy_span(1, parent=9)]
+    for reward in (
+        reward_span(3, 0.5, link={"span_id": span_id(9)}),
+        reward_span(3, 0.5, link={"span_id": span_id(9), "trace_id": TRACE}),
+        reward_span(3, 0.5, links=[SpanLinkRecord(trace_id=TRACE, span_id=span_id(9))]),
+    ):
+        assert assemble(*spans, reward).reward == 0.5
+    other = reward_span(3, 0.5, link={"span_id": span_id(9), "trace_id": "c" * 32})
+    assert assemble(*spans, other).reward is None
+
+
+def test_a_reward_for_an_operation_is_that_of_the_calls_below_it() -> None:
+    spans = [
+        agent_span(9),
+        framework_span(10, name="step", parent=9),
+        proxy_span(1, parent=10),
+        framework_span(11, name="inner", parent=10),
+        framework_span(21, {"gen_ai.operation.name": "chat", "gen_ai.response.id": "resp-2"}, parent=11),
+        proxy_span(2),
+        proxy_span(3, parent=9),
+        framework_span(12, name="tool", parent=10),
+    ]
+    outer, inner, tool = (reward_span(30 + n, n / 4, link={"span_id": span_id(n + 10)}) for n in (0, 1, 2))
+    trajectory = assemble(*spans, reward_span(29, 0.5, link={"span_id": span_id(10)}))
+    assert (trajectory.reward, rewards(trajectory)) == (None, [0.5, 0.5, None])
+    assert [(r.match, r.call_index) for r in trajectory.rewards] == [(RewardMatch.LINK, 0), (RewardMatch.LINK, 1)]
+    trajectory = assemble(*spans, outer, inner)
+    assert rewards(trajectory) == [0.0, 0.25, None]
+    trajectory = assemble(*spans, tool)
+    assert (rewards(trajectory), [n.reason for n in trajectory.notes if n.reason == NoteReason.UNMATCHED_LINK]) == (
+        [None] * 3,
+        [NoteReason.UNMATCHED_LINK],
+    )
+
+
+def test_a_span_around_more_calls_than_a_link_may_name_rewards_none() -> None:
+    step = framework_span(200, name="step", parent=201)
+    calls = [proxy_span(n, parent=200) for n in range(1, LINK_TARGETS_MAX + 2)]
+    spans = [framework_span(201), step, *calls, proxy_span(300)]
+    trajectory = assemble(*spans, reward_span(999, 0.5, link={"span_id": span_id(200)}))
+    assert [d.reason for d in trajectory.drops] == [DropReason.BAD_REWARD]
+    trajectory = assemble(*spans[:-2], proxy_span(300), reward_span(999, 0.5, link={"span_id": span_id(200)}))
+    assert rewards(trajectory) == [0.5] * LINK_TARGETS_MAX + [None]
+
+
+def test_rewards_for_spans_ten_thousand_deep_cost_no_more_than_others() -> None:
+    depth = 10_000
+    spans = [framework_span(n, parent=n - 1 if n > 1 else None) for n in range(1, depth)]
+    calls = [proxy_span(depth + n, parent=n) for n in range(1, depth, 2)]
+    links = [reward_span(3 * depth + n, 0.5, link={"span_id": span_id(n)}) for n in range(1, depth)]
+    trajectory = assemble(*spans, *calls, *links)
+    assert (trajectory.reward, trajectory.triplets[-1].reward) == (0.5, 0.5)
+
+
+def test_a_reward_for_a_reward_or_within_a_cycle_ends() -> None:
+    spans = [framework_span(8, parent=9), framework_span(9, parent=8), proxy_span(1, parent=9)]
+    for linked, expected in ((9, [0.5]), (8, [None]), (3, [0.5])):  # the cycle is cut above 9, the root then
+        trajectory = assemble(*spans, reward_span(3, 0.5, link={"span_id": span_id(linked)}))
+        assert rewards(trajectory) == expected
+
+
 def test_a_reward_for_a_dropped_call_is_kept_and_credits_nothing_else() -> None:
     trajectory = assemble(
         proxy_span(1, http_status=500), proxy_span(2), reward_span(3, 0.5, link={"span_id": span_id(1)})

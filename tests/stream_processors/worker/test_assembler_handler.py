@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from lightstream.schemas.clock import SystemClock
-from lightstream.schemas.errors import RecordError
+from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.kafka import BY_KEY, Headers, Outgoing, Position
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import (
@@ -41,17 +41,21 @@ register_credit_rule(CUT, lambda steps, reward: [reward] * len(steps))
 
 
 class Published:
-    """A publisher that keeps what it is given, and cannot write the trajectories of some rollouts."""
+    """A publisher that keeps what it is given, and cannot write the trajectories of some rollouts, nor large ones."""
 
-    def __init__(self, unwritable: Sequence[str] = ()) -> None:
+    def __init__(self, unwritable: Sequence[str] = (), record_bytes_max: int = 1 << 25) -> None:
         self.unwritable = unwritable
+        self.record_bytes_max = record_bytes_max
         self.trajectories: list[Trajectory] = []
         self.dead_letters: list[DeadLetter] = []
 
     def encoded(self, topic: Topic, record: Record) -> bytes:
         if isinstance(record, Trajectory) and record.rollout_id in self.unwritable:
             raise RecordError("a Trajectory cannot be written as Avro")
-        return CODEC.encode(record)
+        encoded = CODEC.encode(record)
+        if len(encoded) > self.record_bytes_max:
+            raise RecordTooLargeError("a record is too large.", len(encoded), self.record_bytes_max)
+        return encoded
 
     def publish_all(self, records: Sequence[Outgoing]) -> tuple[int, Future[list[Position]]]:
         for record in records:
@@ -132,6 +136,20 @@ def test_a_trajectory_that_cannot_be_written_at_all_is_a_dead_letter_and_others_
     handled([opened(), opened("r2"), proxy_span(1), closed(), closed("r2")], published)
     assert [t.rollout_id for t in published.trajectories] == ["r2"]
     assert [(d.reason, d.origin_offset) for d in published.dead_letters] == [(DeadLetterReason.BROKEN_RULE, 3)]
+
+
+@pytest.mark.parametrize(("record_bytes_max", "calls"), [(3_000, 10), (700, 0)])
+def test_an_attempt_always_ends_in_a_trajectory(record_bytes_max: int, calls: int) -> None:
+    """Without its tokens, and where that is still too large, without the list of its calls."""
+    published = Published(record_bytes_max=record_bytes_max)
+    settings = Settings.load().model_copy(update={"large_records_dir": None})
+    spans = [proxy_span(n, range(200), range(200)) for n in range(10)]
+    handled([opened(), *spans, closed()], published, settings)
+    (trajectory,) = published.trajectories
+    assert published.dead_letters == []
+    assert (trajectory.final, trajectory.triplets, len(trajectory.drops)) == (True, [], calls)
+    assert {drop.reason for drop in trajectory.drops} <= {DropReason.TOO_LARGE}
+    assert trajectory.full_from_offset == (-1 if calls else 0)
 
 
 def test_what_is_wrong_is_told_in_text_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

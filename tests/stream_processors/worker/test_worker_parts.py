@@ -11,13 +11,22 @@ from pydantic import SecretStr
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.examples import example_of
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, EventKind, SpanRecord, Trajectory
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    Drop,
+    DropReason,
+    EventKind,
+    SpanRecord,
+    Trajectory,
+)
 from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.lifecycle import Limits
+from lightstream.stream_processors.worker import smaller_trajectory
 from lightstream.stream_processors.worker.app import make_app
-from lightstream.stream_processors.worker.assembler_handler import without_triplets
 from lightstream.stream_processors.worker.inbox import BATCH_RECORDS_MAX, Budget, Inbox, LogRecord
 from lightstream.stream_processors.worker.membership import Membership
+from lightstream.stream_processors.worker.smaller_trajectory import without_triplets
 from lightstream.stream_processors.worker.span_heartbeats import SpanHeartbeats
 
 SECOND = 1_000_000_000
@@ -89,6 +98,14 @@ def test_a_trajectory_too_large_for_a_record_tells_of_every_call() -> None:
     dropped = [(d.span_id, d.choice_index, d.source_offset) for d in small.drops if d.reason == "too_large"]
     assert dropped == [(t.span_id, t.choice_index, t.source_offset) for t in trajectory.triplets]
     assert sum(drop.is_llm_call for drop in small.drops) == trajectory.call_count
+
+
+def test_details_are_left_out_before_a_trajectory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smaller_trajectory, "DETAILS_CHARS_MAX", 25)
+    drop = Drop(span_id="1" * 16, reason=DropReason.CALL_FAILED, detail="ten chars.")
+    trajectory = example_of(Trajectory).model_copy(update={"drops": [drop] * 3, "triplets": []})
+    small = without_triplets(trajectory, "too large")
+    assert [(d.reason, d.detail) for d in small.drops] == [(drop.reason, drop.detail)] * 2 + [(drop.reason, "")]
 
 
 def test_of_two_workers_with_one_data_folder_one_has_the_name(tmp_path: Path) -> None:

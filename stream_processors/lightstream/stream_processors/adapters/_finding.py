@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from lightstream.schemas.records import SpanRecord
 
-from ..core.assembly import AttemptReading, Sighting, SpanKey, read_attempt
+from ..core.assembly import AttemptReading, Sighting, SpanKey, add_spans_around, read_attempt
 from ..core.dialects import ReadCall, read_calls, read_named
 from ..core.rewards import CallIndex
 from ..core.rewards import match_rewards as match
@@ -176,6 +176,12 @@ def match_rewards(root: N, reading: TreeReading, calls: Sequence[N], rule: str) 
                 if sighting.read.response_id is not None:
                     index.add("response_id", sighting.read.response_id, position)
                 index.add_attributes(attempt.held.nodes[sighting.key].attributes or {}, position)
+    position_of = {
+        id(call): position
+        for position, node in enumerate(ordered)
+        for call in attempt.calls_at.get(reading.key_of[id(node)], ())
+    }
+    add_spans_around(index, attempt.held, attempt.tree, attempt.calls, position_of)
     node_of = {reading.key_of[id(node)]: id(node) for node in root.traverse() if id(node) in reading.key_of}
     for reward in attempt.rewards:
         reward.scope = scopes.get(node_of[reward.trace_id, reward.span_id])

@@ -12,8 +12,6 @@ from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
     DeadLetterReason,
-    Drop,
-    DropReason,
     SpanRecord,
     Trajectory,
 )
@@ -28,9 +26,10 @@ from .inbox import LogRecord
 from .large_attempts import LargeAttempts
 from .late_spans import LateSpanReader, revisions_of
 from .outbox import Outbox
+from .smaller_trajectory import without_calls, without_triplets
 from .span_heartbeats import SpanHeartbeats
 
-__all__ = ["AssemblerHandler", "without_triplets"]
+__all__ = ["AssemblerHandler"]
 
 log = logging.getLogger(__name__)
 
@@ -156,11 +155,11 @@ class AssemblerHandler:
                 raise Unusable(DeadLetterReason.BROKEN_RULE, still.message) from still
 
     async def _send_fitting(self, outbox: Outbox, trajectory: Trajectory) -> None:
-        """Send the trajectory, or what fits a record.
+        """Send the trajectory, or what fits into a record.
 
         Raises:
             RecordError: it cannot be written.
-            Unusable: not even what became of its calls fits.
+            Unusable: not even how the attempt ended fits.
         """
         key = trajectory.group_id or trajectory.rollout_id
         try:
@@ -168,9 +167,13 @@ class AssemblerHandler:
         except RecordTooLargeError as error:
             small = await asyncio.to_thread(self._smaller, trajectory, error.message)
             try:
-                await outbox.send(TRAJECTORIES, key, small)
-            except RecordTooLargeError as still:
-                raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
+                await outbox.send(TRAJECTORIES, key, small, in_thread=True)
+            except RecordTooLargeError:
+                log.error("not even the calls of attempt %s fit into a record: its end goes out", small.attempt_id)
+                try:
+                    await outbox.send(TRAJECTORIES, key, without_calls(small))
+                except RecordTooLargeError as still:
+                    raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
 
     def _smaller(self, trajectory: Trajectory, problem: str) -> Trajectory:
         """What fits a record: the address of the whole, or, without a folder for that, what became of the calls."""
@@ -192,22 +195,3 @@ def _failed(record: LogRecord, error: Exception) -> Unusable:
 async def _finish(outbox: Outbox, low_water: int) -> int:
     await outbox.durable()
     return low_water
-
-
-def without_triplets(trajectory: Trajectory, detail: str) -> Trajectory:
-    """The trajectory of an attempt whose data fits in no record: every call is dropped as ``too_large``."""
-    drops = [
-        Drop(
-            span_id=triplet.span_id,
-            trace_id=triplet.trace_id,
-            response_id=triplet.response_id,
-            reason=DropReason.TOO_LARGE,
-            detail=detail,
-            choice_index=triplet.choice_index,
-            source_offset=triplet.source_offset,
-        )
-        for triplet in trajectory.triplets
-    ]
-    return trajectory.model_copy(
-        update={"triplets": [], "drops": [*trajectory.drops, *drops], "input_json": "null", "rewards": []}
-    )

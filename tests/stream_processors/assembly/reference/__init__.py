@@ -38,6 +38,6 @@ def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules
     calls = sets_of(sightings, parents, result)
     calls.sort(key=lambda group: (believed(group).offset, believed(group).choice))
     kept, agents = judge(calls, parents, spans, closed, rules, result)
-    credit(calls, kept, agents, match(spans, calls, rules, result), rules, result)
+    credit(calls, kept, agents, match(spans, parents, calls, rules, result), rules, result)
     result.drops.sort(key=lambda drop: drop[0])
     return result

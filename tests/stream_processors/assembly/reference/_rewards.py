@@ -11,12 +11,17 @@ from lightstream.stream_processors.core.assembly import AssemblyRules
 
 from ._calls import believed, by_doubt, response_id, tokens_of
 from ._model import Expected, Id, Sighting, note
+from ._spans import above
 
 __all__ = ["credit", "match", "named_by"]
 
 
 def match(
-    spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Sighting]], rules: AssemblyRules, result: Expected
+    spans: dict[Id, tuple[SpanRecord, int]],
+    parents: dict[Id, Id],
+    calls: list[list[Sighting]],
+    rules: AssemblyRules,
+    result: Expected,
 ) -> tuple[dict[int, float], float | None, dict[int, float]]:
     """Rewards by call, what is left for credit to hand out, and what is added to that by call."""
     by_call: dict[int, float] = {}
@@ -53,8 +58,16 @@ def match(
         how = "trajectory"
         if links:
             found = [i for i, group in enumerate(calls) if named_by(links, group)]
-            targets, how = (found, "link") if found else ([None], "none")
-            if not found:
+            around = [] if found else spans_named(links, spans, calls)
+            below = [i for i, group in enumerate(calls) if any(key in lines_above(group, parents) for key in around)]
+            if any(key not in parents or lies_above_all(key, calls, parents) for key in around):
+                how = "trajectory"
+                if 0 in good:
+                    result.reward = shared = good[0]
+            elif found or below:
+                targets, how = found or below, "link"
+            else:
+                how = "none"
                 note(result, "unmatched_link")
         else:
             if rules.reward_match == "log_order" and before:
@@ -104,6 +117,31 @@ def credit(
         span = best.span.span_id
         row = (index, span, told.prompt, told.response, told.logprobs, version, agents[index], best.choice)
         result.triplets.append((*row, None if value is None else round(value, 9)))
+
+
+def spans_named(
+    links: dict[str, str], spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Sighting]]
+) -> list[Id]:
+    """Spans that are no calls and have the id that a link names, in the trace that it names."""
+    if "span_id" not in links or set(links) - {"span_id", "trace_id"}:
+        return []
+    taken = [s.id for group in calls for s in group]
+    return [
+        (trace_id, span_id)
+        for trace_id, span_id in spans
+        if span_id == links["span_id"]
+        and trace_id == links.get("trace_id", trace_id)
+        and (trace_id, span_id) not in taken
+    ]
+
+
+def lines_above(group: list[Sighting], parents: dict[Id, Id]) -> list[Id]:
+    """All spans above any span of a call."""
+    return [key for s in group for key in above(s.id, parents)]
+
+
+def lies_above_all(key: Id, calls: list[list[Sighting]], parents: dict[Id, Id]) -> bool:
+    return calls != [] and all(key in lines_above(group, parents) for group in calls)
 
 
 def named_by(links: dict[str, str], group: list[Sighting]) -> bool:

@@ -2,6 +2,7 @@
 
 from ._checks import LOGPROB_MAX
 from ._closed import AttemptKey
+from ._index import add_spans_around
 from ._late import LateSpan
 from ._reading import AttemptReading, read_attempt
 from ._rules import AssemblyRules
@@ -22,6 +23,7 @@ __all__ = [
     "Sighting",
     "SpanKey",
     "UnfinishedAttempt",
+    "add_spans_around",
     "read_attempt",
     "resolve",
 ]

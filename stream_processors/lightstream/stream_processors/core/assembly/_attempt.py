@@ -22,8 +22,13 @@ __all__ = ["OpenAttempt"]
 
 CALL_OVERHEAD_BYTES = 256
 """Ids, names and numbers of a triplet or drop beside its token data, generously."""
+DETAIL_CHARS_MAX = 500
+"""Of the text that says why a call failed, or what is wrong with it: servers answer with whole pages."""
+NO_ROOM_FOR_DETAIL = "(the attempt has no room for the text)"
 LINKABLE_CHARS_MAX = 256
 """Longest attribute by which a reward may link to a call: an id, not a text."""
+UTF8_BYTES_MAX = 4
+"""Of one character."""
 LINKABLE_ATTRIBUTES_MAX = 64
 """Such attributes kept of a span; where it has more, first those that are not numbered, as messages' parts are."""
 
@@ -93,6 +98,8 @@ class OpenAttempt:
             if len(calls) > 1:
                 calls.sort(key=lambda call: call.choice_index)
             for read in calls:
+                if read.failure is not None or read.detail:
+                    self._shorten(read)
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
                 sighting = Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
@@ -143,6 +150,18 @@ class OpenAttempt:
         if held.full_from_offset < 0:
             held.full_from_offset = offset
         return True
+
+    def _shorten(self, call: ReadCall) -> None:
+        """Cut the texts that say what went wrong, and count what is kept: nothing where the attempt is full."""
+        for name in ("failure", "detail"):
+            text: str | None = getattr(call, name)
+            if text:
+                kept = text[:DETAIL_CHARS_MAX]
+                size = len(kept) * (1 if kept.isascii() else UTF8_BYTES_MAX)
+                if size > self._free_bytes:
+                    kept, size = NO_ROOM_FOR_DETAIL, 0
+                self._free_bytes -= size
+                setattr(call, name, kept)
 
     def _has_room(self, call: ReadCall) -> bool:
         """Count a call's data; where the attempt would be over its limit, let go of it."""

@@ -51,7 +51,7 @@ def finish(
     calls = joined.calls
     _set_surroundings(calls, tree)
     _judge(calls, rules, final=closed.final)
-    rewards = match_rewards(held.rewards, index_calls(calls, held, rules.reward_match), rules.reward_match)
+    rewards = match_rewards(held.rewards, index_calls(calls, held, tree, rules.reward_match), rules.reward_match)
     steps = [
         CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
         for i, call in enumerate(calls)

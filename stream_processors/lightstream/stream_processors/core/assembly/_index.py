@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..rewards import CallIndex
+from ..rewards import CallIndex, named_span
+from ._around import spans_around
 from ._held import Held
 from ._sighting import Sighting
+from ._tree import Tree
 
-__all__ = ["index_calls"]
+__all__ = ["add_spans_around", "index_calls"]
 
 
-def index_calls(calls: Sequence[Sighting], held: Held, rule: str) -> CallIndex:
-    """What rewards may name calls by (in log order); only what the rule asks for where no reward has a link."""
+def index_calls(
+    calls: Sequence[Sighting], held: Held, tree: Tree, rule: str, all_calls: Sequence[Sighting] | None = None
+) -> CallIndex:
+    """What rewards may name calls by (in log order); only what the rule asks for where no reward has a link.
+
+    Args:
+        all_calls: all calls of the attempt, where ``calls`` are only some.
+    """
     index = CallIndex([call.offset for call in calls])
     if rule == "first_sibling":
         index.scopes = [held.nodes[call.key].parent for call in calls]
@@ -30,4 +38,16 @@ def index_calls(calls: Sequence[Sighting], held: Held, rule: str) -> CallIndex:
             attributes = held.nodes[sighting.key].attributes if by_attribute else None
             if attributes:
                 index.add_attributes({k: v for k, v in attributes.items() if k in keys}, position)
+    if "span_id" in keys:
+        position_of = {id(call): position for position, call in enumerate(calls)}
+        add_spans_around(index, held, tree, calls if all_calls is None else all_calls, position_of)
     return index
+
+
+def add_spans_around(
+    index: CallIndex, held: Held, tree: Tree, calls: Sequence[Sighting], position_of: Mapping[int, int]
+) -> None:
+    """Let links name spans around calls, see :func:`spans_around`."""
+    span_ids = {named[0] for reading in held.rewards if (named := named_span(reading.links)) is not None}
+    for span_id, around in spans_around(span_ids, calls, held.nodes, tree, position_of):
+        index.around.setdefault(span_id, []).append(around)

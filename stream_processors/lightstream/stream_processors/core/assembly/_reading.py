@@ -47,7 +47,7 @@ class AttemptReading:
 
     def match(self, calls: Sequence[Sighting], rule: str) -> MatchedRewards:
         """Match the rewards to these calls (some of ``self.calls``, in log order)."""
-        return match_rewards(self.held.rewards, index_calls(calls, self.held, rule), rule)
+        return match_rewards(self.held.rewards, index_calls(calls, self.held, self.tree, rule, self.calls), rule)
 
 
 def read_attempt(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lightstream.schemas.records import RewardMatch, RewardRecord
 
+from ._around import SpanAround, named_span
 from ._read import RewardReading, is_reward
 
 __all__ = ["LINK_TARGETS_MAX", "REWARD_MATCHES", "CallIndex", "MatchedRewards", "match_rewards"]
@@ -31,11 +32,13 @@ class CallIndex:
         offsets: offset of each call, ascending.
         by_value: (``span_id`` | ``trace_id`` | ``response_id`` | attribute name, value) -> calls, ascending.
         scopes: what each call stands beside, see ``RewardReading.scope``; needed by ``first_sibling`` alone.
+        around: span id -> the spans with this id that are not calls.
     """
 
     offsets: list[int] = field(default_factory=list[int])
     by_value: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
     scopes: list[Hashable] = field(default_factory=list[Hashable])
+    around: dict[str, list[SpanAround]] = field(default_factory=dict[str, list[SpanAround]])
 
     def add(self, key: str, value: str, call_index: int) -> None:
         """Let links with this key and value name the call. Calls are added in ascending order."""
@@ -57,6 +60,14 @@ class CallIndex:
             return None
         return [call for call in lists[0] if all(_contains(others, call) for others in lists[1:])]
 
+    def spans_named(self, links: Sequence[tuple[str, str]]) -> list[SpanAround]:
+        """The spans that are not calls and that links name by their id, with or without their trace."""
+        named = named_span(links)
+        if named is None:
+            return []
+        span_id, trace_id = named
+        return [span for span in self.around.get(span_id, ()) if trace_id in (None, span.trace_id)]
+
 
 @dataclass(slots=True)
 class MatchedRewards:
@@ -64,7 +75,8 @@ class MatchedRewards:
 
     Attributes:
         records: every well-formed dimension of every reward, in log order.
-        trajectory: the reward of the whole trajectory: the last unlinked one in log order; ``None`` is missing.
+        trajectory: the reward of the whole trajectory: the last one in log order that has no link, or is linked to a
+            root or a span around all calls; ``None`` is missing.
         by_call: call -> its own reward: the last one in log order.
         added: call -> what automatic rewards add to what credit gives it.
         shared: what of ``trajectory`` credit assignment still has to hand out (``None`` where calls got it already).
@@ -158,17 +170,17 @@ def _add(reading: RewardReading, calls: CallIndex, matched: MatchedRewards) -> N
 
 def _match_one(reading: RewardReading, calls: CallIndex, call_before: _CallBefore, matched: MatchedRewards) -> None:
     primary = next((value for dimension, _, value in reading.dimensions if dimension == 0), None)
-    targets: Sequence[int | None]
+    targets: Sequence[int | None] | None
     if reading.links:
-        found = calls.matching(reading.links)
-        if found is None:
+        how, targets = _linked(reading, calls)
+        if targets is None:
             problem = f"its link matches more than {LINK_TARGETS_MAX} calls: {_shown(reading.links)}"
             matched.problems.append((reading, problem))
             return
-        how = RewardMatch.LINK if found else RewardMatch.NONE
-        targets = found or [None]
-        if not found:
+        if how is RewardMatch.NONE:
             matched.unmatched.append((reading.span_id, _shown(reading.links)))
+        elif how is RewardMatch.TRAJECTORY and primary is not None:
+            matched.trajectory = matched.shared = primary
     else:
         before = call_before(reading)
         how = RewardMatch.LOG_ORDER if before >= 0 else RewardMatch.TRAJECTORY
@@ -192,6 +204,26 @@ def _match_one(reading: RewardReading, calls: CallIndex, call_before: _CallBefor
                     source_offset=reading.offset,
                 )
             )
+
+
+def _linked(reading: RewardReading, calls: CallIndex) -> tuple[RewardMatch, Sequence[int | None] | None]:
+    """How the links match, and the calls they mean; ``None`` where these are more than a link may name.
+
+    A link to a span other than a call means the calls below it; to a root, or a span around all calls, the trajectory.
+    """
+    found = calls.matching(reading.links)
+    if found is not None and not found:
+        spans = calls.spans_named(reading.links)
+        if any(span.is_above_all for span in spans):
+            return RewardMatch.TRAJECTORY, [None]
+        found = _calls_below(spans)
+    return (RewardMatch.NONE, [None]) if found is not None and not found else (RewardMatch.LINK, found)
+
+
+def _calls_below(spans: Sequence[SpanAround]) -> list[int] | None:
+    """Calls below any of these spans, ascending; ``None`` where they are more than a link may name."""
+    found = sorted({call for span in spans for call in span.calls})
+    return None if len(found) > LINK_TARGETS_MAX or any(span.too_many for span in spans) else found
 
 
 def _contains(ascending: Sequence[int], call: int) -> bool:

@@ -3,7 +3,8 @@
 Agent Lightning 0.3: ``agentlightning.reward.N.name`` / ``.value``, the first dimension being the reward, and links
 ``agentlightning.link.N.key_match`` / ``.value_match`` that must all match. Before 0.3: an ``agentlightning.reward``
 span with ``reward``, or AgentOps output ``{"type": "reward", "value": …}``. OpenTelemetry: events
-``gen_ai.evaluation.result``, which judge the response they name or the span they sit on.
+``gen_ai.evaluation.result``, which judge the response they name or the span they sit on; those that judge the same are
+dimensions of one reward, the first event being the reward.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ DIMENSIONS_MAX = 64
 
 REWARD_MAX = 3.4028235e38
 """Largest absolute value of a reward: what float32 holds, in which segments and batches keep rewards."""
+
+NAME_CHARS_SHOWN = 80
+"""Of a reward's name, where it is part of what is wrong: it may be any text."""
 
 REWARD = "agentlightning.reward"
 LINK = "agentlightning.link"
@@ -65,7 +69,7 @@ class RewardReading:
             if is_reward(number):
                 self.dimensions.append((dimension, name, number))
                 return
-        shown = f"dimension {dimension} ({name or 'unnamed'}) is {_shown(value)}"
+        shown = f"dimension {dimension} ({name[:NAME_CHARS_SHOWN] or 'unnamed'}) is {_shown(value)}"
         self.problems.append(f"{shown}, not a finite number within float32")
 
 
@@ -91,16 +95,41 @@ def read_rewards(span: SpanRecord, offset: int) -> list[RewardReading]:
     attributes = span.attributes
     if attributes and (reading := _of_attributes(span, attributes, offset)):
         readings.append(reading)
-    for event in span.events:
-        if event.name == _EVALUATION:
-            judged = RewardReading(span.span_id, span.trace_id, offset, scope=_scope(span))
-            name = event.attributes.get("gen_ai.evaluation.name")
-            judged.add(0, name if isinstance(name, str) else "", event.attributes.get("gen_ai.evaluation.score.value"))
-            response = event.attributes.get("gen_ai.response.id")
-            by_response = isinstance(response, str) and response
-            judged.links.append(("gen_ai.response.id", str(response)) if by_response else ("span_id", span.span_id))
-            readings.append(judged)
+    if span.events:
+        readings.extend(_of_events(span, offset))
     return readings
+
+
+def _of_events(span: SpanRecord, offset: int) -> list[RewardReading]:
+    """The evaluations of a span: those of one target are the dimensions of one reward, in their order.
+
+    One without a score (it may have a label alone) is none.
+    """
+    readings: dict[tuple[str, str], RewardReading] = {}
+    places: dict[tuple[str, str], int] = {}
+    for event in span.events:
+        score = event.attributes.get("gen_ai.evaluation.score.value") if event.name == _EVALUATION else None
+        if score is None:
+            continue
+        response = event.attributes.get("gen_ai.response.id")
+        by_response = isinstance(response, str) and response
+        target = ("gen_ai.response.id", str(response)) if by_response else ("span_id", span.span_id)
+        judged = readings.get(target)
+        if judged is None:
+            judged = readings[target] = RewardReading(
+                span.span_id, span.trace_id, offset, links=[target], scope=_scope(span)
+            )
+        dimension = places[target] = places.get(target, -1) + 1
+        if dimension < DIMENSIONS_MAX:
+            name = event.attributes.get("gen_ai.evaluation.name")
+            judged.add(dimension, name if isinstance(name, str) else "", score)
+        elif dimension == DIMENSIONS_MAX:
+            judged.problems.append(_beyond(dimension))
+    return list(readings.values())
+
+
+def _beyond(dimension: int) -> str:
+    return f"dimension {dimension} is beyond the limit of {DIMENSIONS_MAX} dimensions"
 
 
 def _of_attributes(span: SpanRecord, attributes: Mapping[str, Any], offset: int) -> RewardReading | None:
@@ -135,7 +164,7 @@ def _take_dimensions(reading: RewardReading, found: dict[int, dict[str, Any]]) -
         reading.problems.append("dimension 0, the reward itself, is missing")
     for index in sorted(found):
         if index >= DIMENSIONS_MAX:
-            reading.problems.append(f"dimension {index} is beyond the limit of {DIMENSIONS_MAX} dimensions")
+            reading.problems.append(_beyond(index))
             return
         name = found[index].get("name")
         reading.add(index, name if isinstance(name, str) else "", found[index].get("value"))
