@@ -71,7 +71,7 @@ def view() -> None:
 
 @app.command()
 def store() -> None:
-    """Run the store's HTTP server, for agents and algorithms that reach no Kafka."""
+    """Run the store's HTTP server, for agents and algorithms without access to Kafka."""
     log_to_stderr()
     try:
         traces = load("lightstream.processes.store_traces", "traces_of_store")
@@ -90,7 +90,7 @@ def proxy() -> None:
 
 @app.command()
 def gateway() -> None:
-    """Run the OTLP gateway: takes spans and logs over HTTP and gRPC."""
+    """Run the OTLP gateway: accepts spans and logs over HTTP and gRPC."""
     log_to_stderr()
     load("lightstream.producers.otlp.gateway", "run")(Settings.load())
 
@@ -135,15 +135,15 @@ def replay(
     reward: Annotated[
         str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
     ] = None,
-    credit: Annotated[str | None, typer.Option(help="Credit rule; by default the setting.")] = None,
+    credit: Annotated[str | None, typer.Option(help="Credit rule; by default as configured.")] = None,
     reward_match: Annotated[
-        str | None, typer.Option(help="What a reward without a link is for; by default the setting.")
+        str | None, typer.Option(help="What a reward without a link is for; by default as configured.")
     ] = None,
     automatic: Annotated[
-        list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; by default the setting.")
+        list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; by default as configured.")
     ] = None,
     agents: Annotated[
-        str | None, typer.Option(help="Regular expression of the agents to train; by default the setting.")
+        str | None, typer.Option(help="Regular expression of the agents to train; by default as configured.")
     ] = None,
     merge: Annotated[str, typer.Option(help="How calls become sequences: prefix or none.")] = "prefix",
     tokens_max: Annotated[int | None, typer.Option(help="Longest merged sequence, in tokens.", min=1)] = None,

@@ -26,7 +26,7 @@ def _broker() -> EmbeddedBroker:
 
 @app.command()
 def start() -> None:
-    """Start the broker of this data folder; it runs on after this command."""
+    """Start the broker of this data folder; it keeps running after this command."""
     console.print(f"The broker runs at {_broker().start()}.")
 
 
@@ -41,7 +41,7 @@ def stop() -> None:
 
 @app.command()
 def status() -> None:
-    """Say whether it runs, and where."""
+    """Show whether it runs, and where."""
     service = _broker().service
     if service is None:
         console.print("No broker runs with this data folder. Start one with `lightstream broker start`.")

@@ -38,7 +38,7 @@ _pack_double = struct.Struct("<d").pack
 
 
 _LONGS_KEPT = 4096
-"""Longs other than lengths, encoded last: the times of a rollout are in each of its records, and take 2 microseconds."""
+"""Longs other than lengths, encoded last: a rollout's times are in each of its records, and take 2 microseconds."""
 
 
 @lru_cache(_LONGS_KEPT, typed=True)

@@ -1,4 +1,4 @@
--- Every LLM call has exactly one fate: made = in_triplets + dropped + pending, each counted by itself.
+-- Every LLM call has exactly one fate: made = in_triplets + dropped + pending, each counted separately.
 -- Columns:
 --   made: how many LLM calls there were.
 --   in_triplets: how many became triplets.

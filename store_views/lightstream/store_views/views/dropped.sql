@@ -1,8 +1,8 @@
 -- Every LLM call and reward that did not become training data, with the reason. `derived` rows are calls that the
 -- assembler never takes up: without a rollout, of an attempt that was never opened, or so long after their attempt was
--- closed, or so many, that they are in no revision; and rewards that are so.
+-- closed, or so many, that they are in no revision; and such rewards.
 -- Columns of `assembler_drops`, and:
---   derived: true for what the assembler never takes up, of which the log alone tells.
+--   derived: true for rows that only the log shows, since the assembler never takes them up.
 --   log_partition: partition of the topic `spans` that the span lies in.
 --   log_offset: offset of the span in that partition.
 SELECT

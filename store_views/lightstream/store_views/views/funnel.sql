@@ -1,4 +1,4 @@
--- From work asked for to training data, stage by stage, with where the rest went.
+-- From enqueued work to training data, stage by stage, with where the rest went.
 -- Columns:
 --   stage: the stage, from enqueued rollouts to dead letters.
 --   count: how many got there.

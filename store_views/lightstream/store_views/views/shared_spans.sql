@@ -1,5 +1,5 @@
 -- Spans that were logged under several rollouts: a call among them is training data of each. Only the log of all
--- partitions tells; the assembler of one rollout does not see it.
+-- partitions shows them; the assembler of one rollout does not.
 -- Columns of `spans_raw`, and:
 --   is_llm_call: true where the span was recorded as an LLM call.
 --   reason: always `shared_span`.
