@@ -40,6 +40,8 @@ def encoded(what: str, value: Any) -> str:
     except RecursionError as error:
         raise too_deep(what) from error
     except (TypeError, ValueError, PydanticSerializationError) as error:
+        if "depth exceeded" in str(error):  # as pydantic says of a model
+            raise too_deep(what) from error
         raise StoreError(f"{what} cannot be kept as JSON: {error}") from error
     return text
 
