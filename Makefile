@@ -66,6 +66,7 @@ schemas: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(PY) -m lightstream.store_views.document > docs/tables.md
+	$(PY) -m lightstream.schemas.settings_document > docs/settings.md
 	$(PY) -m lightstream.agl.document > docs/agent-lightning.md
 
 lock: $(INSTALLED)

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="lightstream",
     help="Reinforcement learning for any agent, from the event stream it leaves behind. "
-    "Settings are environment variables (LIGHTSTREAM_*).",
+    "Settings are environment variables (LIGHTSTREAM_*); `lightstream settings` shows them all.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -208,6 +208,16 @@ def status(
     from .status import run_status
 
     run_status(Settings.load(), output)
+
+
+@app.command()
+def settings(
+    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Show every setting: its value, and whether that is from the environment or the default."""
+    from .settings import run_settings
+
+    run_settings(Settings.load(), output)
 
 
 def main() -> None:

@@ -30,26 +30,32 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True)
 
     # --- where things are
-    data_dir: Path = Field(Path(".lightstream"), description="Folder of everything kept on this machine.")
+    data_dir: Path = Field(Path(".lightstream"), description="Folder for everything that is kept on this machine.")
     cache_dir: Path | None = Field(
-        None, description="Folder of downloads shared by all data folders; unset means the user's cache folder."
+        None, description="Folder for downloads, shared by all data folders; unset means the user's cache folder."
     )
     kafka_bootstrap_servers: str | None = Field(
         None, description="host:port[,host:port] of a Kafka cluster; unset means the embedded broker."
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        "PLAINTEXT", description="How to talk to the cluster."
+        "PLAINTEXT", description="How to talk to the cluster: SSL encrypts, SASL logs in."
     )
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        None, description="SASL mechanism, with a SASL_* protocol."
+        None, description="How to log in, where the protocol is a SASL one; unset means no login."
     )
-    kafka_sasl_username: str | None = Field(None, description="SASL user.")
-    kafka_sasl_password: SecretStr | None = Field(None, description="SASL password.")
-    kafka_ssl_ca_file: Path | None = Field(None, description="PEM file of the cluster's certificate authority.")
+    kafka_sasl_username: str | None = Field(None, description="User to log in as.")
+    kafka_sasl_password: SecretStr | None = Field(None, description="Password of that user.")
+    kafka_ssl_ca_file: Path | None = Field(
+        None,
+        description="PEM file of the certificate authority that the cluster's certificates are from; unset means the "
+        "system's.",
+    )
     schema_registry_url: str | None = Field(
         None, description="URL of a Confluent-compatible Schema Registry; unset means single-object framing."
     )
-    schema_registry_basic_auth: SecretStr | None = Field(None, description="user:password for the registry.")
+    schema_registry_basic_auth: SecretStr | None = Field(
+        None, description="user:password for the Schema Registry; unset means none."
+    )
 
     # --- topics
     topic_prefix: str = Field(
@@ -59,19 +65,18 @@ class Settings(BaseSettings):
         1,
         ge=1,
         le=1000,
-        description="Partitions of the topics keyed by rollout or group: as many workers can share the work, others "
-        "stand by. Each costs requests of its own (with two, a rollout takes a fifth to a third more of the "
-        "processors); any number of Runners can ask for work. A topic keeps the number that it was created with.",
+        description="Partitions of the topics keyed by rollout or group, and so the number of workers that can share "
+        "the work; each costs requests of its own, and a topic keeps the number that it was created with.",
     )
-    topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition.")
+    topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition in the cluster.")
 
     # --- addresses of our own servers (0 = any free port, announced in <data_dir>/run)
-    host: str = Field("127.0.0.1", description="Address our HTTP servers listen on.")
-    broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker.")
-    view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server.")
-    proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy.")
-    policy_port: int = Field(0, ge=0, le=65535, description="Port of the policy server.")
-    store_port: int = Field(0, ge=0, le=65535, description="Port of the store's HTTP server.")
+    host: str = Field("127.0.0.1", description="Address that the HTTP and gRPC servers listen on; 0.0.0.0 means all.")
+    broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker; 0 means any free one.")
+    view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server; 0 means any free one.")
+    proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy; 0 means any free one.")
+    policy_port: int = Field(0, ge=0, le=65535, description="Port of the policy server; 0 means any free one.")
+    store_port: int = Field(0, ge=0, le=65535, description="Port of the store's HTTP server; 0 means any free one.")
     gateway_port: int | None = Field(
         None,
         ge=0,
@@ -97,16 +102,22 @@ class Settings(BaseSettings):
         None, description="Token (an API key, to agents) that the LLM proxy asks for; unset means none."
     )
     llm_upstream_url: str | None = Field(
-        None, description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to."
+        None,
+        description="Base URL (…/v1) of the OpenAI-compatible server that the LLM proxy forwards to; unset means the "
+        "policy server that runs on this machine.",
     )
-    llm_upstream_api_key: SecretStr | None = Field(None, description="Bearer token for that server.")
+    llm_upstream_api_key: SecretStr | None = Field(
+        None, description="API key for that server, sent as a bearer token; unset means none."
+    )
     llm_backend: Literal["openai", "litellm"] = Field(
         "openai",
         description="How the LLM proxy reaches the model: openai forwards to LIGHTSTREAM_LLM_UPSTREAM_URL (or to the "
         "policy server) and keeps token ids exactly; litellm calls any provider that LiteLLM knows.",
     )
     llm_model: str | None = Field(
-        None, description="Model to request in place of the agent's choice (a LiteLLM name with that back end)."
+        None,
+        description="Model to request in place of the agent's choice (a LiteLLM name with that back end); unset means "
+        "the agent's choice.",
     )
 
     # --- the OTLP gateway
@@ -117,10 +128,12 @@ class Settings(BaseSettings):
         None, description="user:password that the OTLP gateway accepts as Basic authorization; unset means none."
     )
     gateway_traces_topics: str = Field(
-        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write traces to, read as well."
+        "",
+        description="Topics that OpenTelemetry Collectors write traces to, read as well (full names, comma-separated).",
     )
     gateway_logs_topics: str = Field(
-        "", description="Topics (a,b,…; full names) that OpenTelemetry Collectors write logs to, read as well."
+        "",
+        description="Topics that OpenTelemetry Collectors write logs to, read as well (full names, comma-separated).",
     )
     gateway_wait_s: float = Field(
         5.0, gt=0, le=60, description="How long an OTLP request may wait for Kafka before its client is told to retry."
@@ -147,11 +160,12 @@ class Settings(BaseSettings):
     credit: str = Field(
         "identical",
         description="How rewards are assigned to calls: identical, identical_plus_own, last_call_only, "
-        "discounted:<0..1>, or module:function.",
+        "discounted:<0..1>, or module:function (docs/training-data.md).",
     )
     reward_match: str = Field(
         "trajectory",
-        description="What a reward without a link is for: trajectory, log_order, first_occurrence or first_sibling.",
+        description="What a reward without a link is for: trajectory, log_order, first_occurrence or first_sibling "
+        "(docs/training-data.md).",
     )
     automatic_rewards: str = Field(
         "",
@@ -165,7 +179,7 @@ class Settings(BaseSettings):
     late_span_s_max: float = Field(
         7 * 24 * 3600.0,
         ge=0,
-        description="Seconds after an attempt began within which a late span or reward revises its trajectory.",
+        description="How long after an attempt began a late span or reward still revises its trajectory.",
     )
 
     # --- Runners
@@ -187,46 +201,51 @@ class Settings(BaseSettings):
     large_record_grace_s: float = Field(
         24 * 3600.0,
         ge=120,
-        description="How long the file of a large trajectory outlives the last record that could name it, once the "
-        "topic's retention deletes records. Longer than a reader may take from record to file.",
+        description="How long the file of a large trajectory is kept after the topic's retention may have deleted its "
+        "record; longer than a reader takes from record to file.",
     )
     trajectory_bytes_max: int = Field(
         256 * 1024 * 1024,
         ge=1024 * 1024,
-        description="Largest trajectory, and what an open attempt may take of the worker's memory; without a folder "
-        "for large ones at most 7/8 of a record. Calls beyond it are dropped as too_large.",
+        description="Largest trajectory, and most memory of the worker for an open attempt (without a folder for large "
+        "ones at most 7/8 of a record); calls beyond it are dropped as too_large.",
     )
     send_buffer_bytes_max: int = Field(
-        256 * 1024 * 1024, ge=1024 * 1024, description="Memory for records on their way to Kafka."
+        256 * 1024 * 1024, ge=1024 * 1024, description="Memory that a process uses for records on their way to Kafka."
     )
     view_memory_bytes_max: int | None = Field(
         None,
         ge=256 * 1024 * 1024,
-        description="Memory for the view's queries and caches, beyond which they use its disk; unset means half of "
-        "this machine's, at most 4 GiB.",
+        description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
+        "machine's, at most 4 GiB.",
     )
     publish_timeout_s: float = Field(
-        60.0, gt=0, description="How long a record may take to become durable, broker restarts included."
+        60.0, gt=0, description="How long a record may take to become durable, restarts of the broker included."
     )
-    llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the proxy waits for the LLM server.")
+    llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the LLM proxy waits for the model server.")
     llm_stream_timeout_s: float = Field(
-        1800.0, gt=0, description="Longest total time for a streamed answer of the LLM server."
+        1800.0, gt=0, description="Longest total time for a streamed answer of the model server."
     )
     llm_response_bytes_max: int = Field(
-        256 * 1024 * 1024, ge=1024, description="Largest answer of the LLM server that the LLM proxy reads."
+        256 * 1024 * 1024, ge=1024, description="Largest answer of the model server that the LLM proxy reads."
     )
     llm_request_bytes_max: int = Field(
-        32 * 1024 * 1024, ge=1024, description="Largest chat request the LLM proxy and the policy server accept."
+        32 * 1024 * 1024, ge=1024, description="Largest chat request that the LLM proxy and the policy server accept."
     )
     gateway_request_bytes_max: int = Field(
-        64 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024, description="Largest OTLP request, unpacked."
+        64 * 1024 * 1024,
+        ge=1024,
+        le=1024 * 1024 * 1024,
+        description="Largest OTLP request that the gateway accepts, unpacked.",
     )
     store_request_bytes_max: int = Field(
-        64 * 1024 * 1024, ge=1024, description="Largest request the store server accepts."
+        64 * 1024 * 1024, ge=1024, description="Largest request that the store server accepts."
     )
-    rollout_timeout_s: float = Field(600.0, gt=0, description="Deadline of an attempt whose config names none.")
+    rollout_timeout_s: float = Field(
+        600.0, gt=0, description="Longest that an attempt may run, where its rollout names no limit."
+    )
     rollout_unresponsive_s: float = Field(
-        60.0, gt=0, description="Silence after which an attempt whose config names no limit counts as lost."
+        60.0, gt=0, description="Silence after which an attempt counts as lost, where its rollout names no limit."
     )
 
     @classmethod
