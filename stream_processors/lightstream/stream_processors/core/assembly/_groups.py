@@ -33,12 +33,12 @@ class Groups:
             index = parents[index]
         return index
 
-    def union(self, first: int, second: int, *, both_recorded: bool = False) -> None:
+    def union(self, first: int, second: int, *, both_recorded: bool = False, other_responses: bool = False) -> None:
         """Make the sets of two positions one, unless that would make one call of two that are known to differ.
 
         Two records of the proxy are joined only where the caller says so (``both_recorded``); two sets without any
-        such record are not joined when they quote different responses, or choices of one; and no two sets are that hold
-        choices of one span.
+        such record are not joined when they quote different responses, or choices of one, unless the caller knows that
+        these are one (``other_responses``); and no two sets are that hold choices of one span.
         """
         a, b = self.root(first), self.root(second)
         if a == b:
@@ -46,7 +46,8 @@ class Groups:
         if self._proxy[a] and self._proxy[b] and not both_recorded:
             return
         responses = self._response[a], self._response[b]
-        if not (self._proxy[a] or self._proxy[b]) and None not in responses and responses[0] != responses[1]:
+        by_proxy = self._proxy[a] or self._proxy[b]
+        if not (by_proxy or other_responses) and None not in responses and responses[0] != responses[1]:
             return
         choices = self._choices_of.get(a, _NO_SPANS), self._choices_of.get(b, _NO_SPANS)
         if not choices[0].isdisjoint(choices[1]):

@@ -197,12 +197,16 @@ def _join_nested(
             around = sightings[outer]
             if around.is_anonymous:
                 wrapping.add(outer)
-            elif sighting.is_anonymous or (sighting.content is not None and sighting.content == around.content):
+            elif _says_nothing_else(sighting, around):
                 groups.union(outer, index)
             else:
                 only_child[outer] = index if outer not in only_child else -1
     for outer, index in only_child.items():
-        if index >= 0 and _complement(sightings[outer], sightings[index]):
+        if index < 0:
+            continue
+        if sightings[index].read.is_request:
+            groups.union(outer, index, other_responses=True)
+        elif _complement(sightings[outer], sightings[index]):
             groups.union(outer, index)
     for outer in sorted(wrapping):
         if groups.is_alone(outer):
@@ -216,6 +220,13 @@ def _choices_around(inside: Sighting, outer: list[int], sightings: Sequence[Sigh
         return outer
     index = inside.read.choice_index
     return sorted(outer[:OUTER_CHOICES_MAX], key=lambda i: sightings[i].read.choice_index != index)
+
+
+def _says_nothing_else(inside: Sighting, around: Sighting) -> bool:
+    """It has the same tokens, or nothing of its own; each of several requests is a call, whatever it says."""
+    if inside.is_anonymous:
+        return not inside.read.is_request
+    return inside.content is not None and inside.content == around.content
 
 
 def _complement(around: Sighting, inside: Sighting) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import SpanRecord, SpanStatus
 
+from ._finish_reason import finish_reason
 from ._model import ReadCall
-from ._values import is_list, is_map, parse_json, text_or_none
+from ._values import is_map, parse_json, text_or_none
 
 __all__ = ["agent_name", "complete", "response_id"]
 
@@ -23,19 +24,25 @@ _RESPONSE_IDS = (
 _MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
 _POLICY_VERSION = "lightstream.policy_version"
 _IN_METADATA = ("lc_agent_name", "langgraph_node")
-_FINISH_REASONS = "gen_ai.response.finish_reasons"
+_LITELLM_CALL_ID = "litellm.call_id"
 
 
 def response_id(attributes: Mapping[str, Any]) -> str | None:
     """The id that the LLM server gave its answer, if the span quotes one."""
-    return _first(attributes, _RESPONSE_IDS)[0] or None
+    return _response_id(attributes)[0] or None
+
+
+def _response_id(attributes: Mapping[str, Any]) -> tuple[str, str]:
+    """LiteLLM puts its own id of the call where the server gave none: nobody else quotes that one."""
+    found = _first(attributes, _RESPONSE_IDS)
+    return ("", "") if found[0] and found[0] == attributes.get(_LITELLM_CALL_ID) else found
 
 
 def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
     """Fill what ``call`` lacks from GenAI attributes: response id, model, policy version, finish reason, failure."""
     attributes = span.attributes
     if call.response_id is None:
-        value, place = _first(attributes, _RESPONSE_IDS)
+        value, place = _response_id(attributes)
         if value:
             call.response_id = value
             call.found("response_id", place)
@@ -53,10 +60,10 @@ def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
             if call.policy_version is not None:
                 call.found("policy_version", call.place_of("model"))
     if call.finish_reason is None:
-        reasons = attributes.get(_FINISH_REASONS)
-        if is_list(reasons) and len(reasons) > call.choice_index:
-            call.finish_reason = text_or_none(reasons[call.choice_index])
-            call.found("finish_reason", _FINISH_REASONS)
+        found = finish_reason(span, call.choice_index)
+        if found is not None:
+            call.finish_reason, place = found
+            call.found("finish_reason", place)
     if call.failure is None and span.status == SpanStatus.ERROR and call.response_token_ids is None:
         call.failure = span.status_message or "the span's status is an error"
     return call

@@ -19,6 +19,8 @@ class ReadCall:
     Attributes:
         dialect: name of the reader.
         problem: a value was there but unusable (say, text among the token ids); ``detail`` says which and how.
+        is_request: it is the request that a library made for the call of the LLM span around it, if there is one: the
+            two are one call, though the library may give it an id of its own.
         places: field -> where in the span it was found (an attribute's name, or a path in its JSON); ``None`` for none.
     """
 
@@ -34,6 +36,7 @@ class ReadCall:
     failure: str | None = None
     problem: DropReason | None = None
     detail: str = ""
+    is_request: bool = False
     places: dict[str, str] | None = None
 
     def found(self, field: str, place: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lightstream.schemas.records import SpanRecord
 
 from ._attributes import complete
+from ._kind import is_of_llm_kind
 from ._model import ReadCall
 from ._values import parse_json
 from .atif import read_atif
@@ -26,17 +27,19 @@ BODY_ATTRIBUTES = {
 
 
 def read_captured_body(span: SpanRecord) -> list[ReadCall]:
-    """The calls of the first such attribute that holds token ids.
+    """The calls of the first such attribute that holds token ids; without them where the span is of LLM kind.
 
-    Entities around a call often keep its answer too, so a body without token ids is no sign of a call.
+    Entities around a call often keep its answer too, so a body without token ids alone does not mean a call.
     """
     attributes = span.attributes
+    without_tokens: list[ReadCall] = []
     for name, dialect in BODY_ATTRIBUTES.items():
         if name not in attributes:
             continue
         body = parse_json(attributes[name])
         calls = read_response(body, name, dialect) or read_atif(body, name)
-        calls = [call for call in calls if call.response_token_ids is not None or call.problem is not None]
-        if calls:
-            return [complete(call, span) for call in calls]
-    return []
+        told = [call for call in calls if call.response_token_ids is not None or call.problem is not None]
+        if told:
+            return [complete(call, span) for call in told]
+        without_tokens = without_tokens or calls
+    return [complete(call, span) for call in without_tokens] if without_tokens and is_of_llm_kind(span) else []

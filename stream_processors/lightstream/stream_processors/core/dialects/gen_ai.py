@@ -1,32 +1,19 @@
-"""Spans that describe an LLM call without its tokens: OpenTelemetry GenAI, OpenLLMetry, AgentOps, Vercel, Langfuse."""
+"""Spans that describe an LLM call without its tokens: OpenTelemetry GenAI, OpenLLMetry, AgentOps, LiteLLM, Vercel, …"""
 
 from __future__ import annotations
 
 from lightstream.schemas.records import SpanRecord
 
-from ._attributes import complete, response_id
+from ._attributes import complete
+from ._kind import is_of_llm_kind
 from ._model import ReadCall
 
 __all__ = ["read_gen_ai", "read_named"]
 
-_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion"})
-_NAMES = frozenset({"openai.chat", "openai.chat.completion", "openai.completion", "litellm_request"})
-
 
 def read_gen_ai(span: SpanRecord) -> list[ReadCall]:
     """One call without tokens where the span is of LLM kind. Joined by response id, it says who called."""
-    attributes = span.attributes
-    operation = attributes.get("gen_ai.operation.name", attributes.get("llm.request.type"))
-    if isinstance(operation, str):
-        is_call = operation in _OPERATIONS
-    else:
-        is_call = (
-            span.name in _NAMES
-            or response_id(attributes) is not None
-            or attributes.get("agentops.span.kind") == "llm"
-            or attributes.get("langfuse.observation.type") == "generation"
-        )
-    return [complete(ReadCall("gen_ai"), span)] if is_call else []
+    return [complete(ReadCall("gen_ai"), span)] if is_of_llm_kind(span) else []
 
 
 def read_named(span: SpanRecord) -> list[ReadCall]:

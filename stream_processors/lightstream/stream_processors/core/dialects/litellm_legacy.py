@@ -10,7 +10,7 @@ from lightstream.schemas.valid_text import valid_text
 
 from ._attributes import complete
 from ._model import ReadCall
-from ._values import parse_json
+from ._values import parse_json, text_or_none
 from .engine_response import read_response
 
 __all__ = ["LITERAL_CHARS_MAX", "parse_literal", "read_litellm_legacy"]
@@ -35,8 +35,15 @@ def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
             body[key] = value if key in {"id", "model"} else parse_literal(value)
     if not body:
         return []
-    calls = read_response(body, provider, "litellm_legacy") or [ReadCall("litellm_legacy")]
+    calls = read_response(body, provider, "litellm_legacy") or [_untold(body)]
+    for call in calls:
+        call.is_request = True
     return [complete(call, span) for call in calls]
+
+
+def _untold(body: dict[str, Any]) -> ReadCall:
+    """An answer that cannot be read has an id all the same."""
+    return ReadCall("litellm_legacy", text_or_none(body.get("id")), model=text_or_none(body.get("model")) or "")
 
 
 def parse_literal(value: object) -> Any:
