@@ -1,4 +1,4 @@
-"""A batch straight from trajectories: for training loops of one's own."""
+"""A batch straight from trajectories: for your own training loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def select_trajectories(
 
 
 def torch_batch(arrays: BatchArrays) -> dict[str, Any]:
-    """Every array of ``arrays`` as a torch tensor under its name; ``unit_groups`` stays a list of texts."""
+    """Every array of ``arrays`` as a torch tensor under its name; ``unit_groups`` stays a list of strings."""
     import torch
 
     batch: dict[str, Any] = {"unit_groups": arrays.unit_groups}

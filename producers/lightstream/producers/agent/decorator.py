@@ -23,7 +23,7 @@ class FunctionalLitAgent(LitAgent[Any]):
     """What :func:`rollout` makes. Calling it calls the function.
 
     Raises:
-        TypeError: the function has no parameter ``task``, or one that nothing here can fill in.
+        TypeError: the function has no parameter ``task``, or has one that nothing provides.
     """
 
     def __init__(self, function: Callable[..., Any], *, strip_proxy: bool = True) -> None:
@@ -65,7 +65,7 @@ class FunctionalLitAgent(LitAgent[Any]):
         return name if found is self else super().__reduce_ex__(protocol)
 
     def _arguments(self, resources: NamedResources, rollout: Rollout) -> dict[str, Any]:
-        """What the function asks for by name.
+        """The arguments that the function asks for by name.
 
         Raises:
             ValueError: it asks for a resource that is not there.

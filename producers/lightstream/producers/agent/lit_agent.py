@@ -29,7 +29,7 @@ class LitAgent(Generic[TaskT]):
     overridden, serve theirs. Synchronous methods run in threads of their own, asynchronous ones in the Runner's loop.
 
     Args:
-        trained_agents: kept for whoever asks; which agents' calls are trained on is the trainer's to say. A subclass
+        trained_agents: only kept; the trainer decides which agents' calls are trained on. A subclass
             need not call this ``__init__``.
     """
 
@@ -41,7 +41,7 @@ class LitAgent(Generic[TaskT]):
         self.trained_agents = trained_agents
 
     def set_trainer(self, trainer: Any) -> None:
-        """Say which Trainer trains this agent. It is not kept alive, and does not travel to other processes."""
+        """Set the Trainer that trains this agent. It is not kept alive, nor sent to other processes."""
         self._trainer_set = WeakHandle(trainer)
 
     def get_trainer(self) -> Any:
@@ -58,7 +58,7 @@ class LitAgent(Generic[TaskT]):
         return self.get_trainer()
 
     def set_runner(self, runner: Any) -> None:
-        """Say which Runner runs this agent: a Runner does it when it is made. Of several the last one counts."""
+        """Set the Runner that runs this agent: a Runner does it when it is created. Of several the last one counts."""
         self._runner_set = WeakHandle(runner)
 
     def get_runner(self) -> Any:

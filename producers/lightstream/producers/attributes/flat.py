@@ -54,7 +54,7 @@ def filter_attributes(attributes: Mapping[str, Any], prefix: str) -> dict[str, A
 
 
 def filter_and_unflatten_attributes(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | list[Any]:
-    """What stands below ``prefix``, nested again.
+    """The values below ``prefix``, nested again.
 
     Raises:
         ValueError: ``prefix`` itself has a value.

@@ -1,4 +1,4 @@
-"""Messages, objects and exceptions of an agent, beside its rewards."""
+"""Messages, objects and exceptions of an agent."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class OperationContext:
-    """See :func:`operation`: a context manager (use once at a time), and a decorator (use as often as one likes).
+    """See :func:`operation`: a context manager (use once at a time), and a decorator (use as often as you like).
 
     The tracer is the one that is active when the block is entered or the function called.
 

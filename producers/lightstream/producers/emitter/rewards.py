@@ -44,8 +44,8 @@ def emit_reward(
 
     Raises:
         TypeError: the reward is not a number.
-        ValueError: a dimension is not a number, or there are several and ``primary_key`` is none of them, or there is
-            none at all.
+        ValueError: a dimension is not a number, or there are several and ``primary_key`` names none of them, or there
+            are none.
         NoActiveTracerError: no tracer is active, so the reward would be lost.
     """
     dimensions = [{"name": name, "value": value} for name, value in _dimensions(reward, primary_key)]
@@ -54,10 +54,10 @@ def emit_reward(
 
 
 def reward(fn: FunctionT) -> FunctionT:
-    """``fn`` (synchronous or not) with what it returns emitted as a reward; ``None`` is none.
+    """``fn`` (synchronous or not) with its return value emitted as a reward; ``None`` emits nothing.
 
-    Agent Lightning's older way; ``emit_reward`` says the same more plainly. LLM calls that ``fn`` makes, a judge's, are
-    no training data: they lie below an operation ``agentlightning.reward``.
+    Agent Lightning's older way; ``emit_reward`` is plainer. LLM calls that ``fn`` makes, a judge's, are
+    not training data: they are below an operation ``agentlightning.reward``.
 
     Raises:
         NoActiveTracerError: no tracer is active (when the function is called).
@@ -102,7 +102,7 @@ def _dimensions(
 
 
 def _number(value: object) -> float:
-    """As a float. Texts are refused: ``float("1")`` would hide a mistake."""
+    """As a float. Strings are refused: ``float("1")`` would hide a mistake."""
     if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
         raise TypeError(f"a reward must be a number, not {type(value).__name__}: {value!r:.200}")
     return float(value)

@@ -1,4 +1,4 @@
-"""Automatic instrumentation: the calls of an agent's libraries become spans, by the field's own instrumentors."""
+"""Automatic instrumentation: the calls of an agent's libraries become spans, by existing instrumentors."""
 
 from .registry import INSTRUMENTORS, Instrumentor
 from .switch import instrument, instrument_as_asked, instrumented, uninstrument

@@ -25,7 +25,7 @@ __all__ = ["instrument", "instrument_as_asked", "instrumented", "uninstrument"]
 logger = logging.getLogger(__name__)
 
 ALL, NONE = "all", "none"
-"""What ``LIGHTSTREAM_INSTRUMENT`` may say besides names."""
+"""Values of ``LIGHTSTREAM_INSTRUMENT`` other than names."""
 
 _lock = threading.Lock()
 """Of the three below. Never held during an import: imports have locks of their own, and call back here."""
@@ -37,11 +37,11 @@ _hooked: set[str] = set()
 
 
 def instrument(names: Iterable[str] | None = None, *, provider: TracerProvider | None = None) -> list[str]:
-    """Let the calls of these libraries become spans. What is instrumented already stays as it is.
+    """Turn the calls of these libraries into spans. Libraries already instrumented stay as they are.
 
     Args:
-        names: of :data:`INSTRUMENTORS`; by default all whose library and instrumentor are installed, each as soon as
-            its library is imported, so that nothing is imported for nothing.
+        names: of :data:`INSTRUMENTORS`; by default all whose library and instrumentor are installed, each once
+            its library is imported, so that nothing is imported needlessly.
         provider: where the spans go; by default the process's, from which tracers take them.
 
     Returns:
@@ -76,7 +76,7 @@ def instrument_as_asked(asked: bool | str | Iterable[str]) -> list[str]:
 
 
 def uninstrument(names: Iterable[str] | None = None) -> None:
-    """Undo :func:`instrument`, for these or for all. What is not instrumented is left as it is.
+    """Undo :func:`instrument`, for these or for all. Other libraries are left as they are.
 
     Raises:
         SettingsError: there is no instrumentor of that name.
@@ -118,7 +118,7 @@ def _await(each: Instrumentor, provider: TracerProvider) -> None:
 
 
 def _imported(each: Instrumentor, _module: ModuleType | None = None) -> None:
-    """A library whose version its instrumentor does not take must not keep anything else from running."""
+    """A library version that its instrumentor does not support must not keep anything else from running."""
     with _lock:
         provider = _awaited.pop(each.name, None)
     if provider is None:

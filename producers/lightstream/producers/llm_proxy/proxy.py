@@ -1,4 +1,4 @@
-"""The LLM proxy as an object of one's own process, with Agent Lightning's interface."""
+"""The LLM proxy as an object in your own process, with Agent Lightning's interface."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["LLMProxy"]
 class LLMProxy:
     """Serves a list of models from a thread of this process and records each call in the log.
 
-    Unlike Agent Lightning's it need not be restarted for a new list: the next call is answered by the new back ends,
-    calls under way end with theirs. Announced as ``proxy`` while it serves.
+    Unlike Agent Lightning's it need not be restarted for a new list: the next call goes to the new back ends,
+    calls in progress end with theirs. Announced as ``proxy`` while it serves.
 
     Args:
         port, host: where to listen; by default as the settings say. Port 0 is any free one.
         model_list: LiteLLM's ``model_list``; entries with the same ``model_name`` share its calls.
         store: kept for :meth:`get_store`. Calls are recorded in the log that the settings name; stores read it.
         litellm_config: LiteLLM's configuration, of which ``litellm_settings.num_retries`` and ``model_list`` are read.
-        num_retries: how often a failing call is tried again, at another back end of that name where there is one;
-            recorded once, whatever became of the tries.
-        settings: also name the log, limits and the token asked for; by default those of the environment.
+        num_retries: how often a failing call is retried, at another back end of that name where there is one;
+            recorded once, however the tries ended.
+        settings: also name the log, limits and the required token; by default those of the environment.
 
     Raises:
         SettingsError: the list is not a model list, or ``litellm_config`` has keys that are not supported.
@@ -72,7 +72,7 @@ class LLMProxy:
         """URL of the server, without a path.
 
         Raises:
-            RuntimeError: it does not run.
+            RuntimeError: it is not running.
         """
         if self._server is None:
             raise RuntimeError("the LLM proxy is not running: await start() first")
@@ -87,7 +87,7 @@ class LLMProxy:
         self._store = store
 
     def update_model_list(self, model_list: Sequence[ModelConfig | Mapping[str, Any]]) -> None:
-        """Answer with these back ends from the next call on; no call is dropped and nothing restarts.
+        """Use these back ends from the next call on; no call is dropped and nothing restarts.
 
         Raises:
             SettingsError: the list is not a model list; nothing changed.
@@ -98,7 +98,7 @@ class LLMProxy:
             self._upstream.replace(self.model_list)
 
     async def start(self) -> None:
-        """Serve; returns once requests are taken. Where it serves already, nothing happens.
+        """Serve; returns once requests are accepted. Does nothing if it serves already.
 
         Raises:
             ServiceUnavailableError: the port is taken, or no Kafka is named or running.
@@ -111,13 +111,13 @@ class LLMProxy:
         self._upstream, self._server = upstream, server
 
     async def stop(self) -> None:
-        """Stop, once the calls under way are answered (at most 10 s). Where it does not serve, nothing happens."""
+        """Stop, once the calls in progress are answered (at most 10 s). Does nothing if it does not serve."""
         server, self._server, self._upstream = self._server, None, None
         if server is not None:
             await asyncio.to_thread(server.stop)
 
     async def restart(self) -> None:
-        """:meth:`stop` and :meth:`start`. A new list of models needs none."""
+        """:meth:`stop` and :meth:`start`. Not needed for a new list of models."""
         await self.stop()
         await self.start()
 
@@ -138,8 +138,8 @@ class LLMProxy:
             model: name to ask for; by default the only one that the list has.
 
         Raises:
-            ValueError: one of the two ids without the other, or no model where the list has none or several.
-            RuntimeError: it does not run.
+            ValueError: only one of the two ids is given, or no model where the list has none or several.
+            RuntimeError: it is not running.
         """
         if (rollout_id is None) != (attempt_id is None):
             raise ValueError("give both rollout_id and attempt_id, or neither")

@@ -17,11 +17,11 @@ class ViolationHandler(Protocol):
 
 
 class PolicyKernel(Protocol):
-    """Runs an agent under policies: Agent-OS's ``KernelSpace``, or one's own.
+    """Runs an agent under policies: Agent-OS's ``KernelSpace``, or your own.
 
     Besides this method it has ``execute(agent, task)``, synchronous or not, or ``execute_async(agent, task)``, or
     both. ``agent`` is called with the task and returns what the agent returns (asynchronous: something to await);
-    other attributes are the agent's own. What the kernel returns is taken for the agent's result.
+    other attributes are the agent's own. The kernel's return value is taken as the agent's result.
     """
 
     def on_policy_violation(self, handler: ViolationHandler, /) -> Any:
@@ -30,7 +30,7 @@ class PolicyKernel(Protocol):
 
 
 def check_kernel(kernel: Any) -> None:
-    """See that ``kernel`` is one.
+    """Check that ``kernel`` is one.
 
     Raises:
         SettingsError: it is not one; says what is missing.

@@ -10,7 +10,7 @@ from lightstream.schemas.errors import LightstreamError
 __all__ = ["PolicyViolation", "PolicyViolationError"]
 
 PENALTIES = {"critical": -100.0, "high": -50.0, "medium": -10.0, "low": -1.0}
-"""Those of Agent Lightning's contribution for Agent-OS. What is trained on says ``LIGHTSTREAM_AUTOMATIC_REWARDS``."""
+"""Those of Agent Lightning's contribution for Agent-OS. ``LIGHTSTREAM_AUTOMATIC_REWARDS`` prices them."""
 
 PENALTY_OF_OTHERS = PENALTIES["medium"]
 
@@ -22,8 +22,8 @@ class PolicyViolation:
     Attributes:
         policy_name: which policy was violated.
         description: how, for a reader.
-        severity: ``critical``, ``high``, ``medium`` or ``low``; a kernel may have words of its own.
-        blocked: whether the kernel kept the agent from it.
+        severity: ``critical``, ``high``, ``medium`` or ``low``; a kernel may have others.
+        blocked: whether the kernel blocked it.
         timestamp: when it was reported.
     """
 

@@ -1,4 +1,4 @@
-"""Which tracer emitters speak to."""
+"""Which tracer emitters use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def set_active_tracer(tracer: Tracer) -> None:
 
 
 def clear_active_tracer() -> None:
-    """The process has no active tracer any more; trace contexts that run keep theirs."""
+    """Unset the process's active tracer; running trace contexts keep theirs."""
     global _of_process
     _of_process = None
 

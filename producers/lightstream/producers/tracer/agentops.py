@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 class AgentOpsTracer(OtelTracer):
     """As :class:`OtelTracer`, with a trace of AgentOps around each trace context.
 
-    What AgentOps would send to its service stays here: its core is given this process's provider, and its exporters
+    Nothing is sent to AgentOps' service: its core is given this process's provider, and its exporters
     are never started. Needs the package ``agentops``.
 
     Args:
         agentops_managed: ``False`` where the application calls ``agentops.init`` itself, before this is made; then its
             spans go to AgentOps's service as well.
         instrument_managed: :func:`~lightstream.producers.instrument` in each worker, and undo it at the end.
-        daemon: taken for Agent Lightning's sake; there is no server to run.
+        daemon: accepted for compatibility with Agent Lightning; there is no server to run.
         settings, exporter: see :class:`OtelTracer`.
 
     Raises:

@@ -83,7 +83,7 @@ class Tracer(ParallelWorkerBase):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> AbstractContextManager[SpanRecordingContext]:
-        """A span around what runs inside. An exception becomes its status and goes on."""
+        """A span around what runs inside. An exception becomes its status and propagates."""
         raise NotImplementedError(f"{type(self).__name__} makes no spans")
 
     def trace_run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

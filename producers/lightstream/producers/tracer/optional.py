@@ -1,4 +1,4 @@
-"""Libraries that a tracer stands on and that not everybody has."""
+"""Libraries that a tracer is based on and that may not be installed."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ class OtelTracer(Tracer):
         _add_otlp_once(self._provider, otlp_endpoint)
 
     def init_worker(self, worker_id: int, store: LightningStore | None = None, *args: Any, **kwargs: Any) -> None:
-        """As the base class. A store that is given takes the spans of attempts instead of Kafka.
+        """As the base class. A given store takes the spans of attempts instead of Kafka.
 
-        Workers of one process may share a tracer: the last one that was told of a store says which.
+        Workers of one process may share a tracer: the last store given counts.
         """
         super().init_worker(worker_id, store)
         with self._workers_lock:
@@ -100,7 +100,7 @@ class OtelTracer(Tracer):
     ) -> TraceContext:
         """Everything that runs inside, tasks and copied contexts included, belongs to one attempt.
 
-        For ``with`` and ``async with``; gives an OpenTelemetry tracer. Trace contexts may lie within each other; the
+        For ``with`` and ``async with``; gives an OpenTelemetry tracer. Trace contexts may be nested; the
         inner one counts.
 
         Args:
@@ -176,7 +176,7 @@ class OtelTracer(Tracer):
             self.exporter.force_flush()
 
     def _remember(self, recording: TraceRecording) -> None:
-        """The last trace of this tracer, for those who were in none themselves."""
+        """The last trace of this tracer, for callers that were in none themselves."""
         self._last = recording
 
     def _enclosing(

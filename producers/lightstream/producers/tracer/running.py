@@ -1,6 +1,6 @@
 """The trace that the running code belongs to.
 
-It lies in a context variable, which tasks and copied contexts follow, and in OpenTelemetry's context, which its
+It is in a context variable, which tasks and copied contexts follow, and in OpenTelemetry's context, which its
 instrumentation of threads hands to threads and pools. What was handed on is the weaker word: a thread that was started
 in one trace may serve others later, so a span's parent goes before it, and it ends with the trace.
 """

@@ -12,7 +12,7 @@ __all__ = ["SpanSink"]
 
 
 class SpanSink(Protocol):
-    """Takes ended spans at once, and makes them durable behind the caller's back. Thread-safe."""
+    """Takes ended spans at once, and makes them durable in the background. Thread-safe."""
 
     def submit(self, span: ReadableSpan, attempt: AttemptRef | None = None) -> bool:
         """Hand one over; returns at once. ``False``: it was rejected."""

@@ -25,7 +25,7 @@ WAITING_MAX = 8192
 """Spans that may wait for the store; beyond, they are rejected and the next flush says so."""
 
 FLUSH_TIMEOUT_S = 30.0
-"""A store that does not answer for so long is away."""
+"""A store that does not answer for this long counts as unavailable."""
 
 
 class StoreSpanSink:

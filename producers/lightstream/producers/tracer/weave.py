@@ -37,9 +37,9 @@ class WeaveTracer(OtelTracer):
     Args:
         project_name: shown by Weave; nothing here depends on it.
         weave_user_settings: Weave's settings (its ``UserSettings``); ``None`` leaves them as they are.
-        instrument_managed: give the process a Weave client that stores nothing and asks nobody for a key, and
+        instrument_managed: give the process a Weave client that stores nothing and needs no key, and
             :func:`~lightstream.producers.instrument` what is installed. ``False`` follows the client that the
-            application made by ``weave.init``, which goes on to send to its server.
+            application made by ``weave.init``, which still sends to its server.
         settings, exporter: see :class:`OtelTracer`.
 
     Raises:
@@ -79,7 +79,7 @@ class WeaveTracer(OtelTracer):
         instrument()
 
     def uninstrument(self, worker_id: int) -> None:
-        """Switch them off, and take our Weave client away."""
+        """Switch them off, and remove our Weave client."""
         uninstrument()
         if self._client is not None and self._current.get_weave_client() is self._client:
             self._current.set_weave_client_global(None)

@@ -49,7 +49,7 @@ class LightningStore:
     Raises (any method):
         StoreError: the call cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not exist.
         ServiceUnavailableError: a process that is needed does not answer.
-        NotImplementedError: this store lacks the method.
+        NotImplementedError: this store does not have the method.
 
     Queries. ``filter_logic`` joins the filters given, by default all must match; those left out do not count.
     ``sort_by`` names a text or number field of what is returned; items without a value sort as the least, times as the
@@ -78,9 +78,9 @@ class LightningStore:
         return LogPositions()
 
     def see(self, positions: LogPositions) -> None:
-        """From now on, what is read here reflects these positions too: those of another store on the same log.
+        """From now on, reads here reflect these positions too: those of another store on the same log.
 
-        Positions of another log are left aside. A store that has all it knows in memory has nothing to do.
+        Positions of another log are ignored. A store that is all in memory has nothing to do.
         """
 
     def otlp_traces_endpoint(self) -> str:
@@ -103,9 +103,9 @@ class LightningStore:
         group_id: str | None = None,
         group_size: int | None = None,
     ) -> AttemptedRollout:
-        """Make a rollout and at once its first attempt, both ``preparing``, without the queue.
+        """Create a rollout and its first attempt together, both ``preparing``, without the queue.
 
-        ``resources_id`` of ``None`` becomes the latest there are. With ``rollout_id``, an id that exists already is
+        A ``resources_id`` of ``None`` means the latest. With ``rollout_id``, an id that exists already is
         refused.
         """
         raise NotImplementedError
@@ -138,9 +138,9 @@ class LightningStore:
         return (await self.enqueue_many_rollouts([request]))[0]
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
-        """Put rollouts in the queue, in this order. ``resources_id`` of ``None`` becomes the latest there are.
+        """Put rollouts in the queue, in this order. A ``resources_id`` of ``None`` means the latest.
 
-        A request whose ``rollout_id`` exists already returns that rollout, unchanged: a retry makes no second one.
+        A request whose ``rollout_id`` exists already returns that rollout, unchanged: a retry creates no second one.
 
         All or none: a request that no rollout can have, or that no record can hold, is found before any is enqueued.
         Only a service that fails in the middle may leave some enqueued, and a life cycle whose settings allow less than
@@ -150,9 +150,9 @@ class LightningStore:
         raise NotImplementedError
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
-        """Take the oldest rollout that waits and make an attempt of it, ``preparing``.
+        """Take the oldest waiting rollout and create an attempt for it, ``preparing``.
 
-        Returns ``None`` when nothing came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
+        Returns ``None`` if none came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
         no other has it, and its opening record precedes every span it will make.
         """
         raise NotImplementedError
@@ -164,7 +164,7 @@ class LightningStore:
         raise NotImplementedError
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """Make one more attempt of a rollout that is not over, whatever its policy says; ends one that is open."""
+        """Start one more attempt of a rollout that is not over, whatever its policy says; ends an open one."""
         raise NotImplementedError
 
     async def query_rollouts(
@@ -203,13 +203,13 @@ class LightningStore:
         count: int | None = None,
         share: float | None = None,
     ) -> list[Rollout]:
-        """Wait until rollouts are over; returns those that are, in the order asked for.
+        """Wait until rollouts are over; returns those that are, in the order given.
 
         Args:
-            rollout_ids: whom to wait for. Ids that do not exist are left out at once.
-            timeout: seconds; ``None`` waits forever. When it is over, what is finished is returned.
-            count: enough are this many of them; by default all.
-            share: enough is this part of them, above 0 and up to 1.
+            rollout_ids: which to wait for. Ids that do not exist are left out at once.
+            timeout: seconds; ``None`` waits forever. After that, the finished ones are returned.
+            count: stop once this many are over; by default all.
+            share: stop once this share of them is over, above 0 and at most 1.
         """
         raise NotImplementedError
 
@@ -223,7 +223,7 @@ class LightningStore:
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
-        """Replace what is given. A finished rollout keeps its status: another one is refused.
+        """Replace the given fields. A finished rollout keeps its status: another one is refused.
 
         A status of ``queuing`` or ``requeuing`` puts the rollout in the queue once and ends its open attempt;
         ``succeeded``, ``failed`` and ``cancelled`` end both.
@@ -264,7 +264,7 @@ class LightningStore:
         error_type: str | None = None,
         error_message: str | None = None,
     ) -> Attempt:
-        """Replace what is given. The status of the latest attempt decides that of its rollout, retries included.
+        """Replace the given fields. The status of the latest attempt decides that of its rollout, retries included.
 
         A status for an attempt that is over, or whose rollout is, comes too late: it is recorded in the log, changes
         nothing, and the attempt is returned as it is. All spans of an attempt must be durable before it is ended.
@@ -336,11 +336,11 @@ class LightningStore:
     # --- resources
 
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """Store resources under a new id; they are the latest then."""
+        """Store resources under a new id; they become the latest."""
         raise NotImplementedError
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Store resources under this id, in place of those there are; they are the latest then."""
+        """Store resources under this id, replacing any; they become the latest."""
         raise NotImplementedError
 
     async def query_resources(
@@ -361,7 +361,7 @@ class LightningStore:
         raise NotImplementedError
 
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
-        """What was stored last, or ``None``. Never older than what this store has returned before."""
+        """The resources stored last, or ``None``. Never older than what this store has returned before."""
         raise NotImplementedError
 
     # --- workers
@@ -377,7 +377,7 @@ class LightningStore:
         limit: int = -1,
         offset: int = 0,
     ) -> PaginatedResult[Worker]:
-        """Every worker that was ever heard of."""
+        """Every worker that has ever reported."""
         raise NotImplementedError
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:

@@ -16,8 +16,8 @@ __all__ = ["Attempt"]
 class Attempt(JsonModel):
     """One execution of a rollout (times in seconds since 1970).
 
-    ``sequence_id`` counts a rollout's attempts from 1. ``error_type`` and ``error_message`` say why it failed, where
-    its worker told.
+    ``sequence_id`` counts a rollout's attempts from 1. ``error_type`` and ``error_message`` say why it failed, if
+    its worker said.
     """
 
     rollout_id: str

@@ -17,8 +17,8 @@ class RolloutConfig(JsonModel):
         timeout_seconds: an attempt's deadline, from its start.
         unresponsive_seconds: silence after which an attempt counts as lost.
         max_attempts: the first included.
-        retry_condition: attempts that end so are followed by another, while ``max_attempts`` allows.
-        priority: of what waits, the highest is handed out first; then retries, then the oldest.
+        retry_condition: attempts that end in these are followed by another, while ``max_attempts`` allows.
+        priority: of waiting rollouts, the highest is handed out first; then retries, then the oldest.
     """
 
     timeout_seconds: float | None = Field(default=None, ge=0)

@@ -12,13 +12,13 @@ __all__ = ["fill_in"]
 
 
 def fill_in(template: str, engine: str, values: Mapping[str, Any]) -> str:
-    """``template`` with ``values`` in its holes.
+    """``template`` with ``values`` in its placeholders.
 
-    Templates come from the store: f-strings and jinja are kept from Python's internals. POML runs in a process of its
-    own (some seconds) and may read files: take such templates from people you trust.
+    Templates come from the store: f-strings and jinja are kept from Python's internals. POML runs in a separate
+    process (some seconds) and may read files: take such templates from people you trust.
 
     Raises:
-        KeyError: an f-string's hole has no value.
+        KeyError: an f-string's placeholder has no value.
         ValueError: an f-string asks for a private attribute.
         NotImplementedError: the engine's package is not installed, or there is no such engine.
     """

@@ -79,7 +79,7 @@ class ProxyLLM(LLM):
 
 
 class PromptTemplate(Resource):
-    """A prompt with holes, in the language of one template engine."""
+    """A prompt with placeholders, in the language of one template engine."""
 
     resource_type: Literal["prompt_template"] = "prompt_template"
     template: str
@@ -89,7 +89,7 @@ class PromptTemplate(Resource):
         """Fill the template in.
 
         Raises:
-            KeyError: an f-string's hole has no value.
+            KeyError: an f-string's placeholder has no value.
             NotImplementedError: the engine's package is not installed.
         """
         return fill_in(self.template, self.engine, values)
@@ -99,7 +99,7 @@ class Artefact(Resource):
     """Something too large for a record (weights, an adapter, a data set), by its address.
 
     Attributes:
-        url: a path or ``file:`` URL of a file or folder that the users reach too, or an ``http(s):`` URL of a file.
+        url: a path or ``file:`` URL of a file or folder that its users can reach, or an ``http(s):`` URL of a file.
         sha256: 64 hexadecimal digits; of a folder as :func:`lightstream.schemas.artefacts.measure` says.
         size_bytes: of the file, or of all files in the folder together.
     """
@@ -111,7 +111,7 @@ class Artefact(Resource):
 
     @classmethod
     def of(cls, path: str | Path, url: str | None = None) -> Self:
-        """What lies at ``path`` now; ``url`` where its users find it elsewhere. Reads all of it.
+        """The file or folder at ``path`` now; ``url`` where its users find it elsewhere. Reads all of it.
 
         Raises:
             ArtefactError: there is nothing, or something that is neither a file nor a folder of files.
@@ -123,12 +123,12 @@ class Artefact(Resource):
         return cls(url=str(path) if url is None else url, sha256=digest, size_bytes=size_bytes)
 
     def resolve(self, cache_dir: str | Path | None = None) -> Path:
-        """Where it lies on this machine, verified: size and digest are those named here. Blocks; reads all of it.
+        """Its path on this machine, verified: size and digest are those named here. Blocks; reads all of it.
 
-        What is fetched over HTTP is kept in ``cache_dir`` (by default ``artefacts`` in the user's cache folder).
+        Downloads over HTTP are kept in ``cache_dir`` (by default ``artefacts`` in the user's cache folder).
 
         Raises:
-            ArtefactError: it cannot be had, or is not the same any more.
+            ArtefactError: it cannot be fetched, or has changed.
         """
         from ..artefacts import resolve
 
@@ -143,10 +143,10 @@ resource_adapter: TypeAdapter[LLM | ProxyLLM | PromptTemplate | Artefact] = Type
 
 
 class ResourcesUpdate(JsonModel):
-    """Named resources under one id (times in seconds since 1970). ``version`` counts what was stored under that id.
+    """Named resources under one id (times in seconds since 1970). ``version`` counts the updates under that id.
 
-    ``checkpoint_url`` says where what is too large for a record lies (weights, adapters); ``model`` what it is served
-    as, ``run_id`` whose training made it.
+    ``checkpoint_url`` says where data too large for a record is (weights, adapters); ``model`` under which name it is
+    served, ``run_id`` whose training made it.
     """
 
     resources_id: str

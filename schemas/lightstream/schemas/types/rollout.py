@@ -15,7 +15,7 @@ from .status import RolloutMode, RolloutStatus
 __all__ = ["AttemptedRollout", "EnqueueRolloutRequest", "Rollout", "TaskInput"]
 
 TaskInput: TypeAlias = Any
-"""A task: whatever JSON can say."""
+"""A task: any JSON value."""
 
 
 class Rollout(JsonModel):

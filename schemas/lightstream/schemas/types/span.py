@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["VIRTUAL_SPAN_NAME", "Span", "SpanLike"]
 
 VIRTUAL_SPAN_NAME = "agentlightning.virtual"
-"""A span that no operation stands behind."""
+"""A span without an operation."""
 
 
 class Span(JsonModel):

@@ -15,7 +15,7 @@ class SpanCoreFields(JsonModel):
     """A span that was made (times in seconds since 1970).
 
     ``trace_id`` and ``span_id`` (lower-case hex) are those it was sent with, for links to it; empty where it was not
-    sent, or where the tracer's library does not tell.
+    sent, or where the tracer's library does not say.
     """
 
     name: str
@@ -46,6 +46,6 @@ class SpanRecordingContext(Protocol):
         """The span so far; once it has ended, all of it.
 
         Raises:
-            ValueError: it cannot be told (yet).
+            ValueError: it is not known (yet).
         """
         ...

@@ -8,7 +8,7 @@ __all__ = ["LightningStoreCapabilities", "LightningStoreStatistics"]
 
 
 class LightningStoreCapabilities(TypedDict, total=False):
-    """What a store can do; what is missing it cannot.
+    """What a store can do; a missing key means that it cannot.
 
     Keys: ``thread_safe`` (usable from several threads), ``async_safe`` (from several tasks), ``zero_copy`` (an object
     handed to another process is still the same store), ``otlp_traces`` (takes OTLP/HTTP).

@@ -10,7 +10,7 @@ __all__ = ["Triplet"]
 
 
 class Triplet(JsonModel):
-    """A turn of a trajectory: what was asked, what was answered, what it was worth (``None``: nobody said).
+    """A turn of a trajectory: what was asked, what was answered, its reward (``None``: unknown).
 
     Adapters fill ``prompt`` and ``response`` with dictionaries whose ``token_ids`` are lists of integers.
     """

@@ -35,13 +35,13 @@ _LOG = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 0.2
 PATIENCE_S = 30.0
-"""How long a silent wait may last before a log line says what is waited for."""
+"""How long a silent wait may last before a log line says what it waits for."""
 
 STALL_MARGIN_S = 120.0
 
 
 class CollectError(TrainingError):
-    """Groups did not become complete in the time in which every rollout must have ended."""
+    """Groups were not complete by the time every rollout must have ended."""
 
 
 class AlgorithmContext:
@@ -52,8 +52,8 @@ class AlgorithmContext:
         run_id, trainer_id: names of this training, the same after a restart.
         train_dataset, val_dataset: tasks.
         history: what was committed before; kept up to date by :meth:`commit`.
-        checkpoints: where this run's checkpoints lie.
-        seed: of everything random.
+        checkpoints: where this run's checkpoints are.
+        seed: for everything random.
         rollout_config: deadlines and retries of the rollouts.
     """
 
@@ -134,7 +134,7 @@ class AlgorithmContext:
     def enqueue_step(
         self, step: int, *, tasks: int, rollouts_per_task: int, resources_id: str | None = None
     ) -> list[str]:
-        """Ask for the rollouts of a step; asking again (after a restart) asks for the same ones.
+        """Enqueue the rollouts of a step; calling it again (after a restart) enqueues the same ones.
 
         Args:
             step: 1, 2, …; decides which tasks.
@@ -158,7 +158,7 @@ class AlgorithmContext:
         return list(wanted)
 
     def validate(self, step: int, *, resources_id: str | None = None) -> list[Group]:
-        """Roll every validation task out once and wait; empty without a validation data set."""
+        """Roll out every validation task once and wait; empty without a validation data set."""
         if self.val_dataset is None or len(self.val_dataset) == 0:
             return []
         wanted = {validation_group_id(self.run_id, step, i): self.val_dataset[i] for i in range(len(self.val_dataset))}
@@ -170,11 +170,11 @@ class AlgorithmContext:
         """Wait for complete groups and take them: they must be part of the next commit.
 
         Args:
-            group_ids: which groups will do.
+            group_ids: which groups to take from.
             count: how many; the first to be complete are taken, the others stay for later. By default all.
 
         Raises:
-            CollectError: they did not become complete although every rollout must have ended by now.
+            CollectError: they are not complete although every rollout must have ended by now.
         """
         return self._collect(self._train, group_ids, len(group_ids) if count is None else count)
 
@@ -200,7 +200,7 @@ class AlgorithmContext:
             metrics: numbers to keep; finite ones are kept.
             resources: what the step made, with its checkpoint already on the disk.
             triplets_used: (rollout_id, attempt_id) -> calls that entered the batch; by default all.
-            steps: how many steps are planned, for those who watch.
+            steps: how many steps are planned, for observers.
 
         Raises:
             TrainingError: not committed, or another process took over; the ledger shows which on the next start.

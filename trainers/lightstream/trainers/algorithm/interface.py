@@ -20,7 +20,7 @@ class Algorithm(ABC):
     def run(self, context: AlgorithmContext) -> None:
         """Train from ``context.last_step`` on until done. A restart calls it again, with the history it had.
 
-        Everything that must survive a crash goes through ``context.commit``; whatever is in memory only must follow
+        Everything that must survive a crash goes through ``context.commit``; what is only in memory must follow
         from the history.
         """
 
@@ -36,7 +36,7 @@ class FunctionAlgorithm(Algorithm):
 
 
 def algo(function: AlgorithmFunction) -> FunctionAlgorithm:
-    """Make an algorithm of a function.
+    """Make an algorithm from a function.
 
     Example:
         ::
@@ -53,5 +53,5 @@ def algo(function: AlgorithmFunction) -> FunctionAlgorithm:
 
 
 def as_algorithm(algorithm: Algorithm | AlgorithmFunction) -> Algorithm:
-    """The algorithm itself, or one made of a function."""
+    """The algorithm itself, or one made from a function."""
     return algorithm if isinstance(algorithm, Algorithm) else FunctionAlgorithm(algorithm)

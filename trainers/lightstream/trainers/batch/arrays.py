@@ -31,7 +31,7 @@ class BatchArrays:
         response_logprobs: float32 (sum R,): as the model server said when it sampled.
         rewards: float32 (N,).
         unit_of_row: int64 (N,): which scoring unit the row belongs to, see ``unit_rewards``.
-        unit_rewards: float32 (U,): one score a unit. A rollout whose calls share one reward is one unit, so that its
+        unit_rewards: float32 (U,): one score per unit. A rollout whose calls share one reward is one unit, so that its
             number of calls does not weigh in its group's mean; where its calls have rewards of their own, each is one.
         unit_groups: group id of each unit (U,).
         policy_versions: int64 (N,): which policy sampled the row; -1 where unknown.

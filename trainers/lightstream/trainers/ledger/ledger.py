@@ -3,7 +3,7 @@
 Crash-safety in three sentences. The checkpoint is on disk before the transaction begins, under a name used once. The
 transaction makes the step, the resources and the offsets visible together or not at all. Whoever starts with the same
 ``trainer_id`` first fences its former self (one ``transactional.id``), which ends any transaction left open, and only
-then reads how far that self came.
+then reads how far that self got.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TrainingLedger:
         return f"{self._settings.topic_prefix}{self._trainer_id}"
 
     def open(self) -> History:
-        """Fence a former self, and read how far it came.
+        """Fence a former self, and read how far it got.
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.
@@ -224,7 +224,7 @@ class TrainingLedger:
 
 
 class _StuckClientError(Exception):
-    """A call of the client did not return; the producer is of no more use, and a new one fences it."""
+    """A call of the client did not return; the producer is useless now, and a new one fences it."""
 
 
 def _send_offsets(producer: Producer, offsets: list[TopicPartition], consumer_group: object) -> None:

@@ -47,7 +47,7 @@ CHAT = Interface("chatcmpl", parse_chat_request, completion, chunk)
 TEXT = Interface("cmpl", parse_text_request, text_completion, text_chunk)
 
 DISCONNECT_CHECK_S = 0.25
-"""How often a request that takes longer is checked for a client that has gone."""
+"""How often a request that takes longer is checked for a client that disconnected."""
 
 
 def create_app(

@@ -1,6 +1,6 @@
 """A chat completion request in OpenAI's shape, checked. Pure.
 
-What would change the sampling and is not supported is refused, never ignored.
+Unsupported parameters that would change the sampling are refused, never ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class RequestError(Exception):
-    """A request that cannot be served; ``status`` is the HTTP status, ``parameter`` the culprit."""
+    """A request that cannot be served; ``status`` is the HTTP status, ``parameter`` the cause."""
 
     def __init__(self, message: str, *, parameter: str | None = None, status: int = 400, code: str | None = None):
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The thread that generates: takes what waits, batches it per version, answers whoever is done."""
+"""The thread that generates: takes waiting requests, batches them per version, answers those done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CACHE_WASTE_MAX = 4
 
 
 class Engine:
-    """Generates in one thread of its own.
+    """Generates in its own thread.
 
     Every pass gives one token to every sequence under way; newcomers join between two passes, so that a long answer
     does not hold up a short one. Batches never mix versions.
@@ -34,7 +34,7 @@ class Engine:
         rows_max: most sequences under way at once.
         window_s: how long an idle engine waits for more requests to share the first pass.
         threads: CPU threads for arithmetic.
-        on_news: told, in the engine's thread, which jobs are over (each once) and which streaming ones have new tokens.
+        on_news: gets, in the engine's thread, the jobs that are over (each once) and streaming ones with new tokens.
     """
 
     def __init__(
