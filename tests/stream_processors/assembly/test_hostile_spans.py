@@ -104,9 +104,12 @@ def test_what_servers_say_of_failures_is_cut_and_counted() -> None:
 
 
 def test_a_span_with_the_id_of_another_that_alone_told_of_a_call_is_a_lost_call() -> None:
-    trajectory = assemble(framework_span(1), proxy_span(1))
-    (drop,) = trajectory.drops
-    assert (drop.reason, drop.is_llm_call) == (DropReason.CONFLICTING_SPAN, True)
+    told = {"prompt_token_ids": [1], "response_token_ids": [2], "gen_ai.response.id": "resp-1"}
+    for telling in (proxy_span(1), framework_span(1, told)):
+        (drop,) = assemble(framework_span(1), telling).drops
+        assert (drop.reason, drop.is_llm_call, drop.response_id) == (DropReason.CONFLICTING_SPAN, True, "resp-1")
+        (drop,) = assemble(framework_span(1, told), telling, framework_span(1)).drops[-1:]
+        assert (drop.is_llm_call, drop.response_id) == (False, None)
 
 
 def test_a_span_of_another_rollout_is_not_taken() -> None:

@@ -30,7 +30,7 @@ def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules
     for span, offset in log:
         first = spans.setdefault((span.trace_id, span.span_id), (span, offset))
         if first[0] != span and all(span != other for other, at in log if at < offset):
-            lost = span.llm_call is not None and not sightings_in(*first)
+            lost = bool(sightings_in(span, offset)) and not sightings_in(*first)
             result.drops.append((offset, span.span_id, "conflicting_span", lost))
     result.span_count = len(spans)
     parents = parents_without_cycles(spans, result)

@@ -132,11 +132,12 @@ class OpenAttempt:
         conflict = (key, hash((content, tokens)))
         if conflict in self._held.conflicts or self._is_full(offset):
             return False
+        calls = self._read(span)
         self._held.conflicts[conflict] = Drop(
             span_id=key[1],
             trace_id=key[0],
-            response_id=span.llm_call.response_id if span.llm_call else None,
-            is_llm_call=span.llm_call is not None and not known.tells_of_call,
+            response_id=calls[0].response_id if calls else None,
+            is_llm_call=bool(calls) and not known.tells_of_call,
             reason=DropReason.CONFLICTING_SPAN,
             detail=f"a span with this id and different content came first, at offset {known.offset}",
             source_offset=offset,
