@@ -25,7 +25,8 @@ SMALLER = {
 
 
 def program(model: Path) -> str:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (block,) = blocks
     for there, here in SMALLER.items():
         assert block.count(there) == 1, there
         block = block.replace(there, here.format(model=str(model)))
