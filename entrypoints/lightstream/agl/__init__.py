@@ -2,7 +2,7 @@
 
 Nothing is imported until it is used. The dotted paths that people import from are modules below
 (``lightstream.agl.adapter``, ``.emitter``, ``.semconv``, ``.store``, ``.tracer``, ``.types``, ``.utils.otel``, …).
-What has no counterpart of the same name says what to use instead.
+A name without a counterpart says what to use instead.
 """
 
 from __future__ import annotations

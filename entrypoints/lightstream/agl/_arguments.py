@@ -1,4 +1,4 @@
-"""Arguments of Agent Lightning's that have no part here."""
+"""Agent Lightning's arguments that have no role here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["refuse"]
 
 
 def refuse(of: str, arguments: Mapping[str, Any], instead: Mapping[str, str]) -> None:
-    """Say of each argument that was given what to do instead.
+    """Refuse each argument that was given, and say what to do instead.
 
     Args:
         of: whose arguments these are.
@@ -19,7 +19,7 @@ def refuse(of: str, arguments: Mapping[str, Any], instead: Mapping[str, str]) ->
         instead: name -> what to do instead.
 
     Raises:
-        TypeError: there is no such argument, there neither.
+        TypeError: there is no such argument in Agent Lightning either.
         SettingsError: one was given.
     """
     if unknown := arguments.keys() - instead.keys():

@@ -1,6 +1,6 @@
 """The modules of agentlightning 0.3.0 with their public names, as a program may import them by their paths.
 
-A path here is one of ``lightstream.agl`` too, unless :data:`ABSENT_MODULES` says what is instead of it.
+A path here is one of ``lightstream.agl`` too, unless :data:`ABSENT_MODULES` says what replaces it.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ ABSENT_MODULES: dict[str, str] = {
     "verl.entrypoint": "`lightstream.agl.Trainer(algorithm=VERL(config)).fit(…)`",
     "verl.trainer": "`lightstream.trainers.VERL`",
 }
-"""Path -> what is instead of the module."""
+"""Path -> what replaces the module."""
 
 ABSENT_NAMES: dict[str, str] = {
     "adapter.messages.convert_to_openai_messages": "`TraceToMessages().adapt(spans)`",
@@ -225,4 +225,4 @@ ABSENT_NAMES: dict[str, str] = {
     "types.tracer.extract_extra_fields": "`Span.from_opentelemetry`",
     "utils.otel.get_span_processors": "OpenTelemetry's own",
 }
-"""Pattern of ``path.name`` (``fnmatch``) -> what is instead. It says nothing of names that are there."""
+"""Pattern of ``path.name`` (``fnmatch``) -> what replaces it. It does not concern names that are there."""

@@ -8,7 +8,7 @@ __all__ = ["spans_beside"]
 
 
 def spans_beside(store: LightningStore) -> LightningStore | None:
-    """The store that a tracer has to write to; ``None`` where Kafka is the store, to which spans go by themselves."""
+    """The store that a tracer has to write to; ``None`` where Kafka is the store, to which spans go anyway."""
     from lightstream.store_views.stores import KafkaLightningStore
     from lightstream.store_views.stores.http import ForwardingStore
 

@@ -1,4 +1,4 @@
-"""The client of Agent Lightning's first protocol, and one that has its tasks itself."""
+"""The client of Agent Lightning's first protocol, and one that has its own tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AgentLightningClient", "DevTaskLoader"]
 
 
 class DevTaskLoader(AgentLightningClient):
-    """Hands out its own tasks, over and over, and keeps what is reported: for trying an agent without a server.
+    """Hands out its own tasks, over and over, and keeps what is reported: for trying out an agent without a server.
 
     Args:
         tasks: inputs, or :class:`Task` objects.
@@ -41,7 +41,7 @@ class DevTaskLoader(AgentLightningClient):
 
     @property
     def rollouts(self) -> list[RolloutLegacy]:
-        """What was reported, in order."""
+        """The reports, in order."""
         return self._rollouts
 
     async def poll_next_task_async(self) -> Task | None:
@@ -62,7 +62,7 @@ class DevTaskLoader(AgentLightningClient):
         """The resources.
 
         Raises:
-            NotFoundError: there are others only.
+            NotFoundError: only others exist.
         """
         if resource_id != self._update.resources_id:
             raise NotFoundError(f"Resources {resource_id} not found; there is only {self._update.resources_id}")

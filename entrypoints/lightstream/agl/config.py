@@ -15,10 +15,10 @@ YES, NO = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 
 
 def lightning_cli(*classes: type[Any]) -> Any:
-    """One object of each class, made of the command line: ``--trainer.n-runners 4`` is ``Trainer(n_runners=4)``.
+    """One object of each class, made from the command line: ``--trainer.n-runners 4`` is ``Trainer(n_runners=4)``.
 
-    Arguments that are numbers, texts, yes or no, or lists of these, or may be ``None``, are read as such, all others
-    as texts. What is not given keeps the constructor's default.
+    Arguments that are numbers, strings, yes or no, or lists of these, or may be ``None``, are read as such, all others
+    as strings. Arguments not given keep the constructor's default.
 
     Returns:
         the object, or a tuple of them where there are several classes.
@@ -37,7 +37,7 @@ def lightning_cli(*classes: type[Any]) -> Any:
 
 
 def nullable_str(value: str) -> str | None:
-    """A text, or ``None`` by one of its names."""
+    """A string, or ``None`` by one of its names."""
     return None if value.lower() in NONE_WORDS else value
 
 

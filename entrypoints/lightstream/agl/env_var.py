@@ -15,9 +15,9 @@ class LightningEnvVar(Enum):
     """The variables, by name."""
 
     AGL_EMITTER_DEBUG = "AGL_EMITTER_DEBUG"
-    """Read by nothing here: what is emitted is in the log."""
+    """Not used here: what is emitted is in the log."""
     AGL_MANAGED_STORE = "AGL_MANAGED_STORE"
-    """Whether strategies see to the store (a server, clients, a check); otherwise it is used as it is."""
+    """Whether strategies manage the store (a server, clients, a check); otherwise it is used as it is."""
     AGL_CURRENT_ROLE = "AGL_CURRENT_ROLE"
     """What of the strategy ``cs`` runs in this process: ``algorithm``, ``runner`` or ``both``."""
     AGL_SERVER_HOST = "AGL_SERVER_HOST"

@@ -35,7 +35,7 @@ class Algorithm(ABC):
         return inspect.iscoroutinefunction(self.run)
 
     def set_store(self, store: LightningStore) -> None:
-        """Say which store to work on."""
+        """Set the store to work on."""
         self._store = store
 
     def get_store(self) -> LightningStore:
@@ -49,11 +49,11 @@ class Algorithm(ABC):
         return self._store
 
     def set_adapter(self, adapter: Any) -> None:
-        """Say what turns spans into data."""
+        """Set the adapter that turns spans into data."""
         self._adapter = adapter
 
     def get_adapter(self) -> Any:
-        """What turns spans into data.
+        """The adapter that turns spans into data.
 
         Raises:
             SettingsError: none was set.
@@ -63,7 +63,7 @@ class Algorithm(ABC):
         return self._adapter
 
     def set_llm_proxy(self, llm_proxy: Any) -> None:
-        """Say which proxy to use."""
+        """Set the proxy to use."""
         self._llm_proxy = llm_proxy
 
     def get_llm_proxy(self) -> Any:
@@ -71,7 +71,7 @@ class Algorithm(ABC):
         return self._llm_proxy
 
     def set_trainer(self, trainer: Any) -> None:
-        """Say which Trainer runs this."""
+        """Set the Trainer that runs this."""
         self._trainer = trainer
 
     def get_trainer(self) -> Any:
@@ -85,7 +85,7 @@ class Algorithm(ABC):
         return self._trainer
 
     def set_initial_resources(self, resources: NamedResources | None) -> None:
-        """Say with which resources to begin."""
+        """Set the resources to begin with."""
         self._initial_resources = resources
 
     def get_initial_resources(self) -> NamedResources | None:

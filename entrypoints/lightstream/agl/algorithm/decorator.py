@@ -50,10 +50,10 @@ class FunctionalAlgorithm(Algorithm):
 
 
 def algo(function: Callable[..., Any]) -> Any:
-    """Make an algorithm of a function, synchronous or not.
+    """Make an algorithm from a function, synchronous or not.
 
     One that takes any of ``store``, ``train_dataset``, ``val_dataset``, ``llm_proxy``, ``adapter`` and
-    ``initial_resources`` works on a store; one that takes a context alone trains (``lightstream.trainers.algo``).
+    ``initial_resources`` works on a store; one that takes only a context trains (``lightstream.trainers.algo``).
 
     Raises:
         TypeError: it is neither.

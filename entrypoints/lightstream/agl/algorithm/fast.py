@@ -23,12 +23,12 @@ class FastAlgorithm(Algorithm):
 
 
 class Baseline(FastAlgorithm):
-    """Rolls every task out, once per epoch, and logs what came of it. Nothing is trained.
+    """Rolls out every task, once per epoch, and logs the results. Nothing is trained.
 
     Args:
         n_epochs: how often.
         train_split: a share, more than 0 and less than 1. The two data sets are split already, so nothing uses it.
-        polling_interval: how often the queue is looked at while it is full, in seconds; the end of a rollout is seen
+        polling_interval: how often the queue is checked while it is full, in seconds; the end of a rollout is seen
             at once.
         max_queue_length: with more rollouts than this in the queue, no other is enqueued.
         span_verbosity: what is logged of each span: the keys of its attributes, their values too, or no span at all.
@@ -74,7 +74,7 @@ class Baseline(FastAlgorithm):
             await asyncio.gather(*ends)
 
     async def _room(self, ends: list[asyncio.Task[None]]) -> None:
-        """Wait until the queue is short enough. It is looked at again when one of ``ends`` comes."""
+        """Wait until the queue is short enough. It is checked again when one of ``ends`` comes."""
         store = self.get_store()
         while True:
             waiting = await store.query_rollouts(status_in=["queuing", "requeuing"], limit=self.max_queue_length + 1)

@@ -16,7 +16,7 @@ __all__ = ["batch_iter_over_dataset", "with_llm_proxy", "with_store"]
 def batch_iter_over_dataset(dataset: Dataset, batch_size: int) -> Iterator[Sequence[Any]]:
     """Batches of shuffled tasks without end. No task is in a batch twice; a batch is the whole set if that is smaller.
 
-    What is left over at the end of a pass begins the next batch.
+    The rest at the end of a pass begins the next batch.
     """
     size = min(batch_size, len(dataset))
     batch: list[int] = []
@@ -45,7 +45,7 @@ def with_llm_proxy(required: bool = False, auto_start: bool = True) -> Callable[
 
     Args:
         required: without a proxy calling the method raises :class:`SettingsError`.
-        auto_start: a proxy that does not run does so during the call.
+        auto_start: a proxy that is not running is started for the call.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,1 +1,1 @@
-"""What is in Agent Lightning's contributions."""
+"""Agent Lightning's contributions."""

@@ -23,7 +23,7 @@ class RunnerBundle(Protocol):
     """A Runner with its agent, ready to run on a store."""
 
     async def __call__(self, store: LightningStore, worker_id: int, event: ExecutionEvent) -> None:
-        """Run until ``event`` is set, or the Runner has done what it should."""
+        """Run until ``event`` is set, or the Runner is done."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Runners in processes of their own, on the store of a server: ``cs``."""
+"""Runners in their own processes, on the store of a server: ``cs``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ROLES = ("algorithm", "runner", "both")
 
 
 class ClientServerExecutionStrategy(ExecutionStrategy):
-    """The algorithm beside a store server, Runners in processes that are its clients, on this machine or others.
+    """The algorithm with a store server, Runners in processes that are its clients, on this machine or others.
 
     Processes are forked, so that any agent can be run. The end of the algorithm stops the Runners of this machine; an
-    error of any, or the death of a process, stops all. A process that goes on is terminated, then killed.
+    error of any, or the death of a process, stops all. A process that keeps running is terminated, then killed.
 
     Args:
         role: what runs here: ``algorithm`` (with the server), ``runner``, or ``both``; by default ``AGL_CURRENT_ROLE``,
@@ -41,7 +41,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
         server_host, server_port: where the store is served; by default ``AGL_SERVER_HOST``, ``AGL_SERVER_PORT``, else
             localhost, 4747.
         n_runners: how many Runners run here. A ``runner`` that is alone runs in this process.
-        graceful_timeout: seconds that something that is stopped has before it is cancelled, or terminated.
+        graceful_timeout: seconds that a stopped part has before it is cancelled, or terminated.
         terminate_timeout: seconds that a terminated process has before it is killed.
         main_process: with ``both``, what runs in this process, for a debugger; ``runner`` with one Runner alone, and
             then what the store in this process holds is unchanged.
@@ -85,7 +85,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
 
         Raises:
             SettingsError: Runners elsewhere cannot use this store as it is.
-            TrainingError: a process ended with another exit code than allowed; its log says why.
+            TrainingError: a process ended with an exit code that is not allowed; its log says why.
         """
         if not self.managed_store and self.role != "algorithm" and not store.capabilities.get("zero_copy"):
             raise SettingsError(

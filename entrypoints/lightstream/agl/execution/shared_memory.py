@@ -30,7 +30,7 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
     Args:
         n_runners: how many Runners.
         main_thread: what runs in the caller's thread, for a debugger; ``runner`` with one Runner alone.
-        join_timeout: seconds to wait at the end for each thread; those that go on are left behind, and logged.
+        join_timeout: seconds to wait at the end for each thread; those that keep running are abandoned, and logged.
         graceful_delay: seconds that something that is stopped has before it is cancelled.
         poll_interval: seconds that a stop may go unnoticed.
         managed_store: whether the store is checked to be safe for several threads; ``AGL_MANAGED_STORE`` otherwise.

@@ -27,7 +27,7 @@ ATTEMPT = "lightstream.attempt_id"
 
 
 class TaskRollout(AttemptedRollout):
-    """What an agent is told of its rollout, with the task that it came as."""
+    """What an agent gets to know of its rollout, with the task that it came as."""
 
     task: Task
 
@@ -77,7 +77,7 @@ class LegacyAgentRunner(Runner[Any]):
         """Nothing: the agent is known."""
 
     def init_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
-        """Say which worker this is."""
+        """Set which worker this is."""
         self.worker_id = worker_id
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class LegacyAgentRunner(Runner[Any]):
         """Nothing."""
 
     def run(self, *args: Any, **kwargs: Any) -> bool:
-        """Wait for one task, run and report it; whether there was one."""
+        """Wait for one task, run and report it; returns whether there was one."""
         self.agent.set_runner(self)
         task = self.client.poll_next_task()
         if task is None:
@@ -181,7 +181,7 @@ def _resources(task: Task, by_id: Any, latest: Any) -> NamedResources:
     """Those the task names, or the latest; none where none were ever published.
 
     Raises:
-        NotFoundError: those it names are not to be had.
+        NotFoundError: those it names do not exist.
     """
     update = by_id(task.resources_id) if task.resources_id else latest()
     if update is None and task.resources_id:

@@ -23,7 +23,7 @@ def is_queuing(rollout: Rollout) -> bool:
 
 
 def is_running(rollout: Rollout) -> bool:
-    """Whether somebody works on it."""
+    """Whether someone works on it."""
     return rollout.status in ("preparing", "running")
 
 

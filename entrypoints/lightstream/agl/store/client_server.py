@@ -62,10 +62,10 @@ class LightningStoreClient(HttpClient):
 
     Args:
         server_address: URL of the server.
-        retry_delays, health_retry_delays: seconds between tries. Here their sum is for how long calls wait for a
-            server that is away (``patience_s``); when it is asked again is up to the client.
-        request_timeout, connection_timeout: make no difference: a request that takes long is asked again, which joins
-            it, and nobody waits longer than 5 s for a connection.
+        retry_delays, health_retry_delays: seconds between tries. Here their sum is how long calls wait for an
+            unavailable server (``patience_s``); the client decides when to retry.
+        request_timeout, connection_timeout: make no difference: a request that takes long is sent again, which joins
+            it, and none waits longer than 5 s for a connection.
         options: of the base class (``settings``, ``token``, ``patience_s``).
     """
 

@@ -24,7 +24,7 @@ class InMemoryLightningStore(MemoryStore):
     """As ``lightstream.store_views.stores.InMemoryLightningStore``, with Agent Lightning's arguments.
 
     Args:
-        thread_safe: it is, whatever is asked for.
+        thread_safe: it always is.
         scan_debounce_seconds: makes no difference: deadlines fire when they are due, and nothing is scanned for them.
         limits, clock: of the base class.
         others: not here.

@@ -10,10 +10,10 @@ __all__ = ["LightningStoreThreaded"]
 
 
 class LightningStoreThreaded(ForwardingStore):
-    """The store that it is given, which is safe for several threads as every store here is.
+    """The given store, which is thread-safe as every store here is.
 
     Raises:
-        StoreError: it is somebody's that is not.
+        StoreError: it is someone else's and is not.
     """
 
     def __init__(self, store: LightningStore) -> None:

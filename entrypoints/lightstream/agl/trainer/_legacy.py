@@ -38,7 +38,7 @@ def run_legacy(
 ) -> None:
     """Run the tasks of ``client`` by ``n_runners`` Runners, each in a thread and up to ``tasks_max`` of them.
 
-    An error of any stops the others after the task that each has in hand. Ctrl-C leaves them behind, with the process.
+    An error in one stops the others after their current task. Ctrl-C abandons them, with the process.
     """
     stop = threading.Event()
     failures: list[Exception] = []

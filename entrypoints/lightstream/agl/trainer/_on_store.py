@@ -1,4 +1,4 @@
-"""Runs an algorithm on a store, beside its Runners, as the Trainer's strategy says."""
+"""Runs an algorithm on a store, together with its Runners, as the Trainer's strategy says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVENT_LOOK_INTERVAL_S = 0.1
 """How long a set event may go unnoticed where there is no algorithm."""
 
 CANCEL_S = 1.0
-"""How long an algorithm may go on after a Runner failed: nobody may be left to run what it waits for."""
+"""How long an algorithm may go on after a Runner failed: none may be left to run what it waits for."""
 
 DRAIN_S = 30.0
 """How long attempts that run at the end of an algorithm may finish, where no strategy says otherwise."""

@@ -32,7 +32,7 @@ def training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
     """The Trainer of ``lightstream.trainers`` for the algorithm of this one.
 
     Raises:
-        SettingsError: an argument was given that it has no use for.
+        SettingsError: an argument was given that it does not use.
     """
     from lightstream import trainers
 

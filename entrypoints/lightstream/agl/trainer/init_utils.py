@@ -1,4 +1,4 @@
-"""Parts of a Trainer from what describes them: an object, a class, a factory, a path, or a dictionary."""
+"""Parts of a Trainer from their descriptions: an object, a class, a factory, a path, or a dictionary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["OptionalDefaults", "build_component", "instantiate_component", "inst
 PartT = TypeVar("PartT")
 
 OptionalDefaults: TypeAlias = dict[str, Any]
-"""Argument -> value, or what makes it; for those that a constructor takes and nobody gave."""
+"""Argument -> value, or its factory; for arguments that a constructor takes and that were not given."""
 
 ELSEWHERE = "agentlightning"
 
@@ -58,7 +58,7 @@ def instantiate_from_spec(
     dict_default_cls: type[Any] | None = None,
     registry: Mapping[str, str] | None = None,
 ) -> Any:
-    """Make one of a path (or a short name), or of a dictionary of arguments with the path as ``type``.
+    """Make one from a path (or a short name), or from a dictionary of arguments with the path as ``type``.
 
     Raises:
         ValueError: the dictionary names no ``type``, and needs one.

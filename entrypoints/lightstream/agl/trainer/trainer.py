@@ -43,20 +43,20 @@ _ADAPTER: type[TraceAdapter[Any]] = TraceAdapter
 class Trainer:
     """Brings an agent, tasks and an algorithm together.
 
-    An algorithm on a store (:class:`Algorithm`, or a function made one by :func:`algo`) runs beside its Runners as the
+    An algorithm on a store (:class:`Algorithm`, or a function made one by :func:`algo`) runs with its Runners as the
     strategy says. ``VERL`` and other algorithms of ``lightstream.trainers`` are run by the Trainer there. Each part may
     be the object, its class, a factory, a path, or a dictionary (:func:`build_component`).
 
     Args:
         algorithm: ``None`` for :meth:`dev`, or for Runners alone.
-        n_runners: Runners; a strategy that says how many counts more. Of algorithms that train, Runner processes.
+        n_runners: Runners; a strategy's own number comes first. Of algorithms that train, Runner processes.
         max_rollouts: after this many each Runner stops.
         initial_resources: handed to the algorithm.
         tracer: routes the agent's spans; by default one of its own.
         adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``.
         store: where rollouts are; by default the one on Kafka, for :meth:`dev` one in memory.
-        runner: what runs the agent; by default ``LitAgentRunner``. Each worker has a copy of its own.
-        strategy: where all that runs: ``shm``, ``cs``, or a strategy; by default in threads of this process.
+        runner: what runs the agent; by default ``LitAgentRunner``. Each worker has its own copy.
+        strategy: where all this runs: ``shm``, ``cs``, or a strategy; by default in threads of this process.
         port: of the strategy ``cs``, which it chooses if there is no other.
         llm_proxy: handed to the algorithm.
         hooks: one or several, called around each attempt.
@@ -65,8 +65,8 @@ class Trainer:
         others: arguments of ``lightstream.trainers.Trainer``, for algorithms that train.
 
     Raises:
-        SettingsError: an argument has no use here.
-        TypeError, ValueError: a part is of another kind, or described by nothing that describes one.
+        SettingsError: an argument is not used here.
+        TypeError, ValueError: a part is of another kind, or its description is unusable.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Trainer:
     def fit(self, agent: Any, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Run the algorithm to its end.
 
-        Without an algorithm Runners alone work, until something stops them: Ctrl-C, or ``max_rollouts``.
+        Without an algorithm only Runners work, until something stops them: Ctrl-C, or ``max_rollouts``.
 
         Args:
             agent: a :class:`LitAgent`; ``None`` where an algorithm trains and Runners run elsewhere (``n_runners=0``).
@@ -163,9 +163,9 @@ class Trainer:
         return store is not self.store or not self._store_is_given
 
     def dev(self, agent: LitAgent[Any], train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Roll the tasks out without a service, to see whether the agent runs: by :class:`Baseline`, in memory.
+        """Roll out the tasks without services, to see whether the agent runs: by :class:`Baseline`, in memory.
 
-        What came of it is in ``store`` afterwards.
+        The results are in ``store`` afterwards.
 
         Raises:
             TypeError: the Trainer's algorithm is not a :class:`FastAlgorithm`.

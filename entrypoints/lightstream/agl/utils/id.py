@@ -8,5 +8,5 @@ __all__ = ["generate_id"]
 
 
 def generate_id(length: int) -> str:
-    """So many random hexadecimal digits, at most 40."""
+    """That many random hexadecimal digits, at most 40."""
     return secrets.token_hex(20)[:length]

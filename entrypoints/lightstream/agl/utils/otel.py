@@ -50,7 +50,7 @@ def get_tracer_provider(inspect: bool = True) -> TracerProvider:
     """The process's OpenTelemetry provider, which brings spans to their attempts.
 
     Args:
-        inspect: of no effect: there is nothing more to say of it.
+        inspect: has no effect.
 
     Raises:
         RuntimeError: no tracer was set up in this process.

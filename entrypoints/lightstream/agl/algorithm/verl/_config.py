@@ -1,4 +1,4 @@
-"""verl's configuration as options of ours."""
+"""verl's configuration as our options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AS_IT_IS: dict[str, tuple[Any, ...]] = {
     "algorithm.use_kl_in_reward": (False,),
     "trainer.critic_warmup": (0,),
 }
-"""verl's key -> values that say what is done here anyhow."""
+"""verl's key -> values that ask for what is done here anyway."""
 
 NOT_OURS = (
     "actor_rollout_ref.actor.fsdp_config.*",
@@ -75,14 +75,14 @@ NOT_OURS = (
     "trainer.save_freq",
     "trainer.val_before_train",
 )
-"""Keys about machines, memory, logs and when to save: they change nothing of what is learned."""
+"""Keys about machines, memory, logs and when to save: they do not change what is learned."""
 
 
 class VerlInEpochs(Algorithm):
-    """VERL for so many passes over the tasks: how many steps these are is known with the tasks.
+    """VERL for a number of passes over the tasks: the tasks decide how many steps these are.
 
     Args:
-        epochs: passes; what is left over at the end of one is left out, as verl does.
+        epochs: passes; the rest at the end of one is left out, as verl does.
         options: of ``lightstream.trainers.VERL``, but ``steps``.
     """
 
@@ -92,7 +92,7 @@ class VerlInEpochs(Algorithm):
         self._tasks_per_step = Verl(steps=0, **options).tasks_per_step  # and see now whether they are right
 
     def of_tasks(self, tasks: int) -> Verl:
-        """The algorithm for so many tasks.
+        """The algorithm for this many tasks.
 
         Raises:
             SettingsError: they are fewer than one step takes.

@@ -18,8 +18,8 @@ def VERL(  # noqa: N802  # the interface's name, a function there as well
     """verl's GRPO, in the Trainer's process.
 
     Args:
-        config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``). What it says about
-            machines, memory and logging is the business of other processes here, and named in the log.
+        config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``). Keys about
+            machines, memory and logging concern other processes here, and are named in the log.
         trainer_cls, daemon_cls: not here.
         options: instead of a configuration, those of ``lightstream.trainers.VERL``.
 

@@ -24,7 +24,7 @@ class GovernedRollout:
         task_input: the task.
         task_output: what the kernel returned; ``None`` where the agent was blocked.
         success: whether the attempt succeeded.
-        violations: what the kernel told.
+        violations: what the kernel reported.
         rollout: as the store has it.
     """
 
@@ -83,7 +83,7 @@ class AgentOSRunner(LitAgentRunner[Any]):
         mode: RolloutMode | None = None,
         event: ExecutionEvent | None = None,
     ) -> GovernedRollout:
-        """Run one task past the queue. A violation that fails it is told, not raised.
+        """Run one task outside the queue. A violation that fails it is reported, not raised.
 
         Raises:
             Exception: whatever else the agent raised.
