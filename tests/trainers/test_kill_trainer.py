@@ -53,7 +53,7 @@ def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Setti
 
 
 def records(settings: Settings, topic: Topic) -> list[Record]:
-    return read_whole_topic(settings, topic, codec_for(settings), group_id="test", timeout_s=60)
+    return read_whole_topic(settings, topic, codec_for(settings), group_id="test")
 
 
 def check(settings: Settings, steps: int, file: str, expected: bytes | None) -> bytes:

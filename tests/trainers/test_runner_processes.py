@@ -32,7 +32,7 @@ def is_alive(pid: int) -> bool:
 
 
 def workers_seen(settings: Settings) -> int:
-    seen = read_whole_topic(settings, WORKERS, codec_for(settings), group_id="test", timeout_s=60)
+    seen = read_whole_topic(settings, WORKERS, codec_for(settings), group_id="test")
     return len({record.worker_id for record in seen if isinstance(record, WorkerHeartbeat)})
 
 

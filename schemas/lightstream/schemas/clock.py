@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["NANOS_PER_SECOND", "Clock", "ManualClock", "SystemClock"]
+__all__ = ["NANOS_PER_MILLISECOND", "NANOS_PER_SECOND", "Clock", "ManualClock", "SystemClock"]
 
 NANOS_PER_SECOND = 1_000_000_000
 """An integer: dividing by a float would round twice, and lose a quarter of a microsecond."""
+
+NANOS_PER_MILLISECOND = 1_000_000
+"""Kafka stamps records in milliseconds."""
 
 
 class Clock(Protocol):

@@ -7,17 +7,14 @@ that came since; what it wrote before it does not write again.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
 
-from confluent_kafka import Consumer, TopicPartition
-
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import NotFoundError, PublishError, ServiceUnavailableError, StoreError
-from lightstream.schemas.kafka import KafkaPublisher, Position, consumer_config
+from lightstream.schemas.kafka import KafkaPublisher, PartitionReader, Position, joined_ranges
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
@@ -31,9 +28,8 @@ HEX_DIGITS = frozenset("0123456789abcdef")
 TRACE_ID_DIGITS = 32
 
 PLACES_PER_QUERY = 5_000
-SEEK_FROM_RECORDS = 1_000
-"""A gap longer than this is skipped rather than read."""
-READ_TIMEOUT_S = 30.0
+GROUP_ID = "lightstream-claim"
+"""Asked for by the client; never joined, never committed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +139,7 @@ def _write_again(
     try:
         for span in _read(settings, places):
             if span.trace_id != trace_id or span.rollout_id is not None:
-                raise ServiceUnavailableError(
-                    "the view holds another log than the cluster.", next_step="Delete the view's file: it is rebuilt."
-                )
+                raise _other_log()
             owned = span.model_copy(update={"rollout_id": rollout_id, "attempt_id": attempt_id})
             futures.append(publisher.publish(SPANS, rollout_id, owned))
         for future in futures:
@@ -160,24 +154,23 @@ def _write_again(
 def _read(settings: Settings, places: Sequence[tuple[int, int]]) -> Iterator[SpanRecord]:
     """The records at these places, which are in log order per partition."""
     codec = codec_for(settings)
-    consumer = Consumer(consumer_config(settings, group_id=f"lightstream-claim-{uuid.uuid4().hex}"))
-    name = SPANS.full_name(settings.topic_prefix)
-    try:
-        for partition, of_partition in groupby(places, key=lambda place: place[0]):
-            position = -SEEK_FROM_RECORDS
-            for _, offset in of_partition:
-                if offset - position >= SEEK_FROM_RECORDS:
-                    consumer.assign([TopicPartition(name, partition, offset)])
-                while True:
-                    message = consumer.poll(READ_TIMEOUT_S)
-                    if message is None or message.error() is not None:
-                        why = "no answer" if message is None else message.error()
-                        raise ServiceUnavailableError(f"{name}[{partition}] cannot be read at {offset}: {why}.")
-                    position = (message.offset() or 0) + 1
-                    if position > offset:
-                        break
-                record = codec.decode(message.value())
-                if isinstance(record, SpanRecord):
-                    yield record
-    finally:
-        consumer.close()
+    for partition, of_partition in groupby(places, key=lambda place: place[0]):
+        offsets = [offset for _, offset in of_partition]
+        reader = PartitionReader(settings, SPANS, partition, group_id=GROUP_ID, read_committed=True)
+        missing = set(offsets)
+        for message in reader.ranges(joined_ranges((offset, offset) for offset in offsets)):
+            if message.offset() not in missing:
+                continue
+            missing.discard(message.offset() or 0)
+            record = codec.decode(message.value())
+            if not isinstance(record, SpanRecord):
+                raise _other_log()
+            yield record
+        if missing:
+            raise _other_log()
+
+
+def _other_log() -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        "the view holds another log than the cluster.", next_step="Delete the view's file: it is rebuilt."
+    )

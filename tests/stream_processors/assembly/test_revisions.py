@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SourceRange, SpanRecord, Trajectory
-from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules, AttemptKey, LateSpan
+from lightstream.stream_processors.core.assembly import HOLD_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan
 
 from .build import ROLLOUT, closed, framework_span, opened, proxy_span, reward_span
 from .test_against_reference import random_attempt
@@ -18,7 +18,6 @@ from .test_against_reference import random_attempt
 AnyRecord = SpanRecord | AttemptOpened | AttemptClosed
 Log = list[tuple[AnyRecord, int]]
 SECOND = 1_000_000_000
-ALL = 1 << 62
 
 
 @st.composite
@@ -46,7 +45,7 @@ def logs(draw: st.DrawFn) -> Log:
 def read_back(log: Log, late: Iterable[LateSpan]) -> list[Trajectory]:
     """What a reader of the log makes of late spans whose attempts are not held."""
     newest: dict[AttemptKey, LateSpan] = {span.key: span for span in late}
-    assembler = Assembler(held_spans_max=ALL, held_bytes_max=ALL)
+    assembler = Assembler(held_spans_max=HOLD_ALL, held_bytes_max=HOLD_ALL)
     for record, offset in log:
         rollout_id = record.rollout.rollout_id if isinstance(record, AttemptOpened) else record.rollout_id or ""
         span = newest.get((rollout_id, record.attempt_id or ""))
@@ -56,7 +55,7 @@ def read_back(log: Log, late: Iterable[LateSpan]) -> list[Trajectory]:
     return assembler.take_revisions()
 
 
-def run(log: Log, start: int, *, batch: int, held: int, until: int = ALL) -> tuple[list[Trajectory], int]:
+def run(log: Log, start: int, *, batch: int, held: int, until: int = HOLD_ALL) -> tuple[list[Trajectory], int]:
     """What a worker emits that reads from offset ``start`` and dies behind ``until``; and what it could commit."""
     assembler = Assembler(held_spans_max=held, reads_back=True)
     out: list[Trajectory] = []
@@ -99,7 +98,7 @@ def test_a_revision_is_what_would_have_been_made_had_the_attempt_closed_later(lo
     assert {r: content(t) for r, t in revised.items()} == {r: content(t) for r, t in wanted.items()}
 
 
-@given(logs(), st.integers(1, 5), st.sampled_from([0, 3, ALL]), st.integers(1, 5), st.sampled_from([0, ALL]))
+@given(logs(), st.integers(1, 5), st.sampled_from([0, 3, HOLD_ALL]), st.integers(1, 5), st.sampled_from([0, HOLD_ALL]))
 @settings(deadline=None, max_examples=60)
 def test_batches_memory_and_a_crash_at_any_position_change_nothing(
     log: Log, batch: int, held: int, batch_after: int, held_after: int

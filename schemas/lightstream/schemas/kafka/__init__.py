@@ -2,6 +2,9 @@
 
 from .admin import create_topics
 from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
+from .offset_ranges import OffsetRange, joined_ranges
+from .partition_reader import PartitionReader, logged_unix_nano, partitions_of
+from .passing_errors import ANSWER_TIMEOUT_S, answered
 from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
 from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Outgoing, Position, Publisher, RecordSink
 from .queue_headers import (
@@ -20,6 +23,7 @@ from .unavailable import kafka_unavailable
 
 __all__ = [
     "ANSWERS",
+    "ANSWER_TIMEOUT_S",
     "BY_KEY",
     "HEAD_LENGTH",
     "QUEUE",
@@ -30,18 +34,24 @@ __all__ = [
     "Delivered",
     "Headers",
     "KafkaPublisher",
+    "OffsetRange",
     "Outgoing",
+    "PartitionReader",
     "Place",
     "Position",
     "Publisher",
     "QueueSummary",
     "RecordSink",
+    "answered",
     "answers_header",
     "bootstrap_servers",
     "common_config",
     "consumer_config",
     "create_topics",
+    "joined_ranges",
     "kafka_unavailable",
+    "logged_unix_nano",
+    "partitions_of",
     "producer_config",
     "read_answers",
     "read_state",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from lightstream.schemas.kafka import OffsetRange, joined_ranges
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, Record, SpanRecord
 
 from .log import LogEntry
@@ -15,8 +16,6 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 """What the records of rollouts that are assembled together take in the log; a larger one is alone."""
 RECORD_OVERHEAD_BYTES = 1024
 """What a record takes in memory beside its bytes in the log, about."""
-GAP_RECORDS_MAX = 1000
-"""Between two records that are wanted: fewer are read over, since asking anew takes about as long."""
 
 
 @dataclass(slots=True)
@@ -107,14 +106,8 @@ def rollout_of(record: Record) -> str:
     return record.rollout_id or "" if isinstance(record, SpanRecord | AttemptClosed) else ""
 
 
-def ranges_of(batch: Collection[RolloutPlaces]) -> list[tuple[int, int]]:
-    """Ascending ranges of offsets, both ends inclusive, in which everything of these rollouts lies."""
+def ranges_of(batch: Collection[RolloutPlaces]) -> list[OffsetRange]:
+    """Ascending ranges of offsets in which everything of these rollouts lies."""
     places = [(p.first_offset, p.last_offset) for p in batch]
     places += [(offset, offset) for p in batch for late in p.late_offsets.values() for offset in late]
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(places):
-        if merged and first - merged[-1][1] <= GAP_RECORDS_MAX:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
+    return joined_ranges(places)

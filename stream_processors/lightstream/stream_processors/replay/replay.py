@@ -11,7 +11,7 @@ from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 
-from ..core.assembly import Assembler, AssemblyRules
+from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
 from .history import AttemptKey, Merge
 from .late_rollouts import LateRollouts, RolloutPlaces, ranges_of, rollout_of
@@ -22,7 +22,6 @@ __all__ = ["MERGES", "Replay", "ReplayRules"]
 
 MERGES = ("prefix", "none")
 """How calls become sequences: one where a prompt continues the previous ids exactly; or each call alone."""
-UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Replay:
     def _with_late_spans(
         self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
     ) -> Iterator[Trajectory]:
-        reading = _Reading(partition, self._rules, held_max=UNLIMITED)
+        reading = _Reading(partition, self._rules, held_max=HOLD_ALL)
         newest: dict[AttemptKey, Trajectory] = {}
         for entry in reader.again(partition, ranges_of(batch.values())):
             if rollout_of(entry.record) in batch:

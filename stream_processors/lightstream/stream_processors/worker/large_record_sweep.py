@@ -11,16 +11,16 @@ import logging
 
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.kafka import partitions_of
 from lightstream.schemas.large_records import Swept, large_records_folder, sweep
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 
-from ..replay.log import TopicReader
 from .log_reader import LogReader
 
 __all__ = ["sweep_for_ever", "sweep_large_records"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_SWEEP_S, SWEEP_INTERVAL_S = 60.0, 3600.0
 """After the start, when there is other work, and from one to the next."""
@@ -39,7 +39,7 @@ def sweep_large_records(settings: Settings, group_id: str, clock: Clock) -> Swep
         return Swept()
     now_s = clock.now_unix_nano() / NANOS_PER_SECOND
     oldest_s = now_s
-    for partition in TopicReader(settings, TRAJECTORIES).partitions:  # as many as there are, whatever was set
+    for partition in partitions_of(settings, TRAJECTORIES):  # as many as there are, whatever was set
         messages = LogReader(settings, group_id, TRAJECTORIES, partition).records()
         first = next(messages, None)
         messages.close()
@@ -57,7 +57,7 @@ async def sweep_for_ever(settings: Settings, group_id: str, clock: Clock) -> Non
         try:
             swept = await asyncio.to_thread(sweep_large_records, settings, group_id, clock)
         except (ServiceUnavailableError, OSError) as error:
-            log.warning("large trajectories were not swept: %s", error)
+            logger.warning("large trajectories were not swept: %s", error)
         else:
             if swept.files:
-                log.info("deleted %d large trajectories, %d bytes, that no record names", swept.files, swept.size_bytes)
+                logger.info("deleted %d large trajectories (%d bytes) no record names", swept.files, swept.size_bytes)

@@ -14,14 +14,15 @@ from itertools import islice
 from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.kafka import joined_ranges
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
-from ..core.assembly import Assembler, AssemblyRules, AttemptKey, LateSpan, UnfinishedAttempt
+from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan, UnfinishedAttempt
 from .log_reader import LogReader
 
 __all__ = ["LateSpanReader", "revisions_of"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ATTEMPTS_WAITING_MAX = 100_000
 """About 50 MB. Late spans of others are left out until one comes again; the view reports them as ``late``."""
@@ -31,9 +32,6 @@ ATTEMPTS_PER_PASS_MAX = 16
 
 FIRST_STEP_RECORDS = 10_000
 """How far the search for an attempt's opening goes back at first; twice as far each time."""
-
-GAP_RECORDS_MAX = 1000
-"""Between two records that are wanted: fewer are read over, since asking anew takes about as long."""
 
 CLOCK_SKEW_S_MAX = 60.0
 """Between the clock that stamps records and the life cycle's."""
@@ -62,12 +60,12 @@ class LateSpanReader:
         refused_count: spans that were left out, since those of too many attempts waited.
 
     Args:
-        log: the partition of ``spans``.
+        spans_log: the partition of ``spans``.
         send: makes trajectories durable.
     """
 
-    def __init__(self, log: LogReader, codec: Codec, partition: int, rules: AssemblyRules, send: Send) -> None:
-        self._log = log
+    def __init__(self, spans_log: LogReader, codec: Codec, partition: int, rules: AssemblyRules, send: Send) -> None:
+        self._spans_log = spans_log
         self._codec = codec
         self._partition = partition
         self._rules = rules
@@ -153,9 +151,9 @@ class LateSpanReader:
         """
         newest = {span.key: span for span in late}
         rollouts = {key[0].encode() for key in newest}
-        assembler = Assembler(self._partition, self._rules, held_spans_max=1 << 62, held_bytes_max=1 << 62)
-        places = _merged(place for span in newest.values() for place in span.places or ())
-        for record in self._log.ranges(places, self._stopped):
+        assembler = Assembler(self._partition, self._rules, held_spans_max=HOLD_ALL, held_bytes_max=HOLD_ALL)
+        places = joined_ranges(place for span in newest.values() for place in span.places or ())
+        for record in self._spans_log.ranges(places, self._stopped):
             if record.key not in rollouts:
                 continue
             try:
@@ -168,7 +166,7 @@ class LateSpanReader:
                     try:
                         assembler.on_record(decoded, record.offset, record.logged_unix_nano)
                     except Exception:  # as where it was first read: one span must not stop all others forever
-                        log.exception("offset %d of partition %d is left out", record.offset, self._partition)
+                        logger.exception("offset %d of partition %d is left out", record.offset, self._partition)
         return revisions_of(assembler.take_revised())
 
     def search(self, late: Sequence[LateSpan], logged_unix_nano: int) -> dict[AttemptKey, tuple[tuple[int, int], ...]]:
@@ -185,13 +183,13 @@ class LateSpanReader:
         wanted = {span.key for span in late}
         reached = max(span.offset for span in late) + 1
         window_s = self._rules.late_span_s_max + CLOCK_SKEW_S_MAX
-        low = self._log.first_logged_at(logged_unix_nano - int(window_s * NANOS_PER_SECOND))
+        low = self._spans_log.first_logged_at(logged_unix_nano - int(window_s * NANOS_PER_SECOND))
         opened: dict[AttemptKey, int] = {}
         offsets = {rollout_id.encode(): array("q") for rollout_id, _ in wanted}
         step = FIRST_STEP_RECORDS
         while reached > low and not self._stopped.is_set():
             begin = max(low, reached - step)
-            for record in self._log.ranges([(begin, reached - 1)], self._stopped):
+            for record in self._spans_log.ranges([(begin, reached - 1)], self._stopped):
                 of_rollout = offsets.get(record.key or b"")
                 if of_rollout is None:
                     continue
@@ -203,8 +201,8 @@ class LateSpanReader:
             if len(opened) == len(wanted):
                 # An opening may be in the log twice, and the first counts: it was not logged before it was made.
                 first = min(opened.values())
-                low = max(low, self._log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * NANOS_PER_SECOND)))
-        return {key: tuple(_merged((offset, offset) for offset in offsets[key[0].encode()])) for key in opened}
+                low = max(low, self._spans_log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * NANOS_PER_SECOND)))
+        return {key: tuple(joined_ranges((offset, offset) for offset in offsets[key[0].encode()])) for key in opened}
 
     def _opening(self, value: bytes | None) -> AttemptOpened | None:
         try:
@@ -226,7 +224,7 @@ def revisions_of(revised: Iterable[UnfinishedAttempt]) -> list[Trajectory]:
         try:
             made.append(attempt.trajectory())
         except Exception:  # one attempt must not stop all others forever
-            log.exception("no revision of %s", attempt.attempt_id)
+            logger.exception("no revision of %s", attempt.attempt_id)
     return made
 
 
@@ -234,14 +232,3 @@ def _key_of(record: SpanRecord | AttemptOpened | AttemptClosed) -> AttemptKey:
     if isinstance(record, AttemptOpened):
         return record.rollout.rollout_id, record.attempt_id
     return record.rollout_id or "", record.attempt_id or ""
-
-
-def _merged(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets in ascending ranges (both ends inclusive), with small gaps filled."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(places):
-        if merged and first - merged[-1][1] <= GAP_RECORDS_MAX:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged

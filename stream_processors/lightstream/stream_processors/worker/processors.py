@@ -12,6 +12,7 @@ from typing import Any
 import faust
 from faust.types import TP
 
+from lightstream.schemas.clock import NANOS_PER_MILLISECOND
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
@@ -22,7 +23,7 @@ from .watchdog import CHECK_INTERVAL_S, Watchdog
 
 __all__ = ["Processors"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL_S = 0.5
 """How much work, in seconds, a killed worker leaves to be done again."""
@@ -32,8 +33,6 @@ TICK_INTERVAL_S = 0.1
 
 STOP_GRACE_S = 5.0
 """For the batches in hand when the worker stops."""
-
-MILLISECOND_NANOS = 1_000_000
 
 HandlerFactory = Callable[[int], PartitionHandler]
 
@@ -97,7 +96,7 @@ class Processors:
                         task.inbox.put(
                             [
                                 LogRecord(
-                                    r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * MILLISECOND_NANOS
+                                    r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * NANOS_PER_MILLISECOND
                                 )
                                 for r in records
                             ]
@@ -113,7 +112,7 @@ class Processors:
             make = self._factories.get(place.topic)
             if make is not None:
                 self._tasks[place] = PartitionTask(make(place.partition), Inbox(self._consumer().budget), self._fail)
-        log.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
+        logger.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
         self._rebalancing = False
         if not self.ready.is_set():
             waiter = asyncio.create_task(self._wait_recovered(list(self._tasks.values())))

@@ -30,7 +30,7 @@ from .reading import read_whole_topic
 
 __all__ = ["StepCommit", "TrainingLedger"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TRANSACTION_TIMEOUT_S = 30.0
 """How long readers of committed records wait for a trainer that died in a transaction and does not come back."""
@@ -103,9 +103,7 @@ class TrainingLedger:
         self._producer = producer
 
         def whole(topic: Topic) -> list[Record]:
-            return read_whole_topic(
-                self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger", timeout_s=OPEN_TIMEOUT_S
-            )
+            return read_whole_topic(self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger")
 
         return replay(
             whole(TRAINING_STEPS),
@@ -153,7 +151,7 @@ class TrainingLedger:
                 self._transaction(write)
                 return
             except _StuckClientError:
-                _LOG.warning("the Kafka client is stuck; a new one takes over")
+                logger.warning("the Kafka client is stuck; a new one takes over")
                 if self.open().last_step >= commit.step.step:
                     return
         raise TrainingError(
@@ -193,7 +191,7 @@ class TrainingLedger:
                     raise _fenced(self._trainer_id, reason) from error
                 if reason.fatal() or time.monotonic() > deadline:
                     raise TrainingError(f"Kafka did not commit the step: {reason}.", next_step=START_AGAIN) from error
-                _LOG.warning("a transaction of %s is repeated: %s", self._trainer_id, reason)
+                logger.warning("a transaction of %s is repeated: %s", self._trainer_id, reason)
                 self._abort(producer)
                 time.sleep(RETRY_PAUSE_S)
 

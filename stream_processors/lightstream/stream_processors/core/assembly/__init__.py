@@ -9,9 +9,10 @@ from ._rules import AssemblyRules
 from ._sighting import Sighting
 from ._tree import Node, SpanKey, resolve
 from ._unfinished import UnfinishedAttempt
-from .assembler import LONG_SPANS_MIN, Assembler
+from .assembler import HOLD_ALL, LONG_SPANS_MIN, Assembler
 
 __all__ = [
+    "HOLD_ALL",
     "LOGPROB_MAX",
     "LONG_SPANS_MIN",
     "Assembler",

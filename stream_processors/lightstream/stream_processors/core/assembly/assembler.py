@@ -12,7 +12,10 @@ from ._late import LateSpan, LateSpans
 from ._rules import AssemblyRules
 from ._unfinished import UnfinishedAttempt
 
-__all__ = ["LONG_SPANS_MIN", "Assembler"]
+__all__ = ["HOLD_ALL", "LONG_SPANS_MIN", "Assembler"]
+
+HOLD_ALL = 1 << 62
+"""As a number of spans or bytes to hold: as many as there are."""
 
 LONG_SPANS_MIN = 2_000
 """From so many spans on, finishing an attempt takes long: 10 microseconds each, and as much again to write it out."""
