@@ -24,7 +24,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, RESOURCES, SPANS, TOPICS, WORKERS
 from lightstream.store_views.materialiser import Materialiser, ViewDatabase
 from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch
-from lightstream.store_views.materialiser.log_reader import LogReader
+from lightstream.store_views.materialiser.batch_reader import BatchReader
 from lightstream.store_views.server import create_app
 from tests.stream_processors.assembly.build import proxy_span
 
@@ -150,15 +150,15 @@ def test_spans_of_20_megabytes_pass_in_batches_of_bounded_size(
     settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    collect: Callable[..., Batch | None] = LogReader.collect
+    collect: Callable[..., Batch | None] = BatchReader.collect
 
-    def watched(reader: LogReader, stopping: Any) -> Batch | None:
+    def watched(reader: BatchReader, stopping: Any) -> Batch | None:
         batch = collect(reader, stopping)
         if batch is not None:
             sizes.append(sum(table.nbytes for table in batch.tables.values()))
         return batch
 
-    monkeypatch.setattr(LogReader, "collect", watched)
+    monkeypatch.setattr(BatchReader, "collect", watched)
     tokens = 5_000_000
     prompt = pack_int32(range(tokens))
     written = [
@@ -176,7 +176,7 @@ def test_spans_of_20_megabytes_pass_in_batches_of_bounded_size(
 
 
 def test_partitions_that_are_added_are_followed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightstream.store_views.materialiser.log_reader.PARTITIONS_REFRESH_S", 0.1)
+    monkeypatch.setattr("lightstream.store_views.materialiser.batch_reader.PARTITIONS_REFRESH_S", 0.1)
     with following(settings) as view:
         catch_up(view)
         name = WORKERS.full_name(settings.topic_prefix)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import Message
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import ArtefactError, DecodeError, UnknownSchemaError
+from lightstream.schemas.kafka import logged_unix_nano
 from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, Trajectory
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
@@ -84,10 +85,8 @@ class BatchBuilder:
                 self._reject(DeadLetterReason.PAYLOAD_UNAVAILABLE, str(error), topic, message)
                 return
             self.value_bytes += record.payload_size_bytes
-        kind, milliseconds = message.timestamp()
-        stamp = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000_000
         logged = self._records.setdefault(type(record), [])
-        logged.append(LoggedRecord(record, partition, offset, stamp))
+        logged.append(LoggedRecord(record, partition, offset, logged_unix_nano(message)))
         if len(logged) >= RECORDS_PER_CHUNK:
             self._to_columns(type(record))
 

@@ -17,9 +17,9 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS
 
 from .batch import Batch
+from .batch_reader import BatchReader
 from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase
-from .log_reader import LogReader
 from .positions import Place, Positions
 
 __all__ = ["Materialiser", "default_path"]
@@ -79,7 +79,7 @@ class Materialiser:
         origin |= topic_ids(self._settings, patience_s=self._patience_s)
         self.database = ViewDatabase(self._path, origin, memory_bytes_max=self._settings.view_memory_bytes_max)
         self.positions = Positions(self.database.next_offsets())
-        self._reader = LogReader(
+        self._reader = BatchReader(
             self._settings, self._codec, self._clock, self.positions.snapshot(), self.positions.awaits
         )
         for name, work in (("reader", self._read), ("writer", self._write)):

@@ -18,7 +18,7 @@ from lightstream.schemas.topics import TOPICS, Topic
 from .batch import Batch, BatchBuilder
 from .positions import Place
 
-__all__ = ["LogReader"]
+__all__ = ["BatchReader"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ METADATA_TIMEOUT_S = 3.0
 METADATA_RETRY_S = 1.0
 
 
-class LogReader:
+class BatchReader:
     """Reads batches. For one thread.
 
     Args:
