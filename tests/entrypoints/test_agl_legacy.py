@@ -136,7 +136,7 @@ def test_tasks_without_a_server() -> None:
     agl.Trainer(max_rollouts=1).fit_v0(InLoop(), loader)
     assert "list" not in loader.rollouts[0].metadata["lightstream.error_type"]
     assert "[1, 2]" in loader.rollouts[0].metadata["lightstream.error_message"]
-    with pytest.raises(NotFoundError, match="local alone"):
+    with pytest.raises(NotFoundError, match="only local"):
         loader.get_resources_by_id("other")
     with pytest.raises(ValueError, match="no tasks"):
         agl.DevTaskLoader([], {})

@@ -35,7 +35,7 @@ def test_a_page_is_a_sequence() -> None:
 def test_an_attempted_rollout_has_an_attempt_of_its_own() -> None:
     rollout = Rollout(rollout_id="r", input=1, start_time=1.0)
     assert AttemptedRollout(**rollout.model_dump(), attempt=attempt()).attempt.attempt_id == "a"
-    with pytest.raises(ValidationError, match="rollout r with an attempt of rollout other"):
+    with pytest.raises(ValidationError, match="rollout r has an attempt of rollout other"):
         AttemptedRollout(**rollout.model_dump(), attempt=attempt("other"))
 
 
@@ -93,7 +93,7 @@ def test_a_proxied_model_bound_to_an_attempt() -> None:
     rollout = AttemptedRollout(rollout_id="r", input=1, start_time=1.0, attempt=attempt())
     bound = model.with_attempted_rollout(rollout)
     assert bound == LLM(endpoint="http://p:1/rollout/r/attempt/a/v1", model="m", sampling_parameters={"n": 1})
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="give both"):
         model.get_base_url("r", None)
 
 
