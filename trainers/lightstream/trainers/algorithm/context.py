@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from lightstream.schemas import records
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import (
     ConsumedTrajectory,
@@ -31,7 +31,7 @@ from ..trajectory_source import TrajectorySource
 
 __all__ = ["AlgorithmContext", "CollectError"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 0.2
 PATIENCE_S = 30.0
@@ -240,7 +240,7 @@ class AlgorithmContext:
             rollouts=len(record.consumed),
             rows=int(all_metrics.get("batch/rows", 0)),
             tokens=int(all_metrics.get("batch/tokens", 0)),
-            seconds=(ended - started_unix_nano) / 1e9,
+            seconds=(ended - started_unix_nano) / NANOS_PER_SECOND,
             resources_id=None if self.resources is None else self.resources.resources_id,
             metrics=dict(record.metrics),
         )
@@ -296,7 +296,7 @@ class AlgorithmContext:
                 )
             elif now - quiet_since > PATIENCE_S:
                 quiet_since = now
-                _LOG.warning(
+                logger.warning(
                     "waiting for trajectories for %.0f s: %s", now - started, _named(collector.missing(wanted))
                 )
         return collector.take(ready[:count])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from lightstream.schemas.kafka import Place, Position, Publisher, QueueSummary
 from lightstream.schemas.records import WORKERS_PER_REQUEST_MAX, RolloutState, TaskRequest
@@ -250,7 +250,7 @@ class HandOut:
             request_id=request_id,
             worker_ids=[want.worker_id for want in wants],
             occurred_unix_nano=now,
-            stands_nanos=int(self._answer_timeout_s * 1e9),
+            stands_nanos=int(self._answer_timeout_s * NANOS_PER_SECOND),
         )
         self._asked[partition] += len(wants)
         self._requests[request_id] = _Request(partition, wants, NEVER_S)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.records import (
     ResourcesRecord,
@@ -117,7 +117,7 @@ class KafkaLightningStore(KafkaWriting):
             total_spans=spans,
             total_resources=len(await self._all_resources()),
             total_workers=len(self._follower.workers.all()),
-            uptime=(self._clock.now_unix_nano() - self._started_unix_nano) / 1e9,
+            uptime=(self._clock.now_unix_nano() - self._started_unix_nano) / NANOS_PER_SECOND,
         )
 
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:

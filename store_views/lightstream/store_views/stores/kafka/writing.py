@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.codec import codec_for
 from lightstream.schemas.errors import (
     BackpressureError,
@@ -218,8 +218,8 @@ class KafkaWriting(ReadingStore):
         if worker_id is None:
             return
         known, now = self._follower.workers.get(worker_id), self._clock.now_unix_nano()
-        asked_s = (now - (known.dequeued_unix_nano or 0)) / 1e9 if known is not None else IDLE_REPORT_INTERVAL_S
-        if known is None or known.status is not WorkerStatus.IDLE or asked_s >= IDLE_REPORT_INTERVAL_S:
+        silent = IDLE_REPORT_INTERVAL_S * NANOS_PER_SECOND
+        if known is None or known.status is not WorkerStatus.IDLE or now - (known.dequeued_unix_nano or 0) >= silent:
             await self._keep_worker(worker_id, WorkerChange.found_nothing(known, now))
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.records import (
     ResourcesRecord,
     RolloutEvent,
@@ -35,8 +35,6 @@ from .log import MemoryLog
 from .timer import Timer
 
 __all__ = ["InMemoryLightningStore"]
-
-NANOS_PER_SECOND = 1e9
 
 
 class InMemoryLightningStore(ReadingStore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from lightstream.schemas.clock import Clock
+from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 
 from .log import MemoryLog
 
@@ -13,8 +13,6 @@ __all__ = ["Timer"]
 
 LOOK_INTERVAL_S_MAX = 1.0
 """How long it sleeps at most: a clock may jump, a store may be forgotten without being closed."""
-
-NANOS_PER_SECOND = 1e9
 
 
 class Timer:
