@@ -25,7 +25,7 @@ HEALTHY_AFTER_S = 20.0
 
 POLL_INTERVAL_S = 0.02
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Supervisor:
@@ -125,7 +125,7 @@ class Supervisor:
                 return
             if time.monotonic() - ready_since > HEALTHY_AFTER_S:
                 backoff_s = BACKOFF_S_MIN
-            log.warning("%s ended (exit status %s); starting it again in %.1f s", unit.name, status, backoff_s)
+            logger.warning("%s ended (exit status %s); starting it again in %.1f s", unit.name, status, backoff_s)
             if self._stopping.wait(backoff_s):
                 return
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
@@ -135,12 +135,12 @@ class Supervisor:
                 unit.start()
             except (LightstreamError, OSError) as error:
                 if not self._stopping.is_set():
-                    log.error("%s could not be started again: %s", unit.name, error)
+                    logger.error("%s could not be started again: %s", unit.name, error)
                 continue
             if self._stopping.is_set():
                 unit.stop()
                 return
-            log.warning("%s is back (process %s)", unit.name, unit.pid)
+            logger.warning("%s is back (process %s)", unit.name, unit.pid)
 
 
 def _start_together(units: Sequence[Unit]) -> None:

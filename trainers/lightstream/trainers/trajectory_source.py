@@ -19,7 +19,7 @@ from lightstream.schemas.topics import TRAJECTORIES
 
 __all__ = ["LoggedTrajectory", "TrajectorySource"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 METADATA_TIMEOUT_S = 10.0
 RECORDS_PER_POLL_MAX = 1000
@@ -103,7 +103,7 @@ class TrajectorySource:
         if error is not None:
             if error.fatal():
                 raise kafka_unavailable(KafkaException(error), what="trajectories can no longer be read")
-            _LOG.warning("reading %s: %s", self._topic, error)
+            logger.warning("reading %s: %s", self._topic, error)
             return None
         partition, offset = message.partition() or 0, message.offset() or 0
         self._next[partition] = offset + 1
@@ -111,6 +111,6 @@ class TrajectorySource:
             record = self._codec.decode(message.value())
         except DecodeError as reason:
             self.undecodable += 1
-            _LOG.warning("%s[%d] offset %d is not a trajectory: %s", self._topic, partition, offset, reason)
+            logger.warning("%s[%d] offset %d is not a trajectory: %s", self._topic, partition, offset, reason)
             return None
         return LoggedTrajectory(record, partition, offset) if isinstance(record, Trajectory) else None

@@ -15,7 +15,7 @@ __all__ = ["build", "parents_of"]
 
 N = TypeVar("N", bound=SpanNode)
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 VIRTUAL_ROOT = "virtual-root"
 """Id and name of the root that is made where spans have several."""
@@ -61,7 +61,7 @@ def build(make: type[N], spans: Sequence[Span]) -> N:
             nodes[key] = Node(parent, 0, position)
     cut = set(resolve(nodes).cycles)
     if cut:
-        _LOG.warning("%d spans are among their own parents; the links that close the cycles are cut", len(cut))
+        logger.warning("%d spans are among their own parents; the links that close the cycles are cut", len(cut))
     roots: list[N] = []
     missing: dict[SpanKey, N] = {}
     for key, tree in trees.items():

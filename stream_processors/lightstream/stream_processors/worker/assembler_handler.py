@@ -31,7 +31,7 @@ from .span_heartbeats import SpanHeartbeats
 
 __all__ = ["AssemblerHandler"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class AssemblerHandler:
@@ -89,7 +89,7 @@ class AssemblerHandler:
         self._late.check()
         refused = self._assembler.refused_count + self._late.refused_count
         if refused > self._refused_told:
-            log.warning("%d late spans were refused: too late, or too many for their attempts", refused)
+            logger.warning("%d late spans were refused: too late, or too many for their attempts", refused)
             self._refused_told = refused
 
     def held_back(self) -> int | None:
@@ -130,7 +130,7 @@ class AssemblerHandler:
             try:
                 await self._send(outbox, trajectory)
             except Unusable as unusable:  # what was late stays so in the view's table of drops
-                log.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
+                logger.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
 
     def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
         try:
@@ -148,7 +148,7 @@ class AssemblerHandler:
         try:
             await self._send_fitting(outbox, trajectory)
         except RecordError as error:  # one text must not stop all others forever
-            log.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
+            logger.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
             try:
                 await self._send_fitting(outbox, await asyncio.to_thread(valid_text, trajectory))
             except RecordError as still:
@@ -169,7 +169,7 @@ class AssemblerHandler:
             try:
                 await outbox.send(TRAJECTORIES, key, small, in_thread=True)
             except RecordTooLargeError:
-                log.error("not even the calls of attempt %s fit into a record: its end goes out", small.attempt_id)
+                logger.error("not even the calls of attempt %s fit into a record: its end goes out", small.attempt_id)
                 try:
                     await outbox.send(TRAJECTORIES, key, without_calls(small))
                 except RecordTooLargeError as still:
@@ -183,12 +183,12 @@ class AssemblerHandler:
         try:
             return put_aside(trajectory, self._context.codec, folder)
         except OSError as failure:
-            log.error("a trajectory of rollout %s cannot be stored in a file: %s", trajectory.rollout_id, failure)
+            logger.error("a trajectory of rollout %s cannot be stored in a file: %s", trajectory.rollout_id, failure)
             return without_triplets(trajectory, f"{problem} It could not be stored in a file: {failure}.")
 
 
 def _failed(record: LogRecord, error: Exception) -> Unusable:
-    log.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
+    logger.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
     return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
 
 

@@ -18,7 +18,7 @@ from .outbox import Outbox
 
 __all__ = ["WorkerContext"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class WorkerContext:
     ) -> None:
         """Make ``record`` a dead letter."""
         key = dead_letter_key(topic, record)
-        log.warning("dead letter %s (%s): %s", key, unusable.reason.value, unusable)
+        logger.warning("dead letter %s (%s): %s", key, unusable.reason.value, unusable)
         letter = dead_letter(
             topic,
             record,

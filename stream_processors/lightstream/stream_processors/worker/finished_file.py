@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["FinishedFile"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 VERSION = 2
 """Of the tables: a file of another one is emptied."""
@@ -59,7 +59,7 @@ class FinishedFile:
         try:
             self._database = _opened(path, log_id)
         except sqlite3.DatabaseError as error:
-            log.warning("%s is damaged (%s); it is rebuilt from the log.", path, error)
+            logger.warning("%s is damaged (%s); it is rebuilt from the log.", path, error)
             for leftover in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
                 leftover.unlink(missing_ok=True)
             self._database = _opened(path, log_id)

@@ -60,4 +60,4 @@ async def sweep_for_ever(settings: Settings, group_id: str, clock: Clock) -> Non
             logger.warning("large trajectories were not swept: %s", error)
         else:
             if swept.files:
-                logger.info("deleted %d large trajectories (%d bytes) no record names", swept.files, swept.size_bytes)
+                logger.info("no record names %d large trajectories of %d bytes; deleted", swept.files, swept.size_bytes)

@@ -37,7 +37,7 @@ from .watchdog import Watchdog
 
 __all__ = ["run"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "worker"
 
@@ -105,11 +105,11 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
     await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
         announce(settings, Service(SERVICE_NAME, "", os.getpid(), time.time_ns()))
-        log.info("ready")
+        logger.info("ready")
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     error = _error(app, processors, started)
     if error is not None:
-        log.error("stopping: %s", error)
+        logger.error("stopping: %s", error)
     guard = threading.Timer(STOP_TIMEOUT_S, _end_hard)
     guard.daemon = True
     guard.start()
@@ -122,7 +122,7 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
         task.cancel()
     guard.cancel()
     if error is None:
-        log.info("stopped")
+        logger.info("stopped")
         return
     if isinstance(error, LightstreamError):
         raise error
@@ -143,5 +143,5 @@ def _error(app: faust.App, processors: Processors, started: asyncio.Task[Any]) -
 
 
 def _end_hard() -> None:
-    log.critical("did not stop within %g s; ending the process", STOP_TIMEOUT_S)
+    logger.critical("did not stop within %g s; ending the process", STOP_TIMEOUT_S)
     os._exit(EXIT_STUCK)

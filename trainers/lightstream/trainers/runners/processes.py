@@ -20,7 +20,7 @@ from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, run_runner
 
 __all__ = ["RunnerProcesses"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BACKOFF_S, BACKOFF_S_MAX = 0.5, 30.0
 """Before a Runner process that died is started again; doubles while it keeps dying."""
@@ -97,7 +97,7 @@ class RunnerProcesses:
         for process in self._processes.values():
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
-                _LOG.warning("runner process %s did not end in time; it is killed", process.pid)
+                logger.warning("runner process %s did not end in time; it is killed", process.pid)
                 process.kill()
                 process.join()
         self._processes.clear()
@@ -135,7 +135,7 @@ class RunnerProcesses:
             return
         pause_s = min(BACKOFF_S * 2 ** (deaths - 1), BACKOFF_S_MAX)
         self._due[index] = now + pause_s
-        _LOG.warning("runner process %s ended with %s; again in %g s", process.pid, process.exitcode, pause_s)
+        logger.warning("runner process %s ended with %s; again in %g s", process.pid, process.exitcode, pause_s)
 
 
 def _check_not_importing_main() -> None:

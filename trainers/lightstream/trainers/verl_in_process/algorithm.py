@@ -24,7 +24,7 @@ from .initial import write_initial_model
 
 __all__ = ["VERL"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOGPROB_DIFF_EXPECTED_MAX = 1e-3
 """Between float32 on both sides about 1e-6 is seen; more than this means that the two do not run the same model."""
@@ -101,7 +101,7 @@ class VERL(VerlConfig, Algorithm):
         metrics: dict[str, float] = {"batch/rows": float(len(rows.rows))}
         metrics |= {f"batch/excluded_{reason.value}": float(count) for reason, count in rows.excluded.items()}
         if not rows.rows:
-            _LOG.warning("step %d has nothing to learn from: %s", step, dict(rows.excluded))
+            logger.warning("step %d has nothing to learn from: %s", step, dict(rows.excluded))
             return rows, metrics
         arrays = build_arrays(rows.rows)
         metrics |= _batch_metrics(arrays, policy)
@@ -111,7 +111,7 @@ class VERL(VerlConfig, Algorithm):
         metrics |= engine.update(arrays, compared=fresh, seed=step)
         metrics["seconds/update"] = time.perf_counter() - mark
         if metrics["logprob_diff_max"] > LOGPROB_DIFF_EXPECTED_MAX:
-            _LOG.warning(
+            logger.warning(
                 "step %d: actor and sampled log-probabilities differ by up to %.2g (expected below %g)",
                 step,
                 metrics["logprob_diff_max"],

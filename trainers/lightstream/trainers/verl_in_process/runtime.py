@@ -14,7 +14,7 @@ from lightstream.schemas.errors import TrainingError
 
 __all__ = ["choose_device", "join_process_group", "load_verl", "worker_environment"]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOGITS_PER_CHUNK_MAX = 64 * 1024 * 1024
 """Logits whose log-sum-exp is taken at once: 256 MiB of float32."""
@@ -89,7 +89,7 @@ def worker_environment() -> Generator[None]:
             del os.environ[name]
         os.environ.update(before)
         for line in printed.getvalue().splitlines():
-            _LOG.debug("verl: %s", line)
+            logger.debug("verl: %s", line)
 
 
 def join_process_group(device: str) -> None:
