@@ -23,7 +23,7 @@ FIELD_CHARACTERS_MAX = 64 * 1024
 """Longest name, status message or scope once a span is over the limit; none that is meant comes near it."""
 
 _ITEM_BYTES = 10
-"""Upper bound of an encoded number; also what a value costs beside its content."""
+"""Upper bound of an encoded number; also what a value costs in addition to its content."""
 
 _TEXT_FIELDS = ("name", "status_message", "scope_name", "scope_version", "trace_state")
 _CALL_FIELDS = ("request_json", "response_json", "prompt_token_ids", "response_token_ids", "response_logprobs")

@@ -1,6 +1,6 @@
 """Token ids and log-probabilities out of raw answers, and answers without what the agent did not ask for. Pure.
 
-Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` beside the choices, ``token_ids`` in each), the same
+Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` next to the choices, ``token_ids`` in each), the same
 inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[].logprob``, and for completions
 ``logprobs.token_logprobs[]``.
 """

@@ -26,7 +26,7 @@ EXTRAS: dict[Endpoint, dict[str, Any]] = {
     "chat/completions": {"logprobs": True, "return_token_ids": True},
     "completions": {"logprobs": 1, "return_token_ids": True},  # a number there: so many alternatives
 }
-"""What is asked for beside what the agent asks for."""
+"""Requested in addition to what the agent asks for."""
 
 ERROR_TEXT_MAX = 2000
 """Characters of an upstream's error that go into the record."""

@@ -1,4 +1,4 @@
-"""The one OpenAI-compatible server that the settings name, or the policy server beside us."""
+"""The one OpenAI-compatible server that the settings name, or the policy server on this machine."""
 
 from __future__ import annotations
 

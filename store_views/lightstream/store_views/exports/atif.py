@@ -78,7 +78,7 @@ class _Steps:
         self._asked: dict[str, dict[str, Any]] = {}
 
     def add_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """The messages behind those that the last call had before it; all of them where the history is another."""
+        """The messages after those that the last call had before it; all of them where the history is another."""
         known = len(self._known)
         continues = len(messages) >= known and all(map(_same, self._known, messages))
         for message in messages[known if continues else 0 :]:

@@ -35,7 +35,7 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """The rows of ``<select> WHERE <where>`` in the order of ``key``, by column name.
 
-    Each page begins behind the key of the last row, so rows that are added meanwhile disturb nothing, and a page that
+    Each page begins after the key of the last row, so rows that are added meanwhile disturb nothing, and a page that
     the view cut off for its size is simply shorter.
 
     Args:

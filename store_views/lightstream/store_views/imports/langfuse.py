@@ -22,7 +22,7 @@ def is_langfuse(row: object) -> bool:
 
 
 def langfuse_trace(document: Mapping[str, Any], score: str | None) -> ImportedTrace:
-    """One trace, with the scores named ``score`` (``None``: the only name) as rewards, and the others beside them.
+    """One trace, with the scores named ``score`` (``None``: the only name) as rewards, and the others next to them.
 
     Raises:
         SettingsError: there are several names of scores for one thing, and ``score`` is ``None``.

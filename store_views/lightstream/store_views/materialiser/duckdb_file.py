@@ -21,7 +21,7 @@ with 8,192 up to 1.4 s, with these never over 0.2 s. Queries of few rows are qui
 price is disk: twice as much as with 8,192 where rows are short."""
 
 SPILL_BYTES_MAX = "20GB"
-"""Of disk, beside the file. A careless query fails there; DuckDB's default lets it fill nine tenths of the disk."""
+"""Of disk, besides the file. A careless query fails there; DuckDB's default lets it fill nine tenths of the disk."""
 
 LATE_MATERIALISATION_ROWS_MAX = 10_000
 """Up to so many rows, ``ORDER BY … LIMIT`` reads the columns that sort first and all others of the rows that remain. At

@@ -12,7 +12,7 @@ __all__ = ["FileLock"]
 
 
 class FileLock:
-    """An exclusive lock beside ``path`` (``<path>.lock``), given back by the system when the process dies.
+    """An exclusive lock next to ``path`` (``<path>.lock``), given back by the system when the process dies.
 
     Raises:
         ServiceUnavailableError: another process holds it; names that process.

@@ -8,7 +8,7 @@ from pathlib import Path
 __all__ = ["default_memory_bytes"]
 
 MEMORY_SHARE_OF_MACHINE_MAX = 0.5
-"""The other half is for what runs beside it: broker, worker, Runners."""
+"""The other half is for what else runs: broker, worker, Runners."""
 MEMORY_BYTES_MAX = 4 * 1024**3
 """A million rollouts with their calls are answered about in less than that, without going to disk."""
 CONTAINER_LIMIT_FILE = Path("/sys/fs/cgroup/memory.max")

@@ -13,7 +13,7 @@ __all__ = ["ShownFile"]
 
 
 class ShownFile:
-    """Offsets in a small file, beside the view's (``<path>.shown``). Survives the process, not always the machine.
+    """Offsets in a small file, next to the view's (``<path>.shown``). Survives the process, not always the machine.
 
     Args:
         path: of the view's file.

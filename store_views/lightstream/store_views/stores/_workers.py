@@ -34,7 +34,7 @@ class WorkerChange:
 
     Attributes:
         fields: of its record to replace; the rest stays.
-        taken: rollout and attempt that it has in hand now.
+        taken: rollout and attempt that it works on now.
         over: rollout and attempt that it is rid of.
         idle_unix_nano: when it was free, if it has nothing else in hand.
     """
@@ -46,7 +46,7 @@ class WorkerChange:
 
     @classmethod
     def of_attempt(cls, rollout_id: str, attempt: AttemptState, now_unix_nano: int, *, dequeued: bool = False) -> Self:
-        """The worker has this attempt in hand, or is rid of it."""
+        """The worker works on this attempt, or is done with it."""
         fields: dict[str, Any] = {"dequeued_unix_nano": now_unix_nano} if dequeued else {}
         work = (rollout_id, attempt.attempt_id)
         if attempt.status in DONE or attempt.status in LOST:
@@ -112,7 +112,7 @@ def reported(known: WorkerHeartbeat | None, told: WorkerHeartbeat) -> WorkerHear
 
 
 def busy_with(record: WorkerHeartbeat) -> list[str]:
-    """Rollouts that a worker is said to have in hand."""
+    """Rollouts that a worker is said to work on."""
     return record.rollout_ids if record.status is WorkerStatus.BUSY else []
 
 

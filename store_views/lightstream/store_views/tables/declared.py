@@ -54,7 +54,7 @@ class RawTable:
         name: its name in SQL.
         record: the record type whose records it stores.
         columns: taken from the record, or, with ``items``, from each item of that list.
-        items: field whose items are the rows; ``parent_columns`` are then taken from the record beside them, and
+        items: field whose items are the rows; ``parent_columns`` are then taken from the record itself, and
             ``item_index`` counts from 0.
         doc: one line on what a row is.
     """

@@ -141,7 +141,7 @@ def _surroundings(
 
 
 def _around_others(attempt: AttemptReading, candidates: set[SpanKey]) -> set[SpanKey]:
-    """LLM spans with nothing of their own: around candidates that have, or beside the proxy's records."""
+    """LLM spans with nothing of their own: around candidates that have, or next to the proxy's records."""
     empty: set[SpanKey] = set()
     by_proxy = any(call.by_proxy for key in candidates for call in attempt.calls_at.get(key, ()))
     if by_proxy:

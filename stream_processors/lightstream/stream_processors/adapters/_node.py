@@ -1,4 +1,4 @@
-"""A span and the spans below it, as the modules beside :mod:`.tree` need them."""
+"""A span and the spans below it, as :mod:`.tree` and its helpers need them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SpanNode:
         id: id of the span.
         children: in the order in which they were given.
         position: the span's place among those the tree was built from; ``None`` for a node that was made by hand.
-        made_up: no span stands behind it: a parent that is missing, or a root above several.
+        made_up: there is no span for it: a parent that is missing, or a root above several.
     """
 
     def __init__(self, id: str, span: Span, children: list[Self] | None = None) -> None:  # noqa: A002  # its name there

@@ -1,4 +1,4 @@
-"""Moving spans that float beside their agent under it."""
+"""Moving spans that are next to their agent under it."""
 
 from __future__ import annotations
 

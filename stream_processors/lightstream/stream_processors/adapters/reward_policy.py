@@ -14,7 +14,7 @@ class RewardMatchPolicy(StrEnum):
     """
 
     FIRST_SIBLING = "first_sibling"
-    """The last call before the reward, among those beside it in the tree, that has no reward yet."""
+    """The last call before the reward, among its siblings in the tree, that has no reward yet."""
 
     FIRST_OCCURRENCE = "first_occurrence"
     """The last call before the reward that has no reward yet."""

@@ -40,7 +40,7 @@ class TraceTree(SpanNode):
         return next((node for node in self._nodes() if node.id == id), None)
 
     def add_child(self, child: Self) -> None:
-        """Put ``child`` behind the other children."""
+        """Put ``child`` after the other children."""
         self.children.append(child)
 
     def names_tuple(self) -> tuple[str, list[Any]]:
@@ -72,7 +72,7 @@ class TraceTree(SpanNode):
         draw(to_dot(self, interested_span_match), filename)
 
     def repair_hierarchy(self) -> None:
-        """Move spans that float beside their agent under it: to the shortest span that encloses them in time.
+        """Move spans that are next to their agent under it: to the shortest span that encloses them in time.
 
         Looked at are the children of this node, or, while it has but one child, of that child. A span without times
         stays where it is, and so does one whose move would close a cycle. That a span was moved under an LLM call does

@@ -26,7 +26,7 @@ class TracerTraceToTriplet(TraceToTripletBase):
     """Triplets of the LLM calls in a trace, in any dialect that the assembler reads.
 
     Args:
-        repair_hierarchy: move spans that float beside their agent under it first
+        repair_hierarchy: move spans that are next to their agent under it first
             (:meth:`TraceTree.repair_hierarchy`).
         llm_call_match: regular expression for names of LLM spans.
         agent_match: regular expression for agents; the nearest one above a call decides. ``None`` takes all.

@@ -15,7 +15,7 @@ __all__ = ["LateRollouts", "RolloutPlaces", "ranges_of", "rollout_of"]
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 """What the records of rollouts that are assembled together take in the log; a larger one is alone."""
 RECORD_OVERHEAD_BYTES = 1024
-"""What a record takes in memory beside its bytes in the log, about."""
+"""About what a record takes in memory besides its bytes in the log."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class RolloutPlaces:
 
     Attributes:
         first_offset, last_offset: of the openings and closings of its attempts.
-        late_offsets: closed attempt -> its spans behind the closing record.
+        late_offsets: closed attempt -> its spans after the closing record.
         size_bytes: what all of the rollout takes.
     """
 

@@ -55,7 +55,7 @@ class TopicReader:
         return list(self._readers)
 
     def records(self, partition: int, from_unix_nano: int = 0) -> Iterator[LogEntry]:
-        """In offset order, the records stamped at ``from_unix_nano`` and those behind the first of these.
+        """In offset order, the records stamped at ``from_unix_nano`` and those after the first of these.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.

@@ -97,7 +97,7 @@ class AssemblerHandler:
         return None if unfinished is None else self._assembler.not_between(unfinished)
 
     def _unfinished(self) -> int | None:
-        """Where the first begins of what is done beside the batches."""
+        """Where the first of the work outside the batches begins."""
         return min((offset for offset in (self._large.oldest, self._late.oldest) if offset is not None), default=None)
 
     def close(self) -> None:

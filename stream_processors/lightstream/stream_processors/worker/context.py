@@ -40,7 +40,7 @@ class WorkerContext:
         return Outbox(self.publisher)
 
     def reader(self, topic: Topic, partition: int) -> LogReader:
-        """Reads a partition beside Faust's consumer."""
+        """Reads a partition alongside Faust's consumer."""
         return LogReader(self.settings, self.group_id, topic, partition)
 
     async def set_aside(

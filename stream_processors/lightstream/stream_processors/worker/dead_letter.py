@@ -1,4 +1,4 @@
-"""Records that cannot be used become dead letters, whole, with reason and origin; the records beside them go on."""
+"""Records that cannot be used become dead letters, whole, with reason and origin; the other records go on."""
 
 from __future__ import annotations
 

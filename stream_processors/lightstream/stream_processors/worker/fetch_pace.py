@@ -6,7 +6,7 @@ __all__ = ["BUSY_PAUSE_S", "FETCH_WAIT_MS", "FetchPace"]
 
 FETCH_WAIT_MS = 100
 """How long the broker holds a fetch that finds nothing; one record ends the wait. Faust fixes 1,500 ms; but aiokafka
-keeps one fetch per broker in flight, so a partition that was left out of it (its records were still in hand) waits for
+keeps one fetch per broker in flight, so a partition that was left out of it (its records were still in use) waits for
 it to return."""
 
 BUSY_PAUSE_S = 0.006
@@ -19,7 +19,7 @@ BUSY_RECORDS_PER_S = 600
 """More than one client causes who makes one call after another: nobody's single call waits for company."""
 
 BULK_RECORDS = 500
-"""A fetch with so many leaves much behind it: there is nothing to wait for."""
+"""A fetch with so many leaves much more to fetch: there is nothing to wait for."""
 
 WINDOW_S = 0.1
 

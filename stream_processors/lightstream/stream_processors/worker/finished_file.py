@@ -39,7 +39,7 @@ PRAGMA cache_size = -8192;
 PRAGMA wal_autocheckpoint = 16384;
 """
 """A crash of the machine may lose the last transactions, never the file; the log has them. 8 MiB of cache. Up to 64 MiB
-of pages wait beside the file, so that a page that changes often is written there once."""
+of pages wait next to the file, so that a page that changes often is written there once."""
 
 
 class FinishedFile:

@@ -1,4 +1,4 @@
-"""Large attempts that have closed: finished and written out beside the stream of records, which goes on."""
+"""Large attempts that have closed: finished and written out alongside the stream of records, which goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late spans of attempts that are not in memory: the log is read back, beside the stream of new records."""
+"""Late spans of attempts that are not in memory: the log is read back, alongside the stream of new records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LateSpanReader:
         self._partition = partition
         self._rules = rules
         self._send = send
-        self._waiting: dict[AttemptKey, _Late] = {}  # in the order of their first spans, as are those in hand
+        self._waiting: dict[AttemptKey, _Late] = {}  # in the order of their first spans, as are those in progress
         self._in_hand: deque[_Late] = deque()
         self._unknown: dict[AttemptKey, None] = {}
         self._stopped = threading.Event()
@@ -130,7 +130,7 @@ class LateSpanReader:
                     self._in_hand.popleft()
 
     async def _look_for(self, sought: Sequence[_Late]) -> None:
-        """Find where these of the attempts in hand lie, all in one search; those that are nowhere are let go of."""
+        """Find where these of the attempts in progress are, all in one search; those that are nowhere are let go."""
         if not sought:
             return
         logged_unix_nano = min(late.first.logged_unix_nano for late in sought)

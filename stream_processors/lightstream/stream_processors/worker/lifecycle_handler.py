@@ -62,7 +62,7 @@ class LifecycleHandler:
 
     Order of writing within a batch, each durable before the next: effects and dead letters, states, the committed
     offset. A crash between any two repeats facts whose states are not yet written, and so at most their effects. The
-    next batch does not wait for that; only its states go out behind those of the batch before.
+    next batch does not wait for that; only its states go out after those of the batch before.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:

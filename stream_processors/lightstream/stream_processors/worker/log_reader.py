@@ -1,4 +1,4 @@
-"""Reads a partition directly, beside Faust's consumer: states to recover from, committed offsets, gaps."""
+"""Reads a partition directly, alongside Faust's consumer: states to recover from, committed offsets, gaps."""
 
 from __future__ import annotations
 

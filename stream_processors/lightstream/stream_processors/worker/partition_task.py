@@ -15,7 +15,7 @@ __all__ = ["PartitionHandler", "PartitionTask"]
 
 
 BATCHES_IN_FLIGHT_MAX = 16
-"""Batches on their way to Kafka at once. Each takes a round trip or two, and those behind it are through only after it:
+"""Batches on their way to Kafka at once. Each takes a round trip or two, and those after it are through only then:
 with 4, at 1,000 spans a second, a record that came while a trajectory was on its way waited for that one's round trip.
 Where the processor is what is short, batches are full, and there are never so many."""
 
@@ -80,7 +80,7 @@ class PartitionTask:
         return min(self._through, held_back)
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more; give the batches in hand ``grace_s`` seconds to become durable. What is not, is read again."""
+        """Take no more; give the batches in progress ``grace_s`` seconds to become durable. The rest is read again."""
         self.inbox.close()
         await asyncio.wait([self._task], timeout=grace_s)
         pending = [task for task in (self._task, *self._finishing) if not task.done()]

@@ -59,7 +59,7 @@ def run(settings: Settings) -> None:
     Raises:
         ServiceUnavailableError: Kafka cannot be reached, lacks our topics, or was lost for longer than clients wait.
         TopicMismatchError: topics that belong together have different numbers of partitions.
-        LightstreamError: a processor failed. Nothing it had in hand was committed: restart the worker.
+        LightstreamError: a processor failed. Its unfinished work was not committed: restart the worker.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):

@@ -32,7 +32,7 @@ TICK_INTERVAL_S = 0.1
 """How late a deadline may be noticed."""
 
 STOP_GRACE_S = 5.0
-"""For the batches in hand when the worker stops."""
+"""For the batches in progress when the worker stops."""
 
 HandlerFactory = Callable[[int], PartitionHandler]
 
@@ -77,7 +77,7 @@ class Processors:
             self._background.append(task)
 
     async def stop(self) -> None:
-        """Finish the batches in hand, commit, and let go. The app still runs; stop it afterwards."""
+        """Finish the batches in progress, commit, and let go. The app still runs; stop it afterwards."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*(task.stop(STOP_GRACE_S) for task in self._tasks.values()))

@@ -9,7 +9,7 @@ from lightstream.schemas.records import Drop, DropReason, Trajectory
 __all__ = ["without_calls", "without_triplets"]
 
 DETAILS_CHARS_MAX = 1_000_000
-"""Of all drops together; those behind have no detail: their reason alone is told."""
+"""Of all drops together; those after it have no detail, only their reason."""
 ERROR_CHARS_MAX = 10_000
 
 

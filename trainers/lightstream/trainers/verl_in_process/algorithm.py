@@ -86,7 +86,7 @@ class VERL(VerlConfig, Algorithm):
             )
             context.keep_checkpoints(self.keep_checkpoints)
         if context.last_step:
-            context.keep_checkpoints(self.keep_checkpoints)  # a crash behind the last commit left this to do
+            context.keep_checkpoints(self.keep_checkpoints)  # a crash after the last commit left this to do
 
     def _train(self, engine: VerlEngine, groups: list[Group], step: int) -> tuple[BatchRows, dict[str, float]]:
         """Build the batch and update; without a usable row, nothing is updated."""

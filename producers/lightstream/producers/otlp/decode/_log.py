@@ -1,6 +1,6 @@
 """A log record as a span record. Pure.
 
-Newer GenAI instrumentations send prompts and answers as log records beside the span of the call. The log keeps them as
+Newer GenAI instrumentations send prompts and answers as log records next to the span of the call. The log keeps them as
 spans of no duration: children of the span that they name, in the trace and the rollout of that span.
 """
 

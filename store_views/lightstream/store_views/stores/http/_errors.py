@@ -5,7 +5,7 @@
 404  NotFoundError                 the rollout, attempt, resource or worker does not exist; no such route
 413                                the body is over the limit
 422  ``detail`` lists the fields   the body is not JSON, or a field is missing or of a wrong type; nothing changed
-501  NotImplementedError           the store behind lacks it
+501  NotImplementedError           the store lacks it
 503  ServiceUnavailableError       what the store needs does not answer; with ``retry-after``: ask again
 """
 

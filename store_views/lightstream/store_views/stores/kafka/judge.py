@@ -23,7 +23,7 @@ EncodedFact: TypeAlias = tuple[RolloutEvent, bytes]
 SLICE_FACTS = 64
 SLICES_AT_ONCE = 4
 """Of many facts that one call writes, so many have no verdict yet: a training step goes out in one turn, and thousands
-of tasks do not hold up whoever asks for work meanwhile, whose request lies behind them in the log."""
+of tasks do not hold up whoever asks for work meanwhile, whose request comes after them in the log."""
 
 
 class Judge:
@@ -45,7 +45,7 @@ class Judge:
 
         Raises:
             ServiceUnavailableError: no verdict in time; what was written is durable and will be judged later.
-            PublishError: one of them did not become durable; those behind it may not have been written.
+            PublishError: one of them did not become durable; those after it may not have been written.
         """
         if len(facts) <= SLICE_FACTS:
             return await self._slice(facts)

@@ -21,7 +21,7 @@ from ._tree import Node, SpanKey, TokenData
 __all__ = ["OpenAttempt"]
 
 CALL_OVERHEAD_BYTES = 256
-"""Ids, names and numbers of a triplet or drop beside its token data, generously."""
+"""Ids, names and numbers of a triplet or drop besides its token data, generously."""
 DETAIL_CHARS_MAX = 500
 """Of the text that says why a call failed, or what is wrong with it: servers answer with whole pages."""
 NO_ROOM_FOR_DETAIL = "(the attempt has no room for the text)"

@@ -33,7 +33,7 @@ class Assembler:
     may begin another in its place: what was opened before under the same number, or is open when the rollout is over,
     never began, and nothing comes of it.
 
-    A span behind the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
+    A span after the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
     ``n`` late spans that changed anything, whoever assembles it and however often. Revisions wait for
     :meth:`take_revisions`, so that many late spans at once cost one. Of attempts that are not held any more
     :meth:`take_to_read` names what to read of the log and to give to another assembler.

@@ -47,7 +47,7 @@ def _identical(steps: Sequence[CreditStep], trajectory: float | None) -> list[fl
 
 
 def _identical_plus_own(steps: Sequence[CreditStep], trajectory: float | None) -> list[float | None]:
-    """The trajectory's reward and the call's own together: for rewards of single steps beside that of the outcome."""
+    """The trajectory's reward and the call's own together: for rewards of single steps besides that of the outcome."""
     return [_sum(trajectory, step.reward) for step in steps]
 
 

@@ -30,7 +30,7 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> Any:
 def grouped(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | list[Any]:
     """As :func:`unflattened`, but any whole numbers among the keys make a list, in their order; ``{}`` for nothing.
 
-    Names beside the numbers are left out (``gen_ai.prompt.prompt_filter_results`` beside ``gen_ai.prompt.0.role``).
+    Names next to the numbers are left out (``gen_ai.prompt.prompt_filter_results`` next to ``gen_ai.prompt.0.role``).
     """
     start = prefix + "."
     tree: dict[str, Any] = {}

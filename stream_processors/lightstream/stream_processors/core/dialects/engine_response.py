@@ -1,6 +1,6 @@
 """The JSON that LLM servers answer with, wherever a tracer kept it.
 
-vLLM (``prompt_token_ids`` beside ``choices[].token_ids``), SGLang (``choices[].prompt_token_ids``,
+vLLM (``prompt_token_ids`` next to ``choices[].token_ids``), SGLang (``choices[].prompt_token_ids``,
 ``response_token_ids``, ``meta_info``, ``sglext``), the OpenAI SDK behind LiteLLM (``provider_specific_fields``),
 NeMo Gym (``prompt_token_ids``, ``generation_token_ids``, ``generation_log_probs`` on the message or output item), and
 Anthropic's messages, which have an id and no tokens.

@@ -60,7 +60,7 @@ class LifecyclePartition:
     def restore(self, rollout_id: str, source_offset: int, status: RolloutStatus, encoded: bytes) -> None:
         """Take over a state from ``rollouts``; of several for one rollout the one with the highest source offset.
 
-        What it is stands beside it (the header ``state``), so that of most nobody has to read more.
+        Its kind is in a header (``state``), so that most need not be read further.
         """
         self._count(source_offset)
         if status is RolloutStatus.UNKNOWN:

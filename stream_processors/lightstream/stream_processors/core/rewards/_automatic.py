@@ -1,4 +1,4 @@
-"""Rewards that nobody emitted: what the spans themselves show, for the call before them, beside what credit gives it.
+"""Rewards for events in the spans, given to the call before them, in addition to its credit.
 
 Agent Lightning calls this automatic intermediate rewarding (arXiv 2508.03680, section 3.2).
 """

@@ -18,7 +18,7 @@ LINK_TARGETS_MAX = 64
 
 REWARD_MATCHES = ("trajectory", "log_order", "first_occurrence", "first_sibling")
 """Rules for a reward without a link: it is for the whole trajectory; for the last call before it in the log; for the
-last one before it that has no reward yet (Agent Lightning's policy); or for the last such call beside it in the tree.
+last one before it that has no reward yet (Agent Lightning's policy); or for the last such sibling in the tree.
 Where there is no such call it is for the whole trajectory."""
 
 _KEYS = {"gen_ai.response.id": "response_id", "agentlightning.operation.output.id": "response_id"}

@@ -5,7 +5,7 @@
     GET  /resources/{id}       404 where there are none of that id
     POST /rollout              what became of a task: its spans are kept, then its attempt succeeds
 
-Every store server answers these beside its own routes.
+Every store server answers these in addition to its own routes.
 """
 
 from __future__ import annotations
