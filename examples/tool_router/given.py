@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ __all__ = ["find_model", "find_served_model"]
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer_config.json", "*.safetensors"
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 ANSWER_TIMEOUT_S = 10.0
-HTTP_OK = 200
 NAMES_SHOWN_MAX = 5
 
 
@@ -82,6 +82,6 @@ def find_served_model(endpoint: str, name: str, api_key: SecretStr | None) -> st
 def _names(answer: httpx.Response) -> list[str]:
     try:
         body: Any = answer.json()
-        return [str(model["id"]) for model in body["data"]] if answer.status_code == HTTP_OK else []
+        return [str(model["id"]) for model in body["data"]] if answer.status_code == HTTPStatus.OK else []
     except (ValueError, KeyError, TypeError):
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Literal, TypeAlias
 
 import httpx
@@ -18,8 +19,6 @@ __all__ = ["AtLeast", "QueryResult", "ViewClient"]
 
 RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
-HTTP_OK = 200
-HTTP_UNAVAILABLE = 503
 
 AtLeast: TypeAlias = Mapping[str, Mapping[int, int]] | Iterable[Position] | Literal["now"]
 """What an answer must reflect: offsets of records by topic and partition, where records landed, or all there is now."""
@@ -128,7 +127,7 @@ class _NotCaughtUpError(ServiceUnavailableError):
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:
-    if response.status_code == HTTP_OK:
+    if response.status_code == HTTPStatus.OK:
         values: dict[str, Any] = response.json()
         return values
     try:
@@ -136,7 +135,7 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
         message, next_step = str(error["message"]), str(error["next_step"])
     except (ValueError, KeyError, TypeError):
         message, next_step = f"the view answered {response.status_code}: {response.text[:200]}", ""
-    if response.status_code == HTTP_UNAVAILABLE:
+    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         raise _NotCaughtUpError(message, next_step=next_step)
     raise QueryError(message, next_step=next_step)
 

@@ -11,6 +11,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, TypeVar
 
@@ -27,7 +28,6 @@ __all__ = ["SchemaRegistry", "codec_for"]
 T = TypeVar("T", int, str)
 
 REQUEST_TIMEOUT_S = 10.0
-NOT_FOUND_STATUS = 404
 
 
 def codec_for(settings: Settings) -> Codec:
@@ -88,7 +88,7 @@ class SchemaRegistry(SchemaIds):
             with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:  # noqa: S310  # as above
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            if error.code == NOT_FOUND_STATUS and body is None:
+            if error.code == HTTPStatus.NOT_FOUND and body is None:
                 raise UnknownSchemaError(path.rsplit("/", 1)[-1]) from error
             raise self._unavailable(f"answered {error.code} to {path}: {error.read()[:300]!r}") from error
 

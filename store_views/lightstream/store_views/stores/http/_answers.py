@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from lightstream.schemas.errors import StoreError
 
@@ -18,7 +19,6 @@ ANSWERS_KEPT_MAX = 20_000
 
 ANSWER_BYTES_KEPT_MAX = 64 * 1024 * 1024
 KEY_CHARACTERS_MAX = 200
-SERVER_ERROR = 500
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class AnswerMemory:
 
     def _finish(self, key: str, task: asyncio.Task[Answer]) -> None:
         kept = self._under_way.pop(key)
-        if task.cancelled() or task.exception() is not None or task.result().status >= SERVER_ERROR:
+        if task.cancelled() or task.exception() is not None or task.result().status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         kept.size_bytes = len(task.result().content)
         self._done[key] = kept

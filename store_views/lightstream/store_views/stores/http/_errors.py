@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,20 +29,25 @@ from lightstream.schemas.errors import (
 
 __all__ = ["Answer", "error_answer", "no_body_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
 
-BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, TOO_LARGE, UNFIT = 400, 401, 404, 413, 422
-NOT_IMPLEMENTED, UNAVAILABLE = 501, 503
-SERVER_ERROR = 500
-STATUSES: dict[type[LightstreamError], int] = {
-    NotFoundError: NOT_FOUND,
-    StoreError: BAD_REQUEST,
-    ServiceUnavailableError: UNAVAILABLE,
+STATUSES: dict[type[LightstreamError], HTTPStatus] = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    StoreError: HTTPStatus.BAD_REQUEST,
+    ServiceUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """A subclass comes before its base; any other error of ours is a failure of what the store needs."""
 
 SHOWN_MAX = 200
 """Characters of a wrong value that an answer repeats."""
 
-RETRIED = frozenset({408, 425, 429, 502, 504})
+RETRIED = frozenset(
+    {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
 """Statuses that only something between client and server gives."""
 
 
@@ -65,10 +71,12 @@ def refusal(
 def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> Answer:
     """What the store raised."""
     if isinstance(error, NotImplementedError):
-        return refusal(NOT_IMPLEMENTED, str(error) or "the store does not support this", "NotImplementedError")
+        return refusal(
+            HTTPStatus.NOT_IMPLEMENTED, str(error) or "the store does not support this", "NotImplementedError"
+        )
     if not isinstance(error, LightstreamError):
-        return refusal(BAD_REQUEST, str(error), "StoreError")
-    status, name = UNAVAILABLE, type(error).__name__
+        return refusal(HTTPStatus.BAD_REQUEST, str(error), "StoreError")
+    status, name = HTTPStatus.SERVICE_UNAVAILABLE, type(error).__name__
     for known, its_status in STATUSES.items():
         if isinstance(error, known):
             status, name = its_status, known.__name__
@@ -80,13 +88,13 @@ def unfit_answer(error: ValidationError, place: str = "body") -> Answer:
     """A body (or query string) that is not JSON, or not of the form that the route takes; each field is named."""
     found = error.errors(include_url=False, include_context=False)
     shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} | _given(item) for item in found]
-    return refusal(UNFIT, shown, "StoreError")
+    return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, shown, "StoreError")
 
 
 def no_body_answer() -> Answer:
     """A request without the body that its route takes."""
     shown = [{"loc": ["body"], "msg": "Field required: the request has no body", "type": "missing"}]
-    return refusal(UNFIT, shown, "StoreError")
+    return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, shown, "StoreError")
 
 
 def _given(item: ErrorDetails) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def _given(item: ErrorDetails) -> dict[str, Any]:
 
 def worth_a_retry(answer: Answer) -> bool:
     """Whether the same request may fare better soon: it did not reach the store, or the store is being restarted."""
-    if answer.status == UNAVAILABLE:
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return "retry-after" in answer.headers or not _said(answer.content).get("error_type")
     return answer.status in RETRIED
 
@@ -108,13 +116,13 @@ def raised_by(answer: Answer) -> Exception:
     said = _said(answer.content)
     message = _text_of(said.get("detail"), answer)
     next_step = str(said.get("next_step") or "")
-    if answer.status == UNAUTHORIZED:
+    if answer.status == HTTPStatus.UNAUTHORIZED:
         return SettingsError(message, next_step=next_step)
-    if answer.status == NOT_IMPLEMENTED:
+    if answer.status == HTTPStatus.NOT_IMPLEMENTED:
         return NotImplementedError(message)
-    if answer.status == NOT_FOUND and said.get("error_type") == NotFoundError.__name__:
+    if answer.status == HTTPStatus.NOT_FOUND and said.get("error_type") == NotFoundError.__name__:
         return NotFoundError(message, next_step=next_step)
-    if BAD_REQUEST <= answer.status < SERVER_ERROR:
+    if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return StoreError(message, next_step=next_step)
     return ServiceUnavailableError(message, next_step=next_step)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Literal
 
 from pydantic import BaseModel
@@ -16,8 +17,6 @@ from ._wire import segment_text
 from .legacy import _calls as legacy
 
 __all__ = ["LEGACY", "ROUTES", "Found", "Route", "RouteTable", "find_route"]
-
-CREATED = 201
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,14 @@ class Found:
 AGENT_LIGHTNING = (
     Route("GET", "/health", requests.NoBody, calls.health, is_public=True),
     Route("GET", "/statistics", requests.NoBody, calls.statistics),
-    Route("POST", "/queues/rollouts/enqueue", requests.EnqueueRollouts, calls.enqueue_rollouts, CREATED, writes=True),
+    Route(
+        "POST",
+        "/queues/rollouts/enqueue",
+        requests.EnqueueRollouts,
+        calls.enqueue_rollouts,
+        HTTPStatus.CREATED,
+        writes=True,
+    ),
     Route(
         "POST",
         "/queues/rollouts/dequeue",
@@ -81,7 +87,7 @@ AGENT_LIGHTNING = (
         writes=True,
         body_optional=True,
     ),
-    Route("POST", "/rollouts", requests.StartRollout, calls.start_rollout, CREATED, writes=True),
+    Route("POST", "/rollouts", requests.StartRollout, calls.start_rollout, HTTPStatus.CREATED, writes=True),
     Route("GET", "/rollouts", requests.QueryRollouts, calls.query_rollouts),
     Route("POST", "/rollouts/search", requests.QueryRollouts, calls.query_rollouts),
     Route("GET", "/rollouts/{rollout_id}", requests.NoBody, calls.get_rollout),
@@ -91,7 +97,7 @@ AGENT_LIGHTNING = (
         "/rollouts/{rollout_id}/attempts",
         requests.StartAttempt,
         calls.start_attempt,
-        CREATED,
+        HTTPStatus.CREATED,
         writes=True,
         body_optional=True,
     ),
@@ -106,12 +112,12 @@ AGENT_LIGHTNING = (
         writes=True,
     ),
     Route("POST", "/waits/rollouts", requests.WaitForRollouts, calls.wait_for_rollouts),
-    Route("POST", "/spans", Span, calls.add_span, CREATED, writes=True),
+    Route("POST", "/spans", Span, calls.add_span, HTTPStatus.CREATED, writes=True),
     Route("GET", "/spans", requests.QuerySpans, calls.query_spans),
     Route("POST", "/spans/search", requests.QuerySpans, calls.query_spans),
     Route("POST", "/spans/next", requests.NextSequenceId, calls.next_span_number, writes=True),
     Route("GET", "/resources", requests.QueryResources, calls.query_resources),
-    Route("POST", "/resources", requests.Resources, calls.add_resources, CREATED, writes=True),
+    Route("POST", "/resources", requests.Resources, calls.add_resources, HTTPStatus.CREATED, writes=True),
     Route("GET", "/resources/latest", requests.LookAtResources, calls.latest_resources),
     Route("GET", "/resources/{resources_id}", requests.LookAtResources, calls.resources_by_id),
     Route("POST", "/resources/{resources_id}", requests.Resources, calls.update_resources, writes=True),
@@ -133,7 +139,7 @@ EXTENSIONS = (
         writes=True,
         body_optional=True,
     ),
-    Route("POST", "/spans/batch", requests.AddManySpans, calls.add_many_spans, CREATED, writes=True),
+    Route("POST", "/spans/batch", requests.AddManySpans, calls.add_many_spans, HTTPStatus.CREATED, writes=True),
     Route("POST", "/spans/next/batch", requests.ManySequenceIds, calls.many_span_numbers, writes=True),
     Route("POST", "/workers/{worker_id}/heartbeat", requests.Heartbeat, calls.heartbeat, writes=True),
 )

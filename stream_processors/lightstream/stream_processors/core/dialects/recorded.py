@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import LlmCall, SpanRecord
 
@@ -14,14 +16,12 @@ PROXY = "proxy"
 RECORDED = "recorded"
 """A tracer filled in the call itself."""
 
-HTTP_ERROR_FROM = 400
-
 
 def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     """The call as recorded. ``span`` is unchanged; nothing is copied."""
     failure = None
     status = call.http_status
-    if status is not None and status >= HTTP_ERROR_FROM:
+    if status is not None and status >= HTTPStatus.BAD_REQUEST:
         failure = f"HTTP {status}: {call.error_message or 'no message'}"
     elif call.error_message:
         failure = call.error_message
