@@ -27,13 +27,13 @@ class WorkerHeartbeat(Record):
         host: machine that the worker runs on.
         pid: process id of the worker.
         status: ``idle``, ``busy``, ``stopped`` or ``unknown``.
-        rollout_ids: rollouts that it has in hand.
+        rollout_ids: rollouts that it works on.
         heartbeat_unix_nano: when the worker was last heard of.
         stats_json: what the worker says of itself, as JSON.
         dequeued_unix_nano: when it last asked for work, as the store saw it.
-        busy_unix_nano: when it last had work in hand, as the store saw it.
+        busy_unix_nano: when it last had work, as the store saw it.
         idle_unix_nano: when it last had none, as the store saw it.
-        attempt_ids: attempts of ``rollout_ids``, in the same order; empty where nobody said them.
+        attempt_ids: attempts of ``rollout_ids``, in the same order; empty where they are unknown.
     """
 
     worker_id: str

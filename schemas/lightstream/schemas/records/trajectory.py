@@ -75,7 +75,7 @@ class RewardRecord(Record):
         span_id: span that brought the reward (16 hex digits).
         call_index: number of the call that the reward was matched to; ``None``: it is for the whole trajectory.
         match: how it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing).
-        dimension: number of the dimension; 0 is the one that counts as the reward, the others are kept beside it.
+        dimension: number of the dimension; 0 counts as the reward, the others are kept with it.
     """
 
     name: str = ""
