@@ -9,7 +9,8 @@ import pytest
 
 from lightstream.schemas.errors import NotFoundError, StoreError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import LLM, AttemptedRollout, EnqueueRolloutRequest
+from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
+from lightstream.schemas.types import LLM, AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 
 from .support import begun, span_of, unique
 
@@ -18,6 +19,33 @@ Call: TypeAlias = Callable[[LightningStore, AttemptedRollout], Awaitable[Any]]
 SURROGATE = "\ud800"
 HUGE = 2**63
 LONG = "x" * 2000
+
+
+def _assigned(**values: Any) -> EnqueueRolloutRequest:
+    """A request that was right when it was made; assignments are not checked."""
+    request = EnqueueRolloutRequest(input=1)
+    for name, value in values.items():
+        setattr(request, name, value)
+    return request
+
+
+def _attempts(count: int) -> RolloutConfig:
+    config = RolloutConfig()
+    config.max_attempts = count
+    return config
+
+
+def _no_engine() -> PromptTemplate:
+    template = PromptTemplate(template="{x}")
+    template.engine = "foo"  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
+    return template
+
+
+def _report(**values: Any) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
+        worker_id=unique("w"), kind="runner", status=WorkerStatus.IDLE, heartbeat_unix_nano=1, **values
+    )
+
 
 REFUSED: dict[str, Call] = {
     # ids
@@ -58,6 +86,40 @@ REFUSED: dict[str, Call] = {
     "add_span: no value": lambda s, r: s.add_span(span_of(r, attributes={"x": [SURROGATE]})),
     "wait_for_rollouts: no time": lambda s, r: s.wait_for_rollouts(rollout_ids=["a"], timeout=float("nan")),
     "wait_for_rollouts: no ids": lambda s, r: s.wait_for_rollouts(rollout_ids="abc", timeout=0.0),
+    # types
+    "update_attempt: metadata": lambda s, r: s.update_attempt(r.rollout_id, "latest", metadata="x"),  # type: ignore[arg-type]  # on purpose
+    "update_rollout: metadata": lambda s, r: s.update_rollout(r.rollout_id, metadata=[1]),  # type: ignore[arg-type]  # on purpose
+    "update_attempt: an error": lambda s, r: s.update_attempt(r.rollout_id, "latest", error_message=5),  # type: ignore[arg-type]  # on purpose
+    "update_attempt: no id": lambda s, r: s.update_attempt(r.rollout_id, None, "running"),  # type: ignore[arg-type]  # on purpose
+    "enqueue: assigned metadata": lambda s, r: s.enqueue_many_rollouts([_assigned(metadata=[1])]),
+    "enqueue: an assigned limit": lambda s, r: s.enqueue_many_rollouts([_assigned(config=_attempts(0))]),
+    "update_rollout: an assigned limit": lambda s, r: s.update_rollout(r.rollout_id, config=_attempts(0)),
+    "enqueue_many_rollouts: none": lambda s, r: s.enqueue_many_rollouts(None),  # type: ignore[arg-type]  # on purpose
+    "add_span: none": lambda s, r: s.add_span(None),  # type: ignore[arg-type]  # on purpose
+    "add_many_spans: none": lambda s, r: s.add_many_spans(None),  # type: ignore[arg-type]  # on purpose
+    "get_many_span_sequence_ids: none": lambda s, r: s.get_many_span_sequence_ids(None),  # type: ignore[arg-type]  # on purpose
+    "get_many_span_sequence_ids: no pair": lambda s, r: s.get_many_span_sequence_ids([3]),  # type: ignore[list-item]  # on purpose
+    "get_many_span_sequence_ids: a text": lambda s, r: s.get_many_span_sequence_ids(["ab"]),  # type: ignore[list-item]  # on purpose
+    "update_resources: an assigned engine": lambda s, r: s.update_resources(unique(), {"p": _no_engine()}),
+    "add_resources: an assigned engine": lambda s, r: s.add_resources({"p": _no_engine()}),
+    "update_resources: none": lambda s, r: s.update_resources(unique(), None),  # type: ignore[arg-type]  # on purpose
+    "add_resources: a list": lambda s, r: s.add_resources([1]),  # type: ignore[arg-type]  # on purpose
+    "heartbeat: no JSON": lambda s, r: s.heartbeat(_report(stats_json="nope"), []),
+    "heartbeat: no object": lambda s, r: s.heartbeat(_report(stats_json="[1]"), []),
+    "heartbeat: no report": lambda s, r: s.heartbeat("w", []),  # type: ignore[arg-type]  # on purpose
+    "heartbeat: no attempts": lambda s, r: s.heartbeat(_report(), [r.rollout_id]),  # type: ignore[list-item]  # on purpose
+    "dequeue_rollout: no time": lambda s, r: s.dequeue_rollout(timeout_s=None),  # type: ignore[arg-type]  # on purpose
+    "get_latest_resources: no time": lambda s, r: s.get_latest_resources(timeout_s=None),  # type: ignore[arg-type]  # on purpose
+    "get_resources_by_id: no time": lambda s, r: s.get_resources_by_id("x", timeout_s="1"),  # type: ignore[arg-type]  # on purpose
+    "wait_for_rollouts: a count": lambda s, r: s.wait_for_rollouts(rollout_ids=["a"], count="1"),  # type: ignore[arg-type]  # on purpose
+    "wait_for_rollouts: a share": lambda s, r: s.wait_for_rollouts(rollout_ids=["a"], share="1"),  # type: ignore[arg-type]  # on purpose
+    "get_rollout_by_id: a list": lambda s, r: s.get_rollout_by_id(["a"]),  # type: ignore[arg-type]  # on purpose
+    "get_latest_attempt: a list": lambda s, r: s.get_latest_attempt(["a"]),  # type: ignore[arg-type]  # on purpose
+    "query_attempts: a list": lambda s, r: s.query_attempts(["a"]),  # type: ignore[arg-type]  # on purpose
+    "query_spans: a list": lambda s, r: s.query_spans(["a"]),  # type: ignore[arg-type]  # on purpose
+    "get_resources_by_id: a list": lambda s, r: s.get_resources_by_id(["a"]),  # type: ignore[arg-type]  # on purpose
+    "get_worker_by_id: a list": lambda s, r: s.get_worker_by_id(["a"]),  # type: ignore[arg-type]  # on purpose
+    "query_rollouts: sort_by": lambda s, r: s.query_rollouts(sort_by=["a"]),  # type: ignore[arg-type]  # on purpose
     # queries
     "query_rollouts: limit": lambda s, r: s.query_rollouts(limit=-2),
     "query_rollouts: times": lambda s, r: s.query_rollouts(started_after=1e300),
@@ -192,4 +254,7 @@ async def everything(store: LightningStore, rollout_id: str) -> list[Any]:
     about = await store.statistics()
     counts = [about.get(f"total_{what}") for what in ("rollouts", "attempts", "spans", "resources", "workers")]
     spans = await store.query_spans(rollout_id)
-    return [counts, await store.get_rollout_by_id(rollout_id), list(spans), await store.get_latest_resources()]
+    rollouts = list(await store.query_rollouts(limit=1))
+    others = [list(await store.query_workers(limit=1)), list(await store.query_resources())]
+    rollout = await store.get_rollout_by_id(rollout_id)
+    return [counts, rollout, list(spans), await store.get_latest_resources(), rollouts, *others]

@@ -54,6 +54,8 @@ class LightningStore:
     Queries. ``filter_logic`` joins the filters given, by default all must match; those left out do not count.
     ``sort_by`` names a text or number field of what is returned; items without a value sort as the least, times as the
     latest. Without it the order is that of insertion. ``limit`` is -1 for all, ``offset`` counts from the first match.
+
+    Waits. ``timeout_s`` is a number of seconds, 0 to look once; infinity waits for ever, ``None`` is refused.
     """
 
     async def start(self) -> None:
@@ -340,7 +342,11 @@ class LightningStore:
         raise NotImplementedError
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Store resources under this id, replacing any; they become the latest."""
+        """Store resources under this id, replacing any; they become the latest.
+
+        Each call makes a version of its own, the next number after those that were told before, even if several
+        processes do it at once.
+        """
         raise NotImplementedError
 
     async def query_resources(

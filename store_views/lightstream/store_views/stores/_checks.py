@@ -10,20 +10,27 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from lightstream.schemas.errors import StoreError
+from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, Span, resource_adapter
 
+from ._json import from_json, to_json
+from ._json_depth import check_depth
 from ._times import nanos
 
 __all__ = [
     "check_id",
-    "check_ids",
     "check_limit",
-    "check_requests",
+    "check_object",
+    "check_report",
     "check_size",
-    "check_span",
     "check_text",
     "check_timeout",
+    "checked_attempts",
+    "checked_ids",
+    "checked_requests",
     "checked_resources",
+    "checked_spans",
+    "listed_spans",
 ]
 
 ID_CHARACTERS_MAX = 1024
@@ -51,54 +58,89 @@ def check_id(what: str, value: Any) -> None:
         raise StoreError(f"{what} has {len(value):,} characters; 1 to {ID_CHARACTERS_MAX:,} are allowed")
 
 
-def check_ids(what: str, values: Any) -> None:
+def checked_ids(what: str, values: Any) -> list[str]:
     """``values`` are several texts; raises as :func:`check_text`."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise StoreError(f"{what} is {values!r:.200}; it must be a list of strings")
-    for value in values:
+    ids = _listed(what, values, "strings")
+    for value in ids:
         if not isinstance(value, str):
             raise StoreError(f"a value of {what} is {value!r:.200}; it must be a string")
+    return ids
+
+
+def checked_attempts(what: str, values: Any) -> list[tuple[str, str]]:
+    """``values`` name attempts, each by the ids of its rollout and its own.
+
+    Raises:
+        StoreError: they do not; ``what`` names them.
+    """
+    named: list[tuple[str, str]] = []
+    for value in _listed(what, values, "pairs of a rollout's and an attempt's id"):
+        if not isinstance(value, (tuple, list)) or len(value) != 2:
+            raise StoreError(f"a value of {what} is {value!r:.200}; it must be a pair (rollout_id, attempt_id)")
+        rollout_id, attempt_id = value
+        check_text("rollout_id", rollout_id)
+        check_text("attempt_id", attempt_id)
+        named.append((rollout_id, attempt_id))
+    return named
+
+
+def check_object(what: str, value: Any) -> None:
+    """``value`` is what JSON calls an object, or ``None``.
+
+    Raises:
+        StoreError: it is anything else; ``what`` names it.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise StoreError(f"{what} is {value!r:.200}; it must be a dictionary or None")
 
 
 def check_limit(limit: Any) -> None:
     """``limit`` is a number of items.
 
     Raises:
-        StoreError: it is none.
+        StoreError: it is not.
     """
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise StoreError(f"limit is {limit!r:.200}; it must be a number of items")
 
 
-def check_timeout(timeout_s: Any) -> None:
-    """``timeout_s`` is a number of seconds, or ``None`` for ever.
+def check_timeout(what: str, seconds: Any, *, may_be_none: bool = False) -> None:
+    """``seconds`` are a time to wait; infinity is one.
+
+    Args:
+        may_be_none: ``None`` means that there is no limit.
 
     Raises:
-        StoreError: it is none.
+        StoreError: they are not; ``what`` names them.
     """
-    if timeout_s is None:
+    if seconds is None and may_be_none:
         return
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
-        raise StoreError(f"the timeout is {timeout_s!r:.200}; it must be a number of seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds):
+        unless = ", or None for no limit" if may_be_none else ""
+        raise StoreError(f"{what} is {seconds!r:.200}; it must be a number of seconds{unless}")
 
 
-def check_requests(rollouts: Iterable[Any]) -> None:
+def checked_requests(rollouts: Any) -> list[EnqueueRolloutRequest]:
     """All are requests for a rollout.
 
     Raises:
         StoreError: one is not.
     """
-    for request in rollouts:
+    requests = _listed("rollouts", rollouts, "requests")
+    for request in requests:
         if not isinstance(request, EnqueueRolloutRequest):
             raise StoreError(f"a rollout to enqueue is {request!r:.200}, not an EnqueueRolloutRequest")
+    return requests
 
 
-def checked_resources(resources: Mapping[str, Any]) -> NamedResources:
+def checked_resources(resources: Any) -> NamedResources:
     """``resources`` as what they are, where a dictionary says it too.
 
     Raises:
         StoreError: one is not a resource, or its name not a string.
     """
+    if not isinstance(resources, Mapping):
+        raise StoreError(f"resources is {resources!r:.200}; it must be a dictionary of names and resources")
     checked: NamedResources = {}
     for name, resource in resources.items():
         check_text("the name of a resource", name)
@@ -109,24 +151,65 @@ def checked_resources(resources: Mapping[str, Any]) -> NamedResources:
     return checked
 
 
-def check_span(span: Any) -> None:
-    """The span can be written down.
+def listed_spans(spans: Any) -> list[Span]:
+    """All are spans.
 
     Raises:
-        StoreError: it cannot; names the field.
+        StoreError: one is not.
     """
-    if not isinstance(span, Span):
-        raise StoreError(f"a span is {span!r:.200}, not a Span")
+    listed = _listed("spans", spans, "spans")
+    for span in listed:
+        if not isinstance(span, Span):
+            raise StoreError(f"a span is {span!r:.200}, not a Span")
+    return listed
+
+
+def checked_spans(spans: Any) -> list[Span]:
+    """All are spans that can be written down.
+
+    Raises:
+        StoreError: one is not; names the field.
+    """
+    listed = listed_spans(spans)
+    for span in listed:
+        _check_span(span)
+    return listed
+
+
+def check_report(worker: Any) -> None:
+    """``worker`` is what a worker may say of itself.
+
+    Raises:
+        StoreError: it is not; names the field.
+    """
+    if not isinstance(worker, WorkerHeartbeat):
+        raise StoreError(f"worker is {worker!r:.200}, not a WorkerHeartbeat")
+    check_id("worker_id", worker.worker_id)
+    if worker.stats_json is None:
+        return
+    try:
+        stats = from_json(worker.stats_json)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"stats_json is {worker.stats_json!r:.200}, which is not JSON: {error}") from error
+    if not isinstance(stats, dict):
+        raise StoreError(f"stats_json is {worker.stats_json!r:.200}; it must be a JSON object")
+    check_depth("stats_json", worker.stats_json)
+
+
+def _check_span(span: Span) -> None:
     if span.sequence_id < 0:
         raise StoreError(f"sequence_id is {span.sequence_id}; spans are numbered from 0")
     times = {"start_time": span.start_time, "end_time": span.end_time}
     for what, value in [*times.items(), *(("timestamp", event.timestamp) for event in span.events)]:
         if value is not None:
             nanos(what, value)
+    what = f"span {span.span_id!r}"
     try:
-        span.model_dump_json(fallback=str)
+        text = span.model_dump_json(fallback=str)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise StoreError(f"span {span.span_id!r} cannot be written down: {error}") from error
+        to_json(what, span)  # its error names the limit, if it is nested too deeply
+        raise StoreError(f"{what} cannot be written down: {error}") from error
+    check_depth(what, text)
 
 
 def check_size(span: Span, bytes_max: int) -> None:
@@ -138,3 +221,10 @@ def check_size(span: Span, bytes_max: int) -> None:
     size_bytes = len(span.model_dump_json(fallback=str).encode())
     if size_bytes > bytes_max:
         raise StoreError(f"span {span.span_id!r} has {size_bytes:,} bytes; a record holds {bytes_max:,}")
+
+
+def _listed(what: str, values: Any, kind: str) -> list[Any]:
+    """``values`` as a list: they are looked at more than once, and an iterator is empty after the first time."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise StoreError(f"{what} is {values!r:.200}; it must be a list of {kind}")
+    return list(values)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.records import RolloutState
@@ -22,8 +23,10 @@ def enough(asked: int, count: int | None, share: float | None) -> int:
     """How many of ``asked`` rollouts a waiter needs.
 
     Raises:
-        StoreError: it asks for more than there are, or for none.
+        StoreError: it asks for more than there are, or for none, or what it asks for is not a number.
     """
+    _check_number("count", count, int)
+    _check_number("share", share, (int, float))
     if count is not None and share is not None:
         raise StoreError("wait for a count or for a share, not for both")
     if count is not None:
@@ -35,6 +38,11 @@ def enough(asked: int, count: int | None, share: float | None) -> int:
             raise StoreError(f"share is {share}; it must be above 0 and at most 1")
         return math.ceil(share * asked)
     return asked
+
+
+def _check_number(what: str, value: Any, kinds: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+        raise StoreError(f"{what} is {value!r:.200}; it must be a number or None")
 
 
 class Ends:

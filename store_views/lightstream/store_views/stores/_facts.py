@@ -22,7 +22,7 @@ from lightstream.schemas.records import (
 from lightstream.schemas.types import UNSET, EnqueueRolloutRequest
 from lightstream.schemas.types import RolloutConfig as ConfigModel
 
-from ._checks import check_id, check_text
+from ._checks import check_id, check_object, check_text
 from ._identity import new_id
 from ._json import to_json
 from ._times import nanos
@@ -124,7 +124,7 @@ def attempt_changes(status: Any, worker_id: Any, last_heartbeat_time: Any, metad
         status=None if status is UNSET else _word(AttemptStatus, "attempt status", status),
         worker_id=None if worker_id is UNSET else worker_id,
         last_heartbeat_unix_nano=heard,
-        metadata_json=None if metadata is UNSET else to_json("metadata", metadata),
+        metadata_json=None if metadata is UNSET else _metadata(metadata),
     )
 
 
@@ -138,6 +138,7 @@ def attempt_updated(
     error_message: str | None,
 ) -> RolloutEvent:
     """Somebody says something about an attempt; ``attempt_id`` may be ``latest``."""
+    check_text("attempt_id", attempt_id)
     return _fact(
         EventKind.ATTEMPT_UPDATED,
         rollout_id,
@@ -168,9 +169,10 @@ def rollout_changes(**arguments: Any) -> RolloutChanges:
             check_id("resources_id", given["resources_id"])
     if "config" in given:
         changes["config"] = _config(given["config"])
-    for name in ("input", "metadata"):
-        if name in given:
-            changes[f"{name}_json"] = to_json(name, given[name])
+    if "input" in given:
+        changes["input_json"] = to_json("input", given["input"])
+    if "metadata" in given:
+        changes["metadata_json"] = _metadata(given["metadata"])
     try:
         return RolloutChanges(**changes)
     except ValidationError as error:
@@ -228,7 +230,7 @@ def _spec(request: EnqueueRolloutRequest, resources_id: str | None, now_unix_nan
             group_id=request.group_id,
             group_size=request.group_size or 1,
             config=USUAL_CONFIG if request.config is None else _config(request.config),
-            metadata_json=to_json("metadata", request.metadata or {}),
+            metadata_json=_metadata({} if request.metadata is None else request.metadata),
             enqueued_unix_nano=now_unix_nano,
         )
     except ValidationError as error:
@@ -252,7 +254,15 @@ def _fact(kind: EventKind, rollout_id: str, event_id: str, now_unix_nano: int, *
 def _config(config: ConfigModel) -> RolloutConfig:
     if not isinstance(config, ConfigModel):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
         raise StoreError(f"config is {config!r}, not a RolloutConfig")
-    return RolloutConfig.model_validate(config.model_dump())
+    try:
+        return RolloutConfig.model_validate(config.model_dump(warnings=False))
+    except ValidationError as error:
+        raise StoreError(_first_of(error)) from error
+
+
+def _metadata(metadata: Any) -> str:
+    check_object("metadata", metadata)
+    return to_json("metadata", metadata)
 
 
 def _mode(mode: Any) -> RolloutMode:
@@ -272,10 +282,12 @@ def _known(words: Any) -> dict[str, Any]:
     return {word.value: word for word in words if word.value != "unknown"}
 
 
-def _end_of(message: str | None) -> str | None:
-    if message is None or len(message) <= ERROR_MESSAGE_CHARACTERS_MAX:
-        return message
-    return "…" + message[-ERROR_MESSAGE_CHARACTERS_MAX:]
+def _end_of(message: Any) -> str | None:
+    if message is None:
+        return None
+    check_text("error_message", message)
+    text = str(message)
+    return text if len(text) <= ERROR_MESSAGE_CHARACTERS_MAX else "…" + text[-ERROR_MESSAGE_CHARACTERS_MAX:]
 
 
 def _nonce() -> str:

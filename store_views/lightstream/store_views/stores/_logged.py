@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from lightstream.schemas.clock import Clock, SystemClock
@@ -41,11 +42,15 @@ from lightstream.schemas.types import RolloutStatus as RolloutStatusName
 from lightstream.stream_processors.core.lifecycle import Limits, broken_id
 
 from . import _facts, _shapes
-from ._checks import check_id, check_requests, check_span, checked_resources
+from ._checks import check_id, checked_attempts, checked_requests, checked_resources, checked_spans
 from ._identity import new_id
+from ._json import to_json
+from ._json_depth import check_depth
 from ._workers import WorkerChange
 
-__all__ = ["LoggedStore"]
+__all__ = ["LoggedStore", "NextVersion"]
+
+NextVersion: TypeAlias = Callable[[ResourcesRecord | None], ResourcesRecord]
 
 WRITE_IDS_MAX = 8
 """Whoever repeats a write does so within seconds; in between, few others write the same resources."""
@@ -80,12 +85,12 @@ class LoggedStore(LightningStore, ABC):
         """Make spans durable whose attempts exist; returns those that were new."""
 
     @abstractmethod
-    async def _keep_resources(self, record: ResourcesRecord) -> None:
-        """Make resources durable; they are the latest then."""
+    async def _keep_resources(self, resources_id: str, make: NextVersion) -> ResourcesRecord:
+        """Make the next version of these resources durable; it is the latest then.
 
-    @abstractmethod
-    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
-        """The last version of these resources."""
+        ``make`` makes it of the last version there is, or returns that one if nothing is to be written. It may be
+        called again, with another one: no two calls that write have made theirs of the same.
+        """
 
     @property
     @abstractmethod
@@ -135,13 +140,13 @@ class LoggedStore(LightningStore, ABC):
         return await self._handed_out(state, state.attempts[0], dequeued=False)
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        check_requests(rollouts)
+        requests = checked_requests(rollouts)
         latest: str | None = None
-        if any(request.resources_id is None for request in rollouts):
+        if any(request.resources_id is None for request in requests):
             latest = await self._latest_resources_id()
         now = self._clock.now_unix_nano()
         # A nanosecond apart, so that their order can be told by their times.
-        facts = [_facts.enqueued(request, latest, now + number) for number, request in enumerate(rollouts)]
+        facts = [_facts.enqueued(request, latest, now + number) for number, request in enumerate(requests)]
         for fact in facts:
             if fact.rollout is not None and (broken := self._limits.broken_rule(fact.rollout)):
                 raise StoreError(broken)
@@ -205,8 +210,7 @@ class LoggedStore(LightningStore, ABC):
     # --- spans
 
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        for span in spans:
-            check_span(span)
+        spans = checked_spans(spans)
         encoded = self._encoded_spans(spans)  # all can be kept, or nothing is said of any
         now = self._clock.now_unix_nano()
         highest: dict[tuple[str, str], int] = {}
@@ -218,13 +222,14 @@ class LoggedStore(LightningStore, ABC):
         return await self._keep_spans(spans, encoded)
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
+        named = checked_attempts("rollout_attempt_ids", rollout_attempt_ids)
         now = self._clock.now_unix_nano()
-        counts = Counter(rollout_id for rollout_id, _ in rollout_attempt_ids)
+        counts = Counter(rollout_id for rollout_id, _ in named)
         facts = [_facts.numbers_taken(rollout_id, count, now) for rollout_id, count in counts.items()]
         states = await self._all_applied(facts)
         last = {state.rollout.rollout_id: state.span_sequence for state in states}
         numbers: list[int] = []
-        for rollout_id, _ in rollout_attempt_ids:
+        for rollout_id, _ in named:
             numbers.append(last[rollout_id] - counts[rollout_id] + 1)
             counts[rollout_id] -= 1
         return numbers
@@ -241,21 +246,22 @@ class LoggedStore(LightningStore, ABC):
         now = self._clock.now_unix_nano()
         named = {name: _resource_json(name, resource) for name, resource in checked_resources(resources).items()}
         _check_size(named, self._limits.resources_bytes_max)
-        known = await self._known_resources(resources_id)
         write_id = new_id("update_resources", 32)
-        if known is not None and write_id in known.write_ids:
-            return _shapes.resources_update(known)  # done before, its answer lost
-        record = ResourcesRecord(
-            resources_id=resources_id,
-            version=1 if known is None else known.version + 1,
-            run_id="" if known is None else known.run_id,
-            resources=named,
-            created_unix_nano=now if known is None else known.created_unix_nano,
-            updated_unix_nano=now,
-            write_ids=[*(() if known is None else known.write_ids), write_id][-WRITE_IDS_MAX:],
-        )
-        await self._keep_resources(record)
-        return _shapes.resources_update(record)
+
+        def next_version(known: ResourcesRecord | None) -> ResourcesRecord:
+            if known is not None and write_id in known.write_ids:
+                return known  # done before, its answer lost
+            return ResourcesRecord(
+                resources_id=resources_id,
+                version=1 if known is None else known.version + 1,
+                run_id="" if known is None else known.run_id,
+                resources=named,
+                created_unix_nano=now if known is None else known.created_unix_nano,
+                updated_unix_nano=now,
+                write_ids=[*(() if known is None else known.write_ids), write_id][-WRITE_IDS_MAX:],
+            )
+
+        return _shapes.resources_update(await self._keep_resources(resources_id, next_version))
 
     async def _latest_resources_id(self) -> str | None:
         latest = await self.get_latest_resources()
@@ -326,7 +332,16 @@ def _check_size(named: Mapping[str, str], bytes_max: int) -> None:
 
 
 def _resource_json(name: str, resource: Any) -> str:
+    """The resource as it is kept. Its fields may have been assigned anything; what is written can be read back."""
     try:
-        return resource_adapter.dump_json(resource).decode()
+        text = resource_adapter.dump_json(resource, warnings=False)
+        check_depth(name, text.decode())
+        resource_adapter.validate_json(text)
     except PydanticSerializationError as error:
+        to_json(name, resource)  # its error names the limit, if it is nested too deeply
         raise StoreError(f"{name} cannot be kept: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][1:])
+        raise StoreError(f"{name} cannot be kept: {field} is {first['input']!r:.200}; {first['msg']}") from error
+    return text.decode()

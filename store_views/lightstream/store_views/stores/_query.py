@@ -146,7 +146,7 @@ def query_of(
     if sort_order not in ("asc", "desc"):
         raise StoreError(f"sort_order is {sort_order!r}; it must be 'asc' or 'desc'")
     if sort_by is not None and sort_by not in _sortable(model):
-        names = ", ".join(sorted(_sortable(model)))
+        names = ", ".join(_sortable(model))
         raise StoreError(f"sort_by is {sort_by!r}; {model.__name__}s are sorted by one of {names}")
     if not _is_count(limit) and limit != ALL:
         raise StoreError(f"limit is {limit!r}; it must be a number of items, or -1 for all")
@@ -175,8 +175,8 @@ class _Least:
 
 
 @cache
-def _sortable(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(name for name, field in model.model_fields.items() if _is_plain(field.annotation))
+def _sortable(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(sorted(name for name, field in model.model_fields.items() if _is_plain(field.annotation)))
 
 
 def _is_plain(annotation: Any) -> bool:

@@ -22,7 +22,7 @@ from lightstream.schemas.types import (
 )
 
 from . import _facts, _shapes
-from ._checks import check_id
+from ._checks import check_id, check_text
 from ._json import to_json
 from ._logged import LoggedStore
 from ._query import Query, page_of, query_of
@@ -49,8 +49,11 @@ class ReadingStore(LoggedStore):
         """The rollouts of one page, in its order, and how many match in all."""
 
     @abstractmethod
-    async def _spans_of(self, rollout_id: str) -> list[Span]:
-        """All spans of a rollout, in the order they came; the caller's own."""
+    async def _page_of_spans(self, rollout_id: str, attempt_id: str | None, query: Query) -> tuple[list[Span], int]:
+        """Of a rollout's spans, or of one attempt's, those of one page, in its order, and how many match in all.
+
+        They are the caller's own. What counts as inserted is a span's first appearance.
+        """
 
     @abstractmethod
     async def _all_resources(self) -> list[ResourcesRecord]:
@@ -99,6 +102,7 @@ class ReadingStore(LoggedStore):
         return page_of(items, limit=limit, offset=offset, total=total)
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
+        check_text("rollout_id", rollout_id)
         state = await self._state_of(rollout_id)
         return None if state is None else _shapes.rollout_as_it_stands(state)
 
@@ -111,11 +115,13 @@ class ReadingStore(LoggedStore):
         limit: int = -1,
         offset: int = 0,
     ) -> PaginatedResult[Attempt]:
+        check_text("rollout_id", rollout_id)
         query = query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
         state = await self._state_of(rollout_id)
         return query.page([] if state is None else _shapes.attempts(state), getattr)
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        check_text("rollout_id", rollout_id)
         state = await self._state_of(rollout_id)
         return None if state is None or not state.attempts else _shapes.attempt(rollout_id, state.attempts[-1])
 
@@ -138,6 +144,9 @@ class ReadingStore(LoggedStore):
         sort_by: str | None = "sequence_id",
         sort_order: Literal["asc", "desc"] = "asc",
     ) -> PaginatedResult[Span]:
+        check_text("rollout_id", rollout_id)
+        if attempt_id is not None:
+            check_text("attempt_id", attempt_id)
         query = query_of(
             Span,
             exact={"trace_id": trace_id, "span_id": span_id, "parent_id": parent_id, "name": name},
@@ -158,8 +167,8 @@ class ReadingStore(LoggedStore):
             if latest is None:
                 return query.page([], getattr)
             attempt_id = latest.attempt_id
-        spans = await self._spans_of(rollout_id)
-        return query.page((s for s in spans if attempt_id is None or s.attempt_id == attempt_id), getattr)
+        items, total = await self._page_of_spans(rollout_id, attempt_id, query)
+        return page_of(items, limit=limit, offset=offset, total=total)
 
     async def query_resources(
         self,
@@ -207,6 +216,7 @@ class ReadingStore(LoggedStore):
         return query.page([worker(record) for record in records], getattr)
 
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
+        check_text("worker_id", worker_id)
         record = await self._worker(worker_id)
         return None if record is None else worker((await self._as_they_stand([record]))[0])
 

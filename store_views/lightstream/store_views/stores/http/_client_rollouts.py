@@ -25,7 +25,8 @@ from lightstream.schemas.types import (
 )
 
 from .. import _query
-from .._checks import check_ids, check_requests, check_timeout
+from .._checks import check_report, check_timeout, checked_attempts, checked_ids, checked_requests
+from .._ends import enough
 from ._connection import Connection
 from ._wire import UNFINISHED, WAIT_S_MAX, path_segment
 
@@ -66,10 +67,10 @@ class ClientOfRollouts(LightningStore):
         return AttemptedRollout.model_validate(reply.value)
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        check_requests(rollouts)
-        if not rollouts:
+        requests = checked_requests(rollouts)
+        if not requests:
             return []
-        reply = await self._connection.post("/queues/rollouts/enqueue", {"rollouts": list(rollouts)})
+        reply = await self._connection.post("/queues/rollouts/enqueue", {"rollouts": requests})
         return [rollout_of(value) for value in reply.value]
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
@@ -79,7 +80,7 @@ class ClientOfRollouts(LightningStore):
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
-        check_timeout(timeout_s)
+        check_timeout("timeout_s", timeout_s)
         until = time.monotonic() + timeout_s
         while True:
             left = until - time.monotonic()
@@ -137,10 +138,11 @@ class ClientOfRollouts(LightningStore):
         count: int | None = None,
         share: float | None = None,
     ) -> list[Rollout]:
-        check_ids("rollout_ids", rollout_ids)
-        check_timeout(timeout)
+        wanted = checked_ids("rollout_ids", rollout_ids)
+        check_timeout("timeout", timeout, may_be_none=True)
+        enough(len(set(wanted)), count, share)
         until = math.inf if timeout is None else time.monotonic() + timeout
-        body: dict[str, Any] = {"rollout_ids": list(rollout_ids), "count": count, "share": share}
+        body: dict[str, Any] = {"rollout_ids": wanted, "count": count, "share": share}
         while True:
             left = until - time.monotonic()
             body["timeout"] = None if left == math.inf else max(0.0, left)
@@ -204,8 +206,10 @@ class ClientOfRollouts(LightningStore):
         )
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
+        check_report(worker)
+        named = checked_attempts("attempts", attempts)
         path = f"/workers/{path_segment('worker_id', worker.worker_id)}/heartbeat"
-        await self._connection.post(path, {"worker": worker, "attempts": list(attempts)})
+        await self._connection.post(path, {"worker": worker, "attempts": named})
 
 
 def given(**arguments: Any) -> dict[str, Any]:

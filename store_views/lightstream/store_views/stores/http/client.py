@@ -22,7 +22,7 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
-from .._checks import checked_resources
+from .._checks import check_timeout, checked_attempts, checked_resources, listed_spans
 from .._query import query_of
 from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
@@ -118,13 +118,15 @@ class LightningStoreClient(ClientOfRollouts):
     # --- spans
 
     async def add_span(self, span: Span) -> Span | None:
+        listed_spans([span])
         value = (await self._connection.post("/spans", dict(span))).value
         return None if value is None else Span.model_validate(value)
 
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-        if not spans:
+        listed = listed_spans(spans)
+        if not listed:
             return []
-        reply = await self._connection.post("/spans/batch", {"spans": list(spans)})
+        reply = await self._connection.post("/spans/batch", {"spans": listed})
         return [Span.model_validate(value) for value in reply.value]
 
     async def query_spans(
@@ -171,7 +173,7 @@ class LightningStoreClient(ClientOfRollouts):
         return int((await self._connection.post("/spans/next", body)).value["sequence_id"])
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
-        body = {"rollout_attempt_ids": list(rollout_attempt_ids)}
+        body = {"rollout_attempt_ids": checked_attempts("rollout_attempt_ids", rollout_attempt_ids)}
         return [int(n) for n in (await self._connection.post("/spans/next/batch", body)).value["sequence_ids"]]
 
     # --- resources
@@ -223,6 +225,7 @@ class LightningStoreClient(ClientOfRollouts):
         return await self._found_resources("latest", timeout_s)
 
     async def _found_resources(self, segment: str, timeout_s: float) -> ResourcesUpdate | None:
+        check_timeout("timeout_s", timeout_s)
         until = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(until - time.monotonic(), WAIT_S_MAX))

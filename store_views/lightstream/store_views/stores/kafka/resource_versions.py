@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
 
-__all__ = ["ResourceVersions"]
+__all__ = ["ResourceVersions", "holds"]
 
 CATCH_UP_TIMEOUT_S = 30.0
 """How long a reader waits for what it is known to have seen elsewhere: a broker's restart passes."""
@@ -17,20 +18,39 @@ RESOURCES_KEPT_MAX = 10_000
 """Versions kept in memory (about 1 KB each); older ones are forgotten here, not in the log."""
 
 
+def holds(record: ResourcesRecord, before: ResourcesRecord | None) -> bool:
+    """Whether the record is the version that it says, ``before`` being what holds of those before it in the log.
+
+    Of stores that make a version at the same time, the first in the log has its number; the others' records do not
+    hold, and are written again under another. What stores did not write (it has no write ids) is as its writer says.
+    """
+    return before is None or record.version > before.version or not record.write_ids
+
+
 class ResourceVersions:
-    """Resources as read from the log, and as written here before they were read. Thread-safe."""
+    """Resources as read from the log. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._known: OrderedDict[str, tuple[int, ResourcesRecord]] = OrderedDict()
         self._latest: tuple[int, ResourcesRecord] | None = None
+        self._expected: dict[str, Future[ResourcesRecord | None]] = {}
         self._read_up_to = -1
         self._seen = -1
         self._stopped = False
 
     def read(self, record: ResourcesRecord, offset: int) -> None:
         """The record at ``offset`` of the log; all before it have been read."""
-        self.wrote(record, offset)
+        with self._changed:
+            at = self._known.get(record.resources_id)
+            known = None if at is None else at[1]
+            expected = self._expected.get(record.write_ids[-1]) if record.write_ids else None
+            if expected is not None and not expected.done():
+                expected.set_result(known)
+            if holds(record, known):
+                self._known[record.resources_id] = self._latest = (offset, record)
+            if len(self._known) > RESOURCES_KEPT_MAX:
+                self._known.popitem(last=False)
         self.passed(offset)
 
     def passed(self, offset: int) -> None:
@@ -39,17 +59,20 @@ class ResourceVersions:
             self._read_up_to = max(offset, self._read_up_to)
             self._changed.notify_all()
 
-    def wrote(self, record: ResourcesRecord, offset: int) -> None:
-        """A record that is durable at ``offset``. What was written after it stays the latest."""
+    def expect(self, record: ResourcesRecord) -> Future[ResourcesRecord | None]:
+        """A future of the version that holds before the record, once the record is read.
+
+        Call it before the record is written, and :meth:`forget` after it. It is known by the last of its write ids.
+        """
+        future: Future[ResourcesRecord | None] = Future()
         with self._changed:
-            known = self._known.get(record.resources_id)
-            if known is None or known[0] <= offset:
-                self._known[record.resources_id] = (offset, record)
-            if self._latest is None or self._latest[0] <= offset:
-                self._latest = (offset, record)
-            if len(self._known) > RESOURCES_KEPT_MAX:
-                self._known.popitem(last=False)
-            self._changed.notify_all()
+            self._expected[record.write_ids[-1]] = future
+        return future
+
+    def forget(self, record: ResourcesRecord) -> None:
+        """Nobody waits for this record any more."""
+        with self._changed:
+            self._expected.pop(record.write_ids[-1], None)
 
     def seen(self, offset: int) -> None:
         """A reader here has seen the record at ``offset`` elsewhere: from now on, what is told reflects it."""
@@ -79,7 +102,8 @@ class ResourceVersions:
 
         with self._changed:
             self._catch_up()
-            self._changed.wait_for(lambda: found() is not None or self._stopped, timeout_s)
+            patience_s = min(timeout_s, threading.TIMEOUT_MAX)
+            self._changed.wait_for(lambda: found() is not None or self._stopped, patience_s)
             return found()
 
     def all(self) -> list[ResourcesRecord]:
@@ -92,7 +116,12 @@ class ResourceVersions:
         """Nobody reads any more: wake whoever waits."""
         with self._changed:
             self._stopped = True
+            expected = list(self._expected.values())
             self._changed.notify_all()
+        closed = ServiceUnavailableError("the store was closed before what it wrote was read back.")
+        for future in expected:
+            if not future.done():
+                future.set_exception(closed)
 
     def _catch_up(self) -> None:
         if not self._changed.wait_for(lambda: self._read_up_to >= self._seen or self._stopped, CATCH_UP_TIMEOUT_S):

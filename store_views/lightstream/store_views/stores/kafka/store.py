@@ -26,7 +26,7 @@ from lightstream.schemas.types import (
     Span,
 )
 
-from .._checks import check_ids, check_timeout
+from .._checks import check_timeout, checked_ids
 from .._ends import Ends, enough
 from .._query import Query
 from . import sql
@@ -136,9 +136,9 @@ class KafkaLightningStore(KafkaWriting):
         count: int | None = None,
         share: float | None = None,
     ) -> list[Rollout]:
-        check_ids("rollout_ids", rollout_ids)
-        check_timeout(timeout)
-        asked = list(dict.fromkeys(rollout_ids))
+        wanted = checked_ids("rollout_ids", rollout_ids)
+        check_timeout("timeout", timeout, may_be_none=True)
+        asked = list(dict.fromkeys(wanted))
         needed = enough(len(asked), count, share)
         if not asked:
             return []
@@ -159,7 +159,7 @@ class KafkaLightningStore(KafkaWriting):
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             ends.close()
-        return [ends.ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ends.ended]
+        return [ends.ended[rollout_id] for rollout_id in wanted if rollout_id in ends.ended]
 
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return (await self._states_of([rollout_id])).get(rollout_id)

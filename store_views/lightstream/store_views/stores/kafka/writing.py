@@ -40,13 +40,15 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_limit, check_timeout
+from .._checks import check_id, check_limit, check_report, check_text, check_timeout, checked_attempts
+from .._logged import NextVersion
 from .._loop_calls import future_in
 from .._reading import ReadingStore
 from .._workers import WorkerChange, reported
 from .follower import Follower
 from .hand_out import HandOut, Want
 from .judge import Judge
+from .resource_writer import ResourceWriter
 from .span_writer import SpanWriter
 from .spans import span_record
 from .turns import BUFFER_PAUSE_S, Turns
@@ -90,6 +92,9 @@ class KafkaWriting(ReadingStore):
         self._follower = Follower(settings, self._codec)
         self._judge_of_facts = Judge(self._turns, self._follower, settings.publish_timeout_s)
         self._hand_out: HandOut | None = None
+        self._resource_writer = ResourceWriter(
+            self._write_resources, self._follower.resources, settings.publish_timeout_s
+        )
         self._worker_news = WorkerNews(self._publisher, self._follower.workers)
         self._follower.call_often(self._worker_news.tell_in_turn)
         self._lock = threading.Lock()
@@ -104,7 +109,7 @@ class KafkaWriting(ReadingStore):
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
         check_limit(limit)
-        check_timeout(timeout_s)
+        check_timeout("timeout_s", timeout_s)
         if worker_id is not None:
             check_id("worker_id", worker_id)
         if limit <= 0:
@@ -223,15 +228,17 @@ class KafkaWriting(ReadingStore):
             await self._keep_worker(worker_id, WorkerChange.found_nothing(known, now))
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
-        check_id("worker_id", worker.worker_id)
+        check_report(worker)
+        named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
-        facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in attempts]
+        facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in named]
         futures = [self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts]
         _, written = self._worker_news.write(worker.worker_id, lambda known: reported(known, worker))
         futures.append(written)
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        check_text("resources_id", resources_id)
         return _told(await self._resources(resources_id, timeout_s))
 
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
@@ -296,9 +303,11 @@ class KafkaWriting(ReadingStore):
     def _limits(self) -> Limits:
         return Limits.of(self._settings)
 
-    async def _keep_resources(self, record: ResourcesRecord) -> None:
-        place = await self._durable(RESOURCES, record.resources_id, record)
-        self._follower.resources.wrote(record, place.offset)
+    async def _keep_resources(self, resources_id: str, make: NextVersion) -> ResourcesRecord:
+        return await self._resource_writer.keep(resources_id, make, partial(self._resources, resources_id, 0.0))
+
+    async def _write_resources(self, record: ResourcesRecord) -> Position:
+        return await self._durable(RESOURCES, record.resources_id, record)
 
     async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
         changed = partial(change.applied_to, worker_id)
@@ -312,6 +321,7 @@ class KafkaWriting(ReadingStore):
         return record
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
+        check_timeout("timeout_s", timeout_s)
         versions = self._follower.resources
         is_behind = versions.is_behind()
         found = None if is_behind else versions.find(resources_id, 0.0)
@@ -319,9 +329,6 @@ class KafkaWriting(ReadingStore):
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._waiting, versions.find, resources_id, timeout_s)
         return found
-
-    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
-        return await self._resources(resources_id, 0.0)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         return self._follower.workers.get(worker_id)

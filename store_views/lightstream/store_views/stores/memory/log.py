@@ -75,7 +75,10 @@ class MemoryLog:
             return self._fold(start(rollout_id, len(self._states[rollout_id].attempts) + 1))
 
     def expect_task(self) -> Future[None]:
-        """A future that is done when something was put in the queue, for one taker each."""
+        """A future that is done when something was put in the queue, for one taker each.
+
+        Whoever was told takes what there is, or has to :meth:`leave`: nobody else is told of it.
+        """
         future: Future[None] = Future()
         with self._lock:
             if len(self._queue):
@@ -83,6 +86,14 @@ class MemoryLog:
             else:
                 self._takers.append(future)
         return future
+
+    def leave(self, taker: Future[None]) -> None:
+        """Its owner waits no more and takes nothing: what it was told, the next one is told."""
+        with self._lock:
+            if not taker.done():
+                self._takers.remove(taker)
+            elif len(self._queue):
+                self._wake_taker()
 
     def expect_ends(self, rollout_ids: list[str]) -> tuple[dict[str, RolloutState], dict[str, Future[RolloutState]]]:
         """Those that are over, and futures of the others' ends; neither for a rollout that does not exist."""
@@ -124,8 +135,5 @@ class MemoryLog:
         return transition.record
 
     def _wake_taker(self) -> None:
-        while self._takers:
-            future = self._takers.popleft()
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-                return
+        if self._takers:
+            self._takers.popleft().set_result(None)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.records import (
@@ -25,8 +26,19 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_ids, check_limit, check_size, check_timeout
+from .._checks import (
+    check_id,
+    check_limit,
+    check_report,
+    check_size,
+    check_text,
+    check_timeout,
+    checked_attempts,
+    checked_ids,
+)
 from .._ends import Ends, enough
+from .._logged import NextVersion
+from .._loop_calls import future_in
 from .._query import Query
 from .._reading import ReadingStore
 from .._rollouts_query import exact_value_of_state, value_of_state
@@ -96,7 +108,7 @@ class InMemoryLightningStore(ReadingStore):
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
         check_limit(limit)
-        check_timeout(timeout_s)
+        check_timeout("timeout_s", timeout_s)
         if worker_id is not None:
             check_id("worker_id", worker_id)
         if limit <= 0:
@@ -110,8 +122,9 @@ class InMemoryLightningStore(ReadingStore):
                 taken.append(await self._handed_out(state, state.attempts[-1], dequeued=True))
                 continue
             left = deadline - loop.time()
-            if taken or left <= 0 or not await _within(self._log.expect_task(), left):
+            if taken or left <= 0:
                 break
+            await self._task_comes(left)  # and the queue is looked at again, even if the time is over
         if not taken and worker_id is not None:
             with self._lock:
                 change = WorkerChange.found_nothing(self._workers.get(worker_id), self._clock.now_unix_nano())
@@ -130,9 +143,9 @@ class InMemoryLightningStore(ReadingStore):
         count: int | None = None,
         share: float | None = None,
     ) -> list[Rollout]:
-        check_ids("rollout_ids", rollout_ids)
-        check_timeout(timeout)
-        asked = list(dict.fromkeys(rollout_ids))
+        wanted = checked_ids("rollout_ids", rollout_ids)
+        check_timeout("timeout", timeout, may_be_none=True)
+        asked = list(dict.fromkeys(wanted))
         needed = enough(len(asked), count, share)
         over, futures = self._log.expect_ends(asked)
         ends = Ends(futures, needed)
@@ -141,12 +154,13 @@ class InMemoryLightningStore(ReadingStore):
             await ends.within(timeout)
         finally:
             ends.close()
-        return [ends.ended[rollout_id] for rollout_id in rollout_ids if rollout_id in ends.ended]
+        return [ends.ended[rollout_id] for rollout_id in wanted if rollout_id in ends.ended]
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
-        check_id("worker_id", worker.worker_id)
+        check_report(worker)
+        named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
-        for rollout_id, attempt_id in attempts:
+        for rollout_id, attempt_id in named:
             self._log.write(_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now))
         with self._lock:
             self._workers[worker.worker_id] = reported(self._workers.get(worker.worker_id), worker)
@@ -154,21 +168,31 @@ class InMemoryLightningStore(ReadingStore):
     # --- resources
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
+        check_text("resources_id", resources_id)
         return await self._found_resources(resources_id, timeout_s)
 
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
         return await self._found_resources(None, timeout_s)
 
     async def _found_resources(self, resources_id: str | None, timeout_s: float) -> ResourcesUpdate | None:
+        check_timeout("timeout_s", timeout_s)
+        awaited = (resources_id, Future[None]())
         with self._lock:
-            found = self._latest_resources if resources_id is None else self._resources.get(resources_id)
-            if found is None and timeout_s > 0:
-                future: Future[None] = Future()
-                self._awaited_resources.append((resources_id, future))
-            else:
-                return None if found is None else _shapes.resources_update(found)
-        await _within(future, timeout_s)
-        return await self._found_resources(resources_id, 0.0)
+            found = self._resources_now(resources_id)
+            if found is not None or timeout_s <= 0:
+                return found
+            self._awaited_resources.append(awaited)
+        try:
+            await _until_done(awaited[1], timeout_s)
+        finally:
+            with self._lock, suppress(ValueError):  # not there: done
+                self._awaited_resources.remove(awaited)
+        with self._lock:
+            return self._resources_now(resources_id)
+
+    def _resources_now(self, resources_id: str | None) -> ResourcesUpdate | None:
+        found = self._latest_resources if resources_id is None else self._resources.get(resources_id)
+        return None if found is None else _shapes.resources_update(found)
 
     # --- what the shared halves ask for
 
@@ -196,26 +220,28 @@ class InMemoryLightningStore(ReadingStore):
             self._span_count += len(new)
         return new
 
-    async def _spans_of(self, rollout_id: str) -> list[Span]:
+    async def _page_of_spans(self, rollout_id: str, attempt_id: str | None, query: Query) -> tuple[list[Span], int]:
         with self._lock:
-            return [span.model_copy(deep=True) for span in self._spans.get(rollout_id, {}).values()]
+            kept = list(self._spans.get(rollout_id, {}).values())
+        page = query.page((span for span in kept if attempt_id in (None, span.attempt_id)), getattr)
+        return [span.model_copy(deep=True) for span in page], page.total
 
     @property
     def _limits(self) -> Limits:
         return self._limits_given
 
-    async def _keep_resources(self, record: ResourcesRecord) -> None:
+    async def _keep_resources(self, resources_id: str, make: NextVersion) -> ResourcesRecord:
         with self._lock:
-            self._resources[record.resources_id] = self._latest_resources = record
-            wanted = [f for name, f in self._awaited_resources if name in (None, record.resources_id)]
-            self._awaited_resources = [(n, f) for n, f in self._awaited_resources if f not in wanted and not f.done()]
+            known = self._resources.get(resources_id)
+            record = make(known)
+            if record is known:
+                return record
+            self._resources[resources_id] = self._latest_resources = record
+            wanted = [future for name, future in self._awaited_resources if name in (None, resources_id)]
+            self._awaited_resources = [(name, f) for name, f in self._awaited_resources if f not in wanted]
         for future in wanted:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-
-    async def _known_resources(self, resources_id: str) -> ResourcesRecord | None:
-        with self._lock:
-            return self._resources.get(resources_id)
+            future.set_result(None)
+        return record
 
     async def _all_resources(self) -> list[ResourcesRecord]:
         with self._lock:
@@ -235,16 +261,22 @@ class InMemoryLightningStore(ReadingStore):
         with self._lock:
             return list(self._workers.values())
 
+    async def _task_comes(self, timeout_s: float) -> None:
+        """Wait until something may have been put in the queue, or the time is over."""
+        future, told = self._log.expect_task(), False
+        try:
+            await _until_done(future, timeout_s)
+            told = future.done()
+        finally:
+            if not told:
+                self._log.leave(future)
+
     def _start_next(self, worker_id: str | None) -> RolloutState | None:
         """Begin an attempt of the next rollout that waits."""
         now = self._clock.now_unix_nano()
         return self._log.begin_next(lambda rollout_id, n: _facts.attempt_started(rollout_id, n, worker_id, now))
 
 
-async def _within(future: Future[None], timeout_s: float) -> bool:
-    """Wait for ``future``; whether it was done in time."""
-    try:
-        await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
-    except TimeoutError:
-        return False
-    return True
+async def _until_done(future: Future[None], timeout_s: float) -> None:
+    """Wait for ``future``, which goes on if the time is over or the wait is cancelled."""
+    await asyncio.wait([future_in(asyncio.get_running_loop(), future)], timeout=timeout_s)

@@ -1,0 +1,62 @@
+"""``update_resources`` by many at once: every call makes a version of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.types import PromptTemplate, ResourcesUpdate
+from lightstream.store_views.stores import KafkaLightningStore
+
+from .support import unique
+
+CALLS = 10
+THREADS = 4
+
+
+async def _updates(store: LightningStore, name: str, calls: int) -> list[ResourcesUpdate]:
+    templates = [PromptTemplate(template=str(number)) for number in range(calls)]
+    return await asyncio.gather(*(store.update_resources(name, {"p": template}) for template in templates))
+
+
+async def _are_told_apart(store: LightningStore, name: str, made: list[ResourcesUpdate]) -> None:
+    made.sort(key=lambda update: update.version)
+    assert [update.version for update in made] == list(range(1, len(made) + 1))
+    assert await store.get_resources_by_id(name) == made[-1]
+    assert {update.create_time for update in made} == {made[0].create_time}
+
+
+async def test_tasks_of_one_loop(store: LightningStore) -> None:
+    name = unique()
+    await _are_told_apart(store, name, await _updates(store, name, CALLS))
+
+
+async def test_threads_with_loops_of_their_own(store: LightningStore) -> None:
+    name = unique()
+
+    def update() -> list[ResourcesUpdate]:
+        return asyncio.run(_updates(store, name, CALLS))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        threads = [asyncio.wrap_future(pool.submit(update)) for _ in range(THREADS)]
+        made = [update for updates in await asyncio.gather(*threads) for update in updates]
+    await _are_told_apart(store, name, made)
+
+
+async def test_stores_of_their_own(kafka_settings: Settings) -> None:
+    """As in several processes: only the log is between them."""
+    name = unique()
+    stores = [KafkaLightningStore(kafka_settings) for _ in range(3)]
+    await asyncio.gather(*(store.start() for store in stores))
+    try:
+        made = [
+            update
+            for updates in await asyncio.gather(*(_updates(store, name, CALLS) for store in stores))
+            for update in updates
+        ]
+        for store in stores:
+            await _are_told_apart(store, name, made)
+    finally:
+        await asyncio.gather(*(store.close() for store in stores))

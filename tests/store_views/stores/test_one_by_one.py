@@ -1,0 +1,56 @@
+"""One caller at a time for each name, from whichever threads and loops, also where some give up waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from lightstream.store_views.stores.kafka.one_by_one import OneByOne
+
+THREADS, TIMES = 4, 50
+
+
+def test_threads_with_loops_of_their_own() -> None:
+    one_by_one, inside, passed = OneByOne(), list[int](), list[int]()
+
+    async def pass_often(thread: int) -> None:
+        for _ in range(TIMES):
+            async with one_by_one.alone("name"):
+                inside.append(thread)
+                await asyncio.sleep(0)
+                assert inside == [thread]
+                inside.clear()
+                passed.append(thread)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(asyncio.run, pass_often(thread)) for thread in range(THREADS)]:
+            done.result(60)
+    assert len(passed) == THREADS * TIMES
+
+
+async def _alone(one_by_one: OneByOne, name: str, let_in: asyncio.Event, passed: list[str], what: str) -> None:
+    async with one_by_one.alone(name):
+        passed.append(what)
+        await let_in.wait()
+
+
+def test_who_gives_up_lets_nobody_in_early() -> None:
+    async def scene() -> None:
+        one_by_one, passed = OneByOne(), list[str]()
+        go_on, at_once = asyncio.Event(), asyncio.Event()
+        at_once.set()
+        first = asyncio.create_task(_alone(one_by_one, "a", go_on, passed, "first"))
+        second = asyncio.create_task(_alone(one_by_one, "a", at_once, passed, "second"))
+        third = asyncio.create_task(_alone(one_by_one, "a", at_once, passed, "third"))
+        await asyncio.sleep(0)  # all three have asked
+        await _alone(one_by_one, "b", at_once, passed, "another name")
+        second.cancel()
+        await asyncio.wait([second])
+        assert second.cancelled()
+        await asyncio.sleep(0)
+        assert passed == ["first", "another name"]
+        go_on.set()
+        await asyncio.gather(first, third)
+        assert passed == ["first", "another name", "third"]
+
+    asyncio.run(scene())
