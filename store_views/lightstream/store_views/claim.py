@@ -1,8 +1,8 @@
 """Give the spans of a trace that named no rollout to a rollout's attempt.
 
 Such spans are logged under their trace id. To claim them is to write them again, unchanged, under the rollout: there
-the assembler and all views find them, and the view hides those that were claimed. A claim may be repeated, for spans
-that came since; what it wrote before it does not write again.
+the assembler and all views find them, and the view hides those that were claimed. A claim may be repeated for spans
+that came since; those it wrote before are not written again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
 
 AtLeast: TypeAlias = Mapping[str, Mapping[int, int]] | Iterable[Position] | Literal["now"]
-"""What an answer must reflect: offsets of records by topic and partition, where records landed, or all there is now."""
+"""What an answer must reflect: record offsets by topic and partition, where records landed, or all there is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ViewClient:
     """Queries the view server that ``view_url`` names, else the one announced here.
 
     Args:
-        patience_s: how long a server that is away (restarting, say) is looked for before giving up.
+        patience_s: how long to wait for an unavailable server (restarting, say) before giving up.
     """
 
     def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
@@ -123,7 +123,7 @@ class ViewClient:
 
 
 class _NotCaughtUpError(ServiceUnavailableError):
-    """The server answered, and said that it cannot."""
+    """The server answered with a refusal."""
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

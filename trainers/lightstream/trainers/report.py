@@ -1,4 +1,4 @@
-"""What a step reports: to the ledger, and to whoever watches."""
+"""What a step reports, to the ledger and to observers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepReport:
 
     Attributes:
         step: 1, 2, …
-        steps: how many steps the algorithm means to make, 0 if it does not say.
+        steps: how many steps the algorithm plans, 0 if it does not say.
         mean_reward: over the trajectories that have a reward; NaN if none has.
         logprob_diff_max: largest |actor - sampled| log-probability over all tokens that the current policy sampled;
             NaN where nothing was compared.

@@ -27,7 +27,7 @@ RECORDS_PER_POLL_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoggedTrajectory:
-    """A trajectory and where it lies."""
+    """A trajectory and where it is."""
 
     trajectory: Trajectory
     partition: int
@@ -77,10 +77,10 @@ class TrajectorySource:
         return [logged for message in messages if (logged := self._read(message)) is not None]
 
     def whole(self, trajectory: Trajectory) -> Trajectory:
-        """With what lies by address, where it was too large for its record.
+        """The trajectory, loaded from its file where it was too large for its record.
 
         Raises:
-            ArtefactError: that is not there, or not what was written.
+            ArtefactError: the file is missing, or not what was written.
         """
         return whole_trajectory(trajectory, self._codec)
 

@@ -1,4 +1,4 @@
-"""Trajectories as Arrow tables: one row a call, or one row a merged segment."""
+"""Trajectories as Arrow tables: one row per call, or one row per merged segment."""
 
 from __future__ import annotations
 

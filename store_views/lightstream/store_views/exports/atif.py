@@ -1,4 +1,4 @@
-"""ATIF, the Agent Trajectory Interchange Format of Harbor, version 1.7: one document a trajectory.
+"""ATIF, the Agent Trajectory Interchange Format of Harbor, version 1.7: one document per trajectory.
 
 Field names and rules: rfcs/0001-trajectory-format.md of the harbor project. Each LLM call is a step of source
 ``agent`` with its token ids and log-probabilities in ``metrics``; what was said before it, and is not in an earlier
@@ -23,9 +23,9 @@ __all__ = ["ATIF_VERSION", "to_atif"]
 
 ATIF_VERSION = "ATIF-v1.7"
 AGENT_VERSION = "unknown"
-"""ATIF asks for the version of the agent; spans seldom tell it."""
+"""ATIF requires the agent's version; spans seldom have it."""
 EXTRA = "lightstream"
-"""Key of ``extra`` under which stands what the format has no field for."""
+"""Key of ``extra`` for data that the format has no field for."""
 
 
 def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def chat_lines(
     Args:
         level: a line for each call; or for each merged segment its last call, which holds the turns before it. Of a
             trajectory whose calls have no token ids, and so no segments: its last call.
-        reward_min: leave out calls with a smaller reward, or none.
+        reward_min: leave out calls with a smaller reward, or without one.
 
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.
@@ -52,7 +52,7 @@ def _of_triplets(
 def _without_tokens(
     ask: Ask, trajectory: Trajectory, level: ChatLevel, reward_min: float | None
 ) -> Iterator[dict[str, Any]]:
-    """Calls whose token ids nobody recorded: text is all that fine-tuning needs. The reward is the trajectory's."""
+    """Calls without recorded token ids: text is all that fine-tuning needs. The reward is the trajectory's."""
     if not _good(trajectory.reward, reward_min):
         return
     dropped = [drop for drop in trajectory.drops if drop.is_llm_call and drop.reason == DropReason.NO_TOKEN_IDS]

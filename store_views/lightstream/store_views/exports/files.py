@@ -34,7 +34,7 @@ def _whole(path: Path) -> Generator[Path, None, None]:
 def write_parquet(
     trajectories: Iterable[Trajectory], path: Path, level: RowLevel = "call", tokens_max: int | None = None
 ) -> int:
-    """Write rows as Parquet (zstd), a row group a batch; returns how many.
+    """Write rows as Parquet (zstd), a row group per batch; returns how many.
 
     Raises:
         SettingsError: there is no such level.
@@ -65,7 +65,7 @@ def write_arrow(
 
 
 def write_json_lines(values: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Write one JSON object a line, lone surrogates of its text as ``?``; returns how many."""
+    """Write one JSON object per line, lone surrogates of its text as ``?``; returns how many."""
     with _whole(path) as temporary, temporary.open("w", encoding="utf-8", errors="replace") as file:
         lines = 0
         for value in values:

@@ -10,7 +10,7 @@ from lightstream.schemas.errors import QueryError
 __all__ = ["Answer", "Ask", "rows_of"]
 
 PAGE_ROWS = 1000
-"""LLM calls of 3,000 tokens make a page of about 40 MB of JSON; the server cuts off larger ones, which is no matter."""
+"""LLM calls of 3,000 tokens make a page of about 40 MB of JSON; the server cuts off larger ones, which does no harm."""
 
 
 class Answer(TypedDict):

@@ -25,7 +25,7 @@ _SOURCE = "source_"
 def read_trajectories(ask: Ask, where: str = "final") -> Iterator[Trajectory]:
     """The latest revision of each trajectory, in log order, for which ``where`` holds.
 
-    Held are a page of heads, a page of calls and one trajectory.
+    Holds a page of heads, a page of calls and one trajectory.
 
     Args:
         where: a condition on the view ``trajectories``, in SQL.

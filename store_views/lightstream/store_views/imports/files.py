@@ -19,7 +19,7 @@ from .trace import ImportedTrace
 __all__ = ["FORMATS", "read_traces"]
 
 FILE_BYTES_MAX = 2 * 1024 * 1024 * 1024
-"""A file is held as a whole: the spans of a trace may lie anywhere in it. Split larger ones by trace."""
+"""A file is held as a whole: the spans of a trace may be anywhere in it. Split larger ones by trace."""
 
 _IS: dict[str, Callable[[object], bool]] = {
     "otlp": is_otlp,
@@ -63,7 +63,7 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
 
 
 def _spans(kind: str, documents: list[Any]) -> Iterator[Any]:
-    """In the order in which they ended, but for what collectors wrote, which is in the order in which it came."""
+    """In the order in which they ended; spans that collectors wrote, in the order in which they came."""
     if kind == "otlp" and not all(map(is_otlp_span, documents)):
         return chain.from_iterable(map(otlp_spans, documents))
     spans = [span for document in documents for span in _READERS[kind](document)]
@@ -78,7 +78,7 @@ _READERS: dict[str, Callable[[Any], Iterable[Any]]] = {
 
 
 def _documents(path: Path) -> list[Any]:
-    """The objects of a file: one, a list of them (also below ``data``), or one a line."""
+    """The objects of a file: one, a list of them (also below ``data``), or one per line."""
     try:
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Traces into a store: each becomes a rollout that has run."""
+"""Traces into a store: each becomes a finished rollout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImportReport:
 
 
 async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], run_id: str) -> ImportReport:
-    """Make a succeeded rollout of each trace. Its id comes from run and trace, so importing again adds nothing.
+    """Make a succeeded rollout from each trace. Its id comes from run and trace, so importing again adds nothing.
 
     Spans get sequence ids in their order; the assembler takes them from there as it takes those of agents.
 

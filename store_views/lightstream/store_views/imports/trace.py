@@ -34,7 +34,7 @@ class ImportedTrace:
 
     Attributes:
         spans: in the order in which they ended, as far as that is known.
-        scores: names of what people or judges said of it and its spans.
+        scores: names of the scores that people or judges gave it and its spans.
     """
 
     trace_id: str

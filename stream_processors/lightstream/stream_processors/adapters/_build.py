@@ -1,4 +1,4 @@
-"""From a list of spans to a tree, whatever is wrong with the list."""
+"""From a list of spans to a tree, even if the list is malformed."""
 
 from __future__ import annotations
 

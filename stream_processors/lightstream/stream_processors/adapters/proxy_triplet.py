@@ -24,7 +24,7 @@ REWARD_MATCH = "first_occurrence"
 class LlmProxyTraceToTriplet(TraceToTripletBase):
     """Triplets of the calls that a proxy recorded with their token ids.
 
-    Proxies and agents run on machines of their own, so times decide nothing: spans are ordered by ``sequence_id``. A
+    Proxies and agents may run on different machines, so times decide nothing: spans are ordered by ``sequence_id``. A
     reward is for the call that it links to, else for the last call before it that has none yet.
     """
 

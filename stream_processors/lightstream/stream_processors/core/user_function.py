@@ -1,4 +1,4 @@
-"""A function of the user's, by name: ``package.module:function`` or ``path/to/file.py:function``."""
+"""A user's function, by name: ``package.module:function`` or ``path/to/file.py:function``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History assembled again, by other rules, and what that would have changed."""
+"""History assembled again by other rules, and what they would have changed."""
 
 from .compare import Comparison, Difference
 from .history import History, read_history

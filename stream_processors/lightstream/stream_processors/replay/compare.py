@@ -15,12 +15,12 @@ __all__ = ["Comparison", "Difference"]
 
 @dataclass(slots=True)
 class Difference:
-    """Counts over some attempts; those in pairs are (as it was, as it would be).
+    """Counts over some attempts; those in pairs are (recorded, replayed).
 
     Attributes:
         attempts: attempts compared.
         changed: of these, attempts in which anything differs.
-        only_before, only_now: attempts that one side alone has.
+        only_before, only_now: attempts that only one side has.
         rewards_changed: trajectories whose reward differs; ``reward_sums`` and ``reward_counts`` make the means.
         calls_added, calls_lost: calls that only now, or only before, are training data.
         call_rewards_changed: calls of both whose reward differs.
@@ -73,7 +73,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was made, against what the replay makes; trained attempts are counted once more by themselves.
+    """The recorded trajectories against the replayed ones; trained attempts are also counted separately.
 
     Where a revision was trained on, late spans that came since are part of the difference.
     """

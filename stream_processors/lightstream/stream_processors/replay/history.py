@@ -1,4 +1,4 @@
-"""What was made of each attempt, and whether it was trained on: as much of it as a comparison needs."""
+"""Each attempt's recorded trajectory, and whether it was trained on: as much as a comparison needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Merge = Callable[[Trajectory], list[Segment]]
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A trajectory without its tokens: about 100 bytes a call.
+    """A trajectory without its tokens: about 100 bytes per call.
 
     Attributes:
         calls: reward by (offset of its span, choice); ``None`` is missing.
@@ -60,7 +60,7 @@ class Emitted:
 
 @dataclass(slots=True)
 class History:
-    """What the log says was made: the latest revision of each attempt, or the one that was trained on.
+    """The trajectories in the log: the latest revision of each attempt, or the one that was trained on.
 
     Attributes:
         trained: attempt -> the revision that a training step consumed.
@@ -89,7 +89,7 @@ def read_history(settings: Settings) -> History:
 
     Raises:
         ServiceUnavailableError: Kafka does not answer.
-        ArtefactError: a trajectory was too large for a record, and what was put aside is not there.
+        ArtefactError: a trajectory was too large for a record, and its file is missing.
     """
     history = History()
     codec = codec_for(settings)

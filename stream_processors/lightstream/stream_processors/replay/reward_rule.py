@@ -1,4 +1,4 @@
-"""A reward function of the user's, over attempts of the past."""
+"""A user's reward function, over past attempts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ..core.user_function import user_function
 __all__ = ["ReplayedAttempt", "ReplayedCall", "RewardRule", "load_reward_rule", "reward_again"]
 
 FUNCTION = "reward"
-"""Name of the function where a file is named alone."""
+"""Name of the function where only a file is named."""
 RECORDED_AS = "replay"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """An LLM call that is training data. ``conversation`` is what was said, where its spans tell."""
+    """An LLM call that is training data. ``conversation`` has its messages, where its spans do."""
 
     triplet: TripletRecord
     conversation: Conversation | None
 
     @property
     def answer(self) -> str:
-        """Text of the call's choice; empty where it is not told."""
+        """Text of the call's choice; empty where it is unknown."""
         if self.conversation is None:
             return ""
         content = self.conversation.choice(self.triplet.choice_index).get("content")
@@ -41,7 +41,7 @@ class ReplayedCall:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedAttempt:
-    """What a rule may look at: the trajectory as assembled again, and its spans in log order."""
+    """What a rule gets: the trajectory as assembled again, and its spans in log order."""
 
     trajectory: Trajectory
     spans: Sequence[SpanRecord]

@@ -56,19 +56,19 @@ class PolicyService:
         versions.on_change = self._versions_changed
 
     async def start(self) -> None:
-        """Begin to take requests."""
+        """Begin to accept requests."""
         self._loop = asyncio.get_running_loop()
         self.engine.start()
 
     async def stop(self) -> None:
-        """End; requests under way fail."""
+        """End; requests in progress fail."""
         await asyncio.to_thread(self.engine.stop)
 
     async def submit(self, request: ChatRequest) -> Job:
         """Queue a request's choices; wait on ``job.news`` for what becomes of them.
 
         Raises:
-            RequestError: unknown version (404 after a wait), prompt too long (400), too much waits already (429).
+            RequestError: unknown version (404 after a wait), prompt too long (400), too many are waiting (429).
         """
         prompts = len(request.prompts) if isinstance(request, TextRequest) else 1
         if self.engine.waiting + request.choices * prompts > JOBS_WAITING_MAX:
@@ -185,7 +185,7 @@ class PolicyService:
             raise
 
     def _let_go(self, loading: asyncio.Future[PolicyVersion]) -> None:
-        """A version that was loaded for a client who has gone."""
+        """A version that was loaded for a client that disconnected."""
         if not loading.cancelled() and loading.exception() is None:
             self.versions.release(loading.result())
 

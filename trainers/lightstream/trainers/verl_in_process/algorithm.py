@@ -155,7 +155,7 @@ def _checkpoint(resources: ResourcesRecord) -> Path:
     """The folder of a version's weights.
 
     Raises:
-        TrainingError: it is gone.
+        TrainingError: it is missing.
     """
     folder = Path(resources.checkpoint_url or "")
     if resources.checkpoint_url is None or not folder.is_dir():

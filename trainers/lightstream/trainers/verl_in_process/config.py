@@ -23,7 +23,7 @@ class VerlConfig:
         steps: how many steps to make in all.
         tasks_per_step: tasks in a step's batch.
         rollouts_per_task: samples of each task (``n``): the group that advantages are computed in.
-        steps_ahead: how many steps' rollouts may be under way beyond the step that is being made. 0 trains on the
+        steps_ahead: how many steps' rollouts may be in progress beyond the step that is being made. 0 trains on the
             current policy alone; with k, calls may be sampled by a policy up to k versions old, not older.
         learning_rate, weight_decay, lr_warmup_steps, gradient_norm_max: of AdamW.
         advantage: verl's estimator: ``grpo``, or ``dr_grpo`` (without dividing by the standard deviation).

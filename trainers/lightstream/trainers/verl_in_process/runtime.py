@@ -1,4 +1,4 @@
-"""What verl wants around it: a platform, a process group of one, and the environment of a worker, for a while."""
+"""What verl needs around it: a platform, a process group of one, and the environment of a worker, for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assembler: the spans of an attempt become one trajectory, exactly, and each LLM call's fate is told."""
+"""The assembler: the spans of an attempt become one trajectory, exactly, and each LLM call's fate is recorded."""
 
 from ._checks import LOGPROB_MAX
 from ._closed import AttemptKey

@@ -1,4 +1,4 @@
-"""What may be chosen about assembly, and its limits."""
+"""The configurable rules of assembly, and its limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AssemblyRules:
     Attributes:
         credit: name of the credit rule (see ``core.credit``).
         reward_match: what a reward without a link is for: one of ``core.rewards.REWARD_MATCHES``.
-        automatic_rewards: rewards that nobody emitted, each added to the last call before its sign: ``tool_ok:0.1``,
+        automatic_rewards: rewards for events in the spans, each added to the last call before it: ``tool_ok:0.1``,
             ``tool_error:-0.1``, ``exception:-0.5``, ``violation.high:-1``, or the user's ``module:function`` of a span.
         agents: regular expression; calls of agents it does not match (``re.search``) are dropped as
             ``agent_not_selected``. ``None`` keeps all.

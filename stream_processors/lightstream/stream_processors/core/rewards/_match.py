@@ -31,7 +31,7 @@ class CallIndex:
     Attributes:
         offsets: offset of each call, ascending.
         by_value: (``span_id`` | ``trace_id`` | ``response_id`` | attribute name, value) -> calls, ascending.
-        scopes: what each call stands beside, see ``RewardReading.scope``; needed by ``first_sibling`` alone.
+        scopes: where each call is in the tree, see ``RewardReading.scope``; needed by ``first_sibling`` alone.
         around: span id -> the spans with this id that are not calls.
     """
 

@@ -46,7 +46,7 @@ class RewardReading:
         dimensions: (dimension, name, value); dimension 0 is the reward, and may be missing when it was malformed.
         problems: what was malformed, one sentence each.
         links: what the rewarded call must match, all of it: (key, value); empty for a reward without a link.
-        scope: what it stands beside: the span above it, ``None`` for a root. Compared with ``CallIndex.scopes``.
+        scope: where it is in the tree: the span above it, ``None`` for a root. Compared with ``CallIndex.scopes``.
         adds: it is for the last call before it, and adds to what credit gives that call.
     """
 
@@ -103,7 +103,7 @@ def read_rewards(span: SpanRecord, offset: int) -> list[RewardReading]:
 def _of_events(span: SpanRecord, offset: int) -> list[RewardReading]:
     """The evaluations of a span: those of one target are the dimensions of one reward, in their order.
 
-    One without a score (it may have a label alone) is none.
+    One without a score (it may have only a label) does not count.
     """
     readings: dict[tuple[str, str], RewardReading] = {}
     places: dict[tuple[str, str], int] = {}

@@ -42,7 +42,7 @@ def segments_of(trajectory: Trajectory, tokens_max: int | None = None) -> list[S
 
 
 def transitions_of(trajectory: Trajectory) -> list[Segment]:
-    """Transition-level: one segment a call, nothing merged."""
+    """Transition-level: one segment per call, nothing merged."""
     segments: list[Segment] = []
     for index, triplet in enumerate(trajectory.triplets):
         reason = SegmentStart.BRANCH if index else SegmentStart.FIRST

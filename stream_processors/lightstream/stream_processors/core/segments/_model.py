@@ -29,7 +29,7 @@ class SegmentStart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One call's place in a segment: its response lies at ``[start, end)``.
+    """One call's place in a segment: its response is at ``[start, end)``.
 
     ``reward`` is the triplet's (``None``: missing).
     """
@@ -46,7 +46,7 @@ class Turn:
 class Segment:
     """One sequence of T tokens: a first prompt, then responses with what came between them.
 
-    All arrays are packed little-endian and aligned, one entry a token:
+    All arrays are packed little-endian and aligned, one entry per token:
 
     Attributes:
         token_ids: int32 (T,).
