@@ -97,8 +97,8 @@ class TraceTree(SpanNode):
             agent_match: regular expression for agents; the nearest one above a call decides. ``None`` takes all.
             within_matching_subtree: agent around this node; ``None`` leaves out calls until an agent matches.
             within_reward: whether this node is within a reward; ``None`` takes calls within rewards too.
-            within_llm_call: whether this node is within an LLM call; ``None`` takes every span with its own response id,
-                else spans that describe one call (``core.assembly``) count once, the first of them.
+            within_llm_call: whether this node is within an LLM call; ``None`` takes every span with its own response
+                id, else spans that describe one call (``core.assembly``) count once, the first of them.
             existing_llm_call_response_ids: responses that are known; those found are added.
         """
         found = _finding.find_calls(
