@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lightstream.schemas.clock import NANOS_PER_SECOND
-from lightstream.schemas.packing import unpack_float32, unpack_int32
+from lightstream.schemas.packing import TOKEN_BYTES, unpack_float32, unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.messages import Conversation
 
@@ -52,8 +52,8 @@ def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
         "agent": agent,
         "steps": steps.values or [{"step_id": 1, "source": "system", "message": ""}],
         "final_metrics": {
-            "total_prompt_tokens": sum(len(t.prompt_token_ids) // 4 for t in trajectory.triplets),
-            "total_completion_tokens": sum(len(t.response_token_ids) // 4 for t in trajectory.triplets),
+            "total_prompt_tokens": sum(len(t.prompt_token_ids) // TOKEN_BYTES for t in trajectory.triplets),
+            "total_completion_tokens": sum(len(t.response_token_ids) // TOKEN_BYTES for t in trajectory.triplets),
             "total_steps": max(len(steps.values), 1),
         },
         "extra": {
@@ -129,8 +129,8 @@ class _Steps:
 
 def _metrics(triplet: TripletRecord) -> dict[str, Any]:
     metrics: dict[str, Any] = {
-        "prompt_tokens": len(triplet.prompt_token_ids) // 4,
-        "completion_tokens": len(triplet.response_token_ids) // 4,
+        "prompt_tokens": len(triplet.prompt_token_ids) // TOKEN_BYTES,
+        "completion_tokens": len(triplet.response_token_ids) // TOKEN_BYTES,
         "prompt_token_ids": unpack_int32(triplet.prompt_token_ids).tolist(),
         "completion_token_ids": unpack_int32(triplet.response_token_ids).tolist(),
     }

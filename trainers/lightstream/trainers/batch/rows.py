@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import Trajectory, TripletRecord
 
 from ..groups import Group
 
 __all__ = ["BatchRows", "Exclusion", "Row", "select_rows"]
-
-BYTES_PER_TOKEN = 4
 
 
 class Exclusion(StrEnum):
@@ -48,11 +47,11 @@ class Row:
 
     @property
     def prompt_tokens(self) -> int:
-        return len(self.triplet.prompt_token_ids) // BYTES_PER_TOKEN
+        return len(self.triplet.prompt_token_ids) // TOKEN_BYTES
 
     @property
     def response_tokens(self) -> int:
-        return len(self.triplet.response_token_ids) // BYTES_PER_TOKEN
+        return len(self.triplet.response_token_ids) // TOKEN_BYTES
 
 
 @dataclass(slots=True)
@@ -110,11 +109,11 @@ def _reason_against(
 ) -> Exclusion | None:
     if triplet.reward is None or not math.isfinite(triplet.reward):
         return Exclusion.NO_REWARD
-    prompt, prompt_rest = divmod(len(triplet.prompt_token_ids), BYTES_PER_TOKEN)
-    response, response_rest = divmod(len(triplet.response_token_ids), BYTES_PER_TOKEN)
+    prompt, prompt_rest = divmod(len(triplet.prompt_token_ids), TOKEN_BYTES)
+    response, response_rest = divmod(len(triplet.response_token_ids), TOKEN_BYTES)
     if triplet.response_logprobs is None:
         return Exclusion.NO_LOGPROBS
-    if prompt_rest or response_rest or len(triplet.response_logprobs) != BYTES_PER_TOKEN * response:
+    if prompt_rest or response_rest or len(triplet.response_logprobs) != TOKEN_BYTES * response:
         return Exclusion.MISALIGNED
     if len(triplet.response_mask) != response:
         return Exclusion.MISALIGNED

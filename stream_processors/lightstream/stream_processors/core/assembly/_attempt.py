@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, DropReason, LlmCall, SpanRecord, Trajectory
 
 from ..dialects import ReadCall, agent_name, read_calls
@@ -171,7 +172,7 @@ class OpenAttempt:
             self._free_bytes -= CALL_OVERHEAD_BYTES
             return True
         size = CALL_OVERHEAD_BYTES + len(call.prompt_token_ids or b"") + len(call.response_logprobs or b"")
-        size += 0 if response is None else len(response) + len(response) // 4
+        size += 0 if response is None else len(response) + len(response) // TOKEN_BYTES
         if size <= self._free_bytes:
             self._free_bytes -= size
             return True

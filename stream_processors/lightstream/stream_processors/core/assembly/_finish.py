@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from lightstream.schemas.codec.convert import from_avro
+from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import (
     AttemptClosed,
     Drop,
@@ -146,7 +147,7 @@ def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRe
         "prompt_token_ids": read.prompt_token_ids,
         "response_token_ids": read.response_token_ids,
         "response_logprobs": read.response_logprobs,
-        "response_mask": b"\x01" * (len(read.response_token_ids) // 4),
+        "response_mask": b"\x01" * (len(read.response_token_ids) // TOKEN_BYTES),
         "reward": reward,
         "finish_reason": read.finish_reason,
         "start_unix_nano": call.start_unix_nano,

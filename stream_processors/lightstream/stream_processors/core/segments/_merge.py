@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.packing import TOKEN_BYTES, pack_float32, pack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 
 from ._model import NO_VERSION, Segment, SegmentStart, Turn
@@ -13,7 +13,6 @@ from ._prefix_index import PrefixIndex
 
 __all__ = ["merge_segments", "segments_of", "transitions_of"]
 
-TOKEN_BYTES = 4
 _NAN = pack_float32([math.nan])
 
 

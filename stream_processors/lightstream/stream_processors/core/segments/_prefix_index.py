@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from lightstream.schemas.packing import TOKEN_BYTES
+
 __all__ = ["PrefixIndex"]
 
 T = TypeVar("T")
 
-TOKEN_BYTES = 4
 BLOCK_BYTES = 64 * TOKEN_BYTES
 """Sequences are told apart by a chained hash per block; what is left over (under 64 tokens) is looked up as it is."""
 
