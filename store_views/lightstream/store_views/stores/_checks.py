@@ -18,6 +18,7 @@ from ._json_depth import check_depth
 from ._times import nanos
 
 __all__ = [
+    "check_dequeue",
     "check_id",
     "check_limit",
     "check_object",
@@ -118,6 +119,18 @@ def check_timeout(what: str, seconds: Any, *, may_be_none: bool = False) -> None
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds):
         unless = ", or None for no limit" if may_be_none else ""
         raise StoreError(f"{what} is {seconds!r:.200}; it must be a number of seconds{unless}")
+
+
+def check_dequeue(limit: Any, timeout_s: Any, worker_id: Any) -> None:
+    """These are the arguments of a call that asks for work.
+
+    Raises:
+        StoreError: they are not; names the one.
+    """
+    check_limit(limit)
+    check_timeout("timeout_s", timeout_s)
+    if worker_id is not None:
+        check_id("worker_id", worker_id)
 
 
 def checked_requests(rollouts: Any) -> list[EnqueueRolloutRequest]:

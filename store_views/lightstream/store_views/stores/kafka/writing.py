@@ -40,7 +40,7 @@ from lightstream.schemas.types import (
 from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
-from .._checks import check_id, check_limit, check_report, check_text, check_timeout, checked_attempts
+from .._checks import check_dequeue, check_report, check_text, check_timeout, checked_attempts
 from .._logged import NextVersion
 from .._loop_calls import future_in
 from .._reading import ReadingStore
@@ -108,10 +108,7 @@ class KafkaWriting(ReadingStore):
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
-        check_limit(limit)
-        check_timeout("timeout_s", timeout_s)
-        if worker_id is not None:
-            check_id("worker_id", worker_id)
+        check_dequeue(limit, timeout_s, worker_id)
         if limit <= 0:
             return []
         deadline_s = time.monotonic() + timeout_s

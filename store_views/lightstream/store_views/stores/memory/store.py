@@ -27,8 +27,7 @@ from lightstream.stream_processors.core.lifecycle import Limits
 
 from .. import _facts, _shapes
 from .._checks import (
-    check_id,
-    check_limit,
+    check_dequeue,
     check_report,
     check_size,
     check_text,
@@ -107,10 +106,7 @@ class InMemoryLightningStore(ReadingStore):
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
-        check_limit(limit)
-        check_timeout("timeout_s", timeout_s)
-        if worker_id is not None:
-            check_id("worker_id", worker_id)
+        check_dequeue(limit, timeout_s, worker_id)
         if limit <= 0:
             return []
         loop = asyncio.get_running_loop()
