@@ -105,6 +105,24 @@ async def test_dequeue_rollout_waits_for_work(store: LightningStore) -> None:
     assert rollout.rollout_id == asked.rollout_id
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_dequeue_rollout_that_is_cancelled_takes_nothing(store: LightningStore, limit: int) -> None:
+    waiting = await under_way(
+        store.dequeue_many_rollouts(limit=limit, worker_id="left", timeout_s=60), store.dequeue_rollout(timeout_s=0.1)
+    )
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    asked = [(await store.enqueue_rollout(i)).rollout_id for i in range(limit)]
+    got = [await store.dequeue_rollout("stays", timeout_s=60) for _ in asked]
+    assert sorted(rollout.rollout_id for rollout in got if rollout) == sorted(asked)
+    for rollout_id in asked:
+        await store.update_attempt(rollout_id, "latest", status="succeeded")
+        over = await store.get_rollout_by_id(rollout_id)
+        assert over is not None
+        assert over.status == "succeeded"
+
+
 async def test_dequeue_rollout_passes_over_what_no_longer_waits(store: LightningStore) -> None:
     first = await store.enqueue_rollout(1)
     second = await store.enqueue_rollout(2)

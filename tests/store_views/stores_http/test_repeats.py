@@ -243,7 +243,6 @@ def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
     from lightstream.store_views.stores.http import _calls, _client_rollouts
 
     monkeypatch.setattr(_calls, "WAIT_S_MAX", 0.3)
-    monkeypatch.setattr(_calls, "DEQUEUE_SLICE_S_MAX", 0.1)
     monkeypatch.setattr(_client_rollouts, "WAIT_S_MAX", 0.3)
     behind = InMemoryLightningStore()
     settings = local_settings(tmp_path)

@@ -25,6 +25,7 @@ KEY_CHARACTERS_MAX = 200
 class _Kept:
     request: bytes
     task: asyncio.Task[Answer]
+    awaited: int = 0
     size_bytes: int = 0
 
 
@@ -62,10 +63,27 @@ class AnswerMemory:
             kept.task.add_done_callback(lambda task: self._finish(key, task))
         elif kept.request != request:
             raise StoreError(f"the idempotency key {key!r} was used for a different request")
-        return await asyncio.shield(kept.task)
+        kept.awaited += 1
+        try:
+            return await asyncio.shield(kept.task)
+        finally:
+            kept.awaited -= 1
+
+    def forget(self, key: str, *, though_awaited: bool = False) -> asyncio.Task[Answer] | None:
+        """What is done or under way under this key, which means nothing from now on; ``None`` while it is awaited."""
+        kept = self._under_way.get(key) or self._done.get(key)
+        if kept is None or (kept.awaited and not though_awaited):
+            return None
+        self._under_way.pop(key, None)
+        if self._done.pop(key, None) is not None:
+            self._done_bytes -= kept.size_bytes
+        return kept.task
 
     def _finish(self, key: str, task: asyncio.Task[Answer]) -> None:
-        kept = self._under_way.pop(key)
+        kept = self._under_way.get(key)
+        if kept is None or kept.task is not task:  # forgotten meanwhile
+            return
+        del self._under_way[key]
         if task.cancelled() or task.exception() is not None or task.result().status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         kept.size_bytes = len(task.result().content)

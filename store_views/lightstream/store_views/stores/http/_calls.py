@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
-from lightstream.schemas.errors import ServiceUnavailableError, StoreError
+from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import UNSET, Rollout
+from lightstream.schemas.types import UNSET, AttemptedRollout, ResourcesUpdate, Rollout
 
+from ._handing_out import HandingOut
+from ._waits import taken_unless_stopping, unless_stopping
 from ._wire import TRACES_PATH, WAIT_S_MAX
 
-__all__ = ["Call", "Handler", "StoppingError", "Unfinished"]
-
-DEQUEUE_SLICE_S_MAX = 4.0
-"""A server that stops waits 10 s for answers under way, and a dequeue cannot be interrupted: what it took would be
-handed to nobody until the lease is over."""
+__all__ = ["Call", "HandedOut", "Handler", "Unfinished"]
 
 CUT_SLACK_S = 0.1
 """A wait that returns this much before the end of its slice may have been ended by it: clocks differ."""
-
-
-class StoppingError(ServiceUnavailableError):
-    """The server stops; whoever asks again finds the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,14 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOut:
+    """A result that tells its client to run these rollouts."""
+
+    value: Any
+    rollouts: Sequence[AttemptedRollout]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request.
 
@@ -43,7 +47,8 @@ class Call:
         ids: the path's ids by name.
         asked: the parsed body or query string.
         stopping: set when the server begins to stop.
-        is_gone: whether the client has hung up.
+        handing_out: knows of answers that hand out rollouts.
+        asks_again: the client knows of answers that are :class:`Unfinished`.
         takes_traces: whether this server takes OTLP traces itself.
     """
 
@@ -51,7 +56,8 @@ class Call:
     ids: Mapping[str, str]
     asked: Any
     stopping: asyncio.Event
-    is_gone: Callable[[], Awaitable[bool]]
+    handing_out: HandingOut
+    asks_again: bool = False
     takes_traces: bool = False
 
     def given(self, name: str) -> Any:
@@ -88,19 +94,20 @@ async def enqueue_rollouts(call: Call) -> Any:
     return await call.store.enqueue_many_rollouts(call.asked.rollouts)
 
 
-async def dequeue_rollouts(call: Call) -> Any:
+async def dequeue_rollouts(call: Call) -> HandedOut:
     asked = call.asked
     if asked.limit <= 0:
-        return []
-    until = time.monotonic() + min(asked.timeout_s, WAIT_S_MAX)
-    while True:
-        left = until - time.monotonic()
-        slice_s = max(0.0, min(left, DEQUEUE_SLICE_S_MAX))
-        taken = await call.store.dequeue_many_rollouts(
-            limit=asked.limit, worker_id=asked.worker_id, **_asked_for(timeout_s=slice_s or None)
-        )
-        if taken or left <= DEQUEUE_SLICE_S_MAX or call.stopping.is_set() or await call.is_gone():
-            return taken
+        return HandedOut([], [])
+    wait_s = asked.timeout_s or None
+    dequeueing = call.store.dequeue_many_rollouts(
+        limit=asked.limit, worker_id=asked.worker_id, **_asked_for(timeout_s=wait_s)
+    )
+    taken = await taken_unless_stopping(call.stopping, call.store, dequeueing, waits=wait_s is not None)
+    return HandedOut(taken, taken)
+
+
+async def give_back(call: Call) -> Any:
+    await call.handing_out.give_back(call.asked.key)
 
 
 async def start_rollout(call: Call) -> Any:
@@ -137,17 +144,17 @@ async def cancel_rollout(call: Call) -> Any:
 
 async def wait_for_rollouts(call: Call) -> Any:
     asked = call.asked
-    slice_s = WAIT_S_MAX if asked.timeout is None else max(0.0, min(asked.timeout, WAIT_S_MAX))
+    wait_s = None if asked.timeout is None else max(0.0, asked.timeout)
+    slice_s = min(math.inf if wait_s is None else wait_s, WAIT_S_MAX) if call.asks_again else wait_s
     began = time.monotonic()
-    done: list[Rollout] = await _unless_stopping(
-        call,
+    done: list[Rollout] = await unless_stopping(
+        call.stopping,
         call.store.wait_for_rollouts(
             rollout_ids=asked.rollout_ids, timeout=slice_s, **_asked_for(count=asked.count, share=asked.share)
         ),
     )
-    wants_more = asked.timeout is None or asked.timeout > slice_s
-    cut = time.monotonic() - began >= slice_s - CUT_SLACK_S
-    return Unfinished(done) if wants_more and cut else done
+    is_cut = slice_s is not None and slice_s != wait_s and time.monotonic() - began >= slice_s - CUT_SLACK_S
+    return Unfinished(done) if is_cut else done
 
 
 # --- attempts
@@ -215,14 +222,23 @@ async def update_resources(call: Call) -> Any:
 
 
 async def latest_resources(call: Call) -> Any:
-    wait_s = min(call.asked.timeout_s, WAIT_S_MAX)
-    return await _unless_stopping(call, call.store.get_latest_resources(**_asked_for(timeout_s=wait_s or None)))
+    return await _found_resources(call, call.store.get_latest_resources)
 
 
 async def resources_by_id(call: Call) -> Any:
-    wait_s = min(call.asked.timeout_s, WAIT_S_MAX)
-    found = call.store.get_resources_by_id(call.ids["resources_id"], **_asked_for(timeout_s=wait_s or None))
-    return await _unless_stopping(call, found)
+    return await _found_resources(call, partial(call.store.get_resources_by_id, call.ids["resources_id"]))
+
+
+async def _found_resources(call: Call, get: Callable[..., Awaitable[ResourcesUpdate | None]]) -> ResourcesUpdate | None:
+    """In slices: a store may wait in a thread, which goes on though its client has left."""
+    until = time.monotonic() + call.asked.timeout_s
+    while True:
+        wait_s = max(0.0, min(until - time.monotonic(), WAIT_S_MAX))
+        found: ResourcesUpdate | None = await unless_stopping(
+            call.stopping, get(**_asked_for(timeout_s=wait_s or None))
+        )
+        if found is not None or time.monotonic() >= until:
+            return found
 
 
 # --- workers
@@ -242,23 +258,6 @@ async def update_worker(call: Call) -> Any:
 
 async def heartbeat(call: Call) -> Any:
     await call.store.heartbeat(call.asked.worker, call.asked.attempts)
-
-
-async def _unless_stopping(call: Call, reading: Awaitable[Any]) -> Any:
-    """The result of something that may wait and changes nothing.
-
-    Raises:
-        StoppingError: the server stops first.
-    """
-    task, stop = asyncio.ensure_future(reading), asyncio.ensure_future(call.stopping.wait())
-    try:
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise StoppingError("the store server is being stopped.", next_step="Ask again in a moment.")
-        return task.result()
-    finally:
-        stop.cancel()
-        task.cancel()
 
 
 def _asked_for(**extensions: Any) -> dict[str, Any]:

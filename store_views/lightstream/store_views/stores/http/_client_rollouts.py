@@ -85,7 +85,7 @@ class ClientOfRollouts(LightningStore):
         while True:
             left = until - time.monotonic()
             body = {"limit": limit, "worker_id": worker_id, "timeout_s": max(0.0, min(left, WAIT_S_MAX))}
-            reply = await self._connection.post("/queues/rollouts/dequeue", body)
+            reply = await self._connection.post("/queues/rollouts/dequeue", body, hands_out=True)
             if reply.value or limit <= 0 or time.monotonic() >= until:
                 return [AttemptedRollout.model_validate(value) for value in reply.value]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -18,14 +19,14 @@ from urllib.request import getproxies
 import aiohttp
 from yarl import URL
 
-from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
 from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LogPositions
 
 from ._errors import Answer, raised_by, worth_a_retry
 from ._loop_thread import LoopThread
-from ._wire import IDEMPOTENCY_KEY, POSITIONS, PREFIX, WAIT_S_MAX, encode_request
+from ._wire import ASKS_AGAIN, GIVE_BACK, IDEMPOTENCY_KEY, POSITIONS, PREFIX, WAIT_S_MAX, encode_request
 
 __all__ = ["PATIENCE_S", "Connection", "Reply"]
 
@@ -105,13 +106,16 @@ class Connection:
         self._found = address  # until it does not answer
         return address.rstrip("/")
 
-    async def get(self, path: str, query: dict[str, Any] | None = None, *, writes: bool = False) -> Reply:
-        """A question; raises as :meth:`post`."""
-        headers = {IDEMPOTENCY_KEY: uuid.uuid4().hex} if writes else {}
-        return await self._thread.call(lambda: self._ask("GET", path, query, None, headers))
+    async def get(self, path: str, query: dict[str, Any] | None = None, *, hands_out: bool = False) -> Reply:
+        """A question; arguments and errors are those of :meth:`post`."""
+        key = uuid.uuid4().hex if hands_out else None
+        return await self._reply(lambda: self._ask("GET", path, query, None, key), gives_back=key)
 
-    async def post(self, path: str, body: dict[str, Any], *, writes: bool = True) -> Reply:
+    async def post(self, path: str, body: dict[str, Any], *, writes: bool = True, hands_out: bool = False) -> Reply:
         """A call; one that ``writes`` is done once, however often it has to be sent.
+
+        Args:
+            hands_out: the answer has rollouts to run: whoever is cancelled before it comes gives them back.
 
         Raises:
             StoreError: the call cannot be done; nothing changed.
@@ -119,10 +123,8 @@ class Connection:
             SettingsError: the token is missing or wrong.
         """
         content = encode_request(body)
-        headers = {"content-type": "application/json"}
-        if writes:
-            headers[IDEMPOTENCY_KEY] = uuid.uuid4().hex
-        return await self._thread.call(lambda: self._ask("POST", path, None, content, headers))
+        key = uuid.uuid4().hex if writes else None
+        return await self._reply(lambda: self._ask("POST", path, None, content, key), key if hands_out else None)
 
     def seen(self) -> LogPositions:
         """How far in the log the answers reached."""
@@ -146,18 +148,45 @@ class Connection:
         """As :meth:`close`; blocks."""
         self._thread.close(self._close_session)
 
+    async def _reply(self, ask: Callable[[], Coroutine[Any, Any, Reply]], gives_back: str | None) -> Reply:
+        """The reply, from the thread; ``gives_back`` is the key of a request that hands out rollouts."""
+        try:
+            return await self._thread.call(ask)
+        except asyncio.CancelledError:
+            if gives_back is not None:
+                with contextlib.suppress(ServiceUnavailableError):  # it was closed
+                    self._thread.begin(lambda: self._give_back(gives_back))
+            raise
+
+    async def _give_back(self, key: str) -> None:
+        """Say that nobody has what was handed out under this key. Said once: a server that is away has ended it."""
+        headers, content = self._headers(None, has_body=True), encode_request({"key": key})
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, LightstreamError):
+            url = f"{self.address}{PREFIX}{GIVE_BACK}"
+            async with self._session_here().post(URL(url, encoded=True), data=content, headers=headers) as response:
+                await response.read()
+
+    def _headers(self, key: str | None, *, has_body: bool) -> dict[str, str]:
+        headers = {ASKS_AGAIN: "1"}
+        if has_body:
+            headers["content-type"] = "application/json"
+        if key is not None:
+            headers[IDEMPOTENCY_KEY] = key
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        if seen := self.seen().to_text():
+            headers[POSITIONS] = seen
+        return headers
+
     async def _ask(
         self,
         method: Literal["GET", "POST"],
         path: str,
         query: dict[str, Any] | None,
         content: bytes | None,
-        headers: dict[str, str],
+        key: str | None,
     ) -> Reply:
-        if self._token is not None:
-            headers = headers | {"authorization": f"Bearer {self._token}"}
-        if seen := self.seen().to_text():
-            headers = headers | {POSITIONS: seen}
+        headers = self._headers(key, has_body=content is not None)
         target = f"{self._prefix}{path}" + (f"?{urlencode(query)}" if query else "")
         pause = _Pause(self._patience_s)
         while True:

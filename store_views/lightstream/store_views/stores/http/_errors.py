@@ -27,6 +27,8 @@ from lightstream.schemas.errors import (
     StoreError,
 )
 
+from ._giving_back import Place
+
 __all__ = ["Answer", "error_answer", "no_body_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
 
 STATUSES: dict[type[LightstreamError], HTTPStatus] = {
@@ -53,11 +55,16 @@ RETRIED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it goes over the wire."""
+    """An answer as it goes over the wire.
+
+    Attributes:
+        handed_out: the attempts that it tells its client to run; nobody else knows of them.
+    """
 
     status: int
     content: bytes
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    handed_out: tuple[Place, ...] = ()
 
 
 def refusal(

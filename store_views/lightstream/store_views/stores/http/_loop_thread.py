@@ -36,9 +36,19 @@ class LoopThread:
         loop = self._running()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
+    def begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have ``work`` done in the thread; nobody waits for it, or hears of its errors.
+
+        Raises:
+            ServiceUnavailableError: the thread was closed.
+        """
+        loop = self._running()
+        asyncio.run_coroutine_threadsafe(work(), loop)
+
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """As :meth:`call`, for callers without a loop: blocks; interrupting this cancels that."""
-        future = asyncio.run_coroutine_threadsafe(work(), self._running())
+        loop = self._running()
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
         except BaseException:

@@ -27,6 +27,7 @@ __all__ = [
     "CancelRollout",
     "DequeueRollouts",
     "EnqueueRollouts",
+    "GiveBack",
     "Heartbeat",
     "LookAtResources",
     "ManySequenceIds",
@@ -72,6 +73,12 @@ class DequeueRollouts(BaseModel):
     limit: int = 1
     worker_id: str | None = None
     timeout_s: Seconds = 0.0
+
+
+class GiveBack(BaseModel):
+    """``key``: the idempotency key of the request that was answered with rollouts."""
+
+    key: str
 
 
 class StartAttempt(BaseModel):

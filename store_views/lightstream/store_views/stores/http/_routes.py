@@ -13,7 +13,7 @@ from lightstream.schemas.types import RolloutLegacy, Span
 
 from . import _calls as calls
 from . import _requests as requests
-from ._wire import segment_text
+from ._wire import GIVE_BACK, segment_text
 from .legacy import _calls as legacy
 
 __all__ = ["LEGACY", "ROUTES", "Found", "Route", "RouteTable", "find_route"]
@@ -28,6 +28,8 @@ class Route:
         form: of the body, or of the query string of GET.
         status: of the answer when all goes well.
         writes: a repeated request with the same idempotency key gets the first answer.
+        waits: may take long, and is ended when its client hangs up.
+        hands_out: rollouts, which go back into the queue when its client hangs up.
         body_optional: an empty body, and ``null``, count as ``{}``.
         is_public: asks for no token.
     """
@@ -38,6 +40,8 @@ class Route:
     handle: calls.Handler
     status: int = 200
     writes: bool = False
+    waits: bool = False
+    hands_out: bool = False
     body_optional: bool = False
     is_public: bool = False
 
@@ -85,6 +89,7 @@ AGENT_LIGHTNING = (
         requests.DequeueRollouts,
         calls.dequeue_rollouts,
         writes=True,
+        hands_out=True,
         body_optional=True,
     ),
     Route("POST", "/rollouts", requests.StartRollout, calls.start_rollout, HTTPStatus.CREATED, writes=True),
@@ -111,15 +116,15 @@ AGENT_LIGHTNING = (
         calls.update_attempt,
         writes=True,
     ),
-    Route("POST", "/waits/rollouts", requests.WaitForRollouts, calls.wait_for_rollouts),
+    Route("POST", "/waits/rollouts", requests.WaitForRollouts, calls.wait_for_rollouts, waits=True),
     Route("POST", "/spans", Span, calls.add_span, HTTPStatus.CREATED, writes=True),
     Route("GET", "/spans", requests.QuerySpans, calls.query_spans),
     Route("POST", "/spans/search", requests.QuerySpans, calls.query_spans),
     Route("POST", "/spans/next", requests.NextSequenceId, calls.next_span_number, writes=True),
     Route("GET", "/resources", requests.QueryResources, calls.query_resources),
     Route("POST", "/resources", requests.Resources, calls.add_resources, HTTPStatus.CREATED, writes=True),
-    Route("GET", "/resources/latest", requests.LookAtResources, calls.latest_resources),
-    Route("GET", "/resources/{resources_id}", requests.LookAtResources, calls.resources_by_id),
+    Route("GET", "/resources/latest", requests.LookAtResources, calls.latest_resources, waits=True),
+    Route("GET", "/resources/{resources_id}", requests.LookAtResources, calls.resources_by_id, waits=True),
     Route("POST", "/resources/{resources_id}", requests.Resources, calls.update_resources, writes=True),
     Route("GET", "/workers", requests.QueryWorkers, calls.query_workers),
     Route("POST", "/workers/search", requests.QueryWorkers, calls.query_workers),
@@ -130,6 +135,7 @@ AGENT_LIGHTNING = (
 
 EXTENSIONS = (
     Route("GET", "/capabilities", requests.NoBody, calls.capabilities),
+    Route("POST", GIVE_BACK, requests.GiveBack, calls.give_back),
     Route("GET", "/otlp-traces-endpoint", requests.NoBody, calls.otlp_traces_endpoint),
     Route(
         "POST",
@@ -149,7 +155,7 @@ ROUTES = RouteTable(AGENT_LIGHTNING + EXTENSIONS)
 
 LEGACY = RouteTable(
     (
-        Route("GET", "/task", legacy.NextTask, legacy.next_task, writes=True),
+        Route("GET", "/task", legacy.NextTask, legacy.next_task, writes=True, hands_out=True),
         Route("GET", "/resources/latest", requests.NoBody, legacy.latest_resources),
         Route("GET", "/resources/{resources_id}", requests.NoBody, legacy.resources_by_id),
         Route("POST", "/rollout", RolloutLegacy, legacy.report_rollout, writes=True),

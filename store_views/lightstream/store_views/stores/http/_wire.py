@@ -15,6 +15,8 @@ from .._json import encoded, to_json
 from .._json_depth import is_too_deep
 
 __all__ = [
+    "ASKS_AGAIN",
+    "GIVE_BACK",
     "IDEMPOTENCY_KEY",
     "POSITIONS",
     "PREFIX",
@@ -36,8 +38,14 @@ TRACES_PATH: Final = "/v1/traces"
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Request header of each write: a repeated key is answered with the first answer."""
 
+ASKS_AGAIN: Final = "lightstream-asks-again"
+"""Request header of a client that knows :data:`UNFINISHED`: its waits may be cut short, others' never are."""
+
 UNFINISHED: Final = "lightstream-unfinished"
 """Answer header of a wait that ended before its time was over: ask again."""
+
+GIVE_BACK: Final = "/queues/rollouts/give-back"
+"""Path of the request by which a client says that it did not wait for rollouts that it had asked for."""
 
 POSITIONS: Final = "lightstream-positions"
 """Header of requests and answers: how far in the log the client has seen, and what the answer reflects."""

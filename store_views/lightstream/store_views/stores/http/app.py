@@ -8,6 +8,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
@@ -22,14 +23,17 @@ from lightstream.schemas.errors import LightstreamError, StoreError
 from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import LogPositions, PaginatedResult
+from lightstream.schemas.types import LogPositions
 
 from .._identity import repeatable
 from ._answers import AnswerMemory
-from ._calls import Call, StoppingError, Unfinished
+from ._calls import Call
 from ._errors import Answer, error_answer, no_body_answer, refusal, unfit_answer
+from ._execution import RETRY_AFTER, done
+from ._handing_out import HandingOut, hung_up_answer
+from ._hanging_up import WaitingClient
 from ._routes import LEGACY, ROUTES, Found, Route, find_route
-from ._wire import IDEMPOTENCY_KEY, POSITIONS, PREFIX, TRACES_PATH, UNFINISHED, encode_answer
+from ._wire import ASKS_AGAIN, IDEMPOTENCY_KEY, POSITIONS, PREFIX, TRACES_PATH
 
 __all__ = ["StoreApplication", "TracesEndpoint", "create_app"]
 
@@ -41,7 +45,6 @@ REQUESTS_AT_ONCE_MAX = 8192
 REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 """Of a body over the limit this much is read and thrown away: a client that still sends would miss the answer."""
 
-RETRY_AFTER = {"retry-after": "1"}
 OTLP_PATHS = (TRACES_PATH, "/v1/metrics", "/v1/logs", "/v1/development/profiles")
 
 TracesEndpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
@@ -80,6 +83,7 @@ class StoreApplication(Starlette):
         self._body_bytes_max = settings.store_request_bytes_max
         self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
         self._answers = AnswerMemory()
+        self._handing_out = HandingOut(store, self._answers)
         self._stopping = asyncio.Event()
         self._under_way = 0
 
@@ -168,23 +172,41 @@ class StoreApplication(Starlette):
             asked = _query(route, request) if route.method == "GET" else _body(route, body)
         except ValidationError as error:
             return unfit_answer(error, "query" if route.method == "GET" else "body")
-        takes_traces = self._traces is not None
-        call = Call(self._store, found.ids, asked, self._stopping, request.is_disconnected, takes_traces)
+        call = Call(
+            self._store,
+            found.ids,
+            asked,
+            self._stopping,
+            self._handing_out,
+            asks_again=ASKS_AGAIN in request.headers,
+            takes_traces=self._traces is not None,
+        )
+        key = request.headers.get(IDEMPOTENCY_KEY) if route.writes else None
+        digest = b"" if key is None else hashlib.sha256(raw_path + b"\0" + body).digest()
+        try:
+            if route.hands_out or route.waits:
+                return await self._awaited(request, route, call, key, digest)
+            return await done(route, call) if key is None else await self._once(route, call, key, digest)
+        except LightstreamError as error:
+            return error_answer(error)
 
-        key = request.headers.get(IDEMPOTENCY_KEY)
-        if not route.writes or key is None:
-            return await _done(route, call)
-        digest = hashlib.sha256(raw_path + b"\0" + body).digest()
-
+    async def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Answer:
         async def do() -> Answer:
             # Another server may have done it, and been killed before it answered: the same ids make it the same write.
             with repeatable(f"{key} {digest.hex()}"):
-                return await _done(route, call)
+                return await done(route, call)
 
+        return await self._answers.once(key, digest, do)
+
+    async def _awaited(self, request: Request, route: Route, call: Call, key: str | None, digest: bytes) -> Answer:
+        """As for other routes, but ended when the client hangs up."""
+        client = WaitingClient(request)
         try:
-            return await self._answers.once(key, digest, do)
-        except LightstreamError as error:
-            return error_answer(error)
+            if route.hands_out:
+                return await self._handing_out.once(client, key, digest, partial(done, route, call))
+            return await client.unless_gone(done(route, call)) or hung_up_answer()
+        finally:
+            client.close()
 
     def _see(self, request: Request) -> None:
         """Have the answer reflect what the client has seen, at whichever server."""
@@ -209,24 +231,6 @@ class StoreApplication(Starlette):
             "Set LIGHTSTREAM_STORE_TOKEN to the server's (it goes into `authorization: Bearer …`).",
             {"www-authenticate": "Bearer"},
         )
-
-
-async def _done(route: Route, call: Call) -> Answer:
-    """The store's result or error, as it goes over the wire."""
-    try:
-        result = await route.handle(call)
-    except StoppingError as error:
-        stopped = error_answer(error)
-        return Answer(stopped.status, stopped.content, RETRY_AFTER)
-    except (LightstreamError, ValueError, NotImplementedError) as error:
-        return error_answer(error)
-    headers: dict[str, str] = {}
-    if isinstance(result, Unfinished):
-        headers, result = {UNFINISHED: "1"}, result.value
-    if isinstance(result, PaginatedResult):
-        page: PaginatedResult[Any] = result
-        result = {"items": list(page.items), "limit": page.limit, "offset": page.offset, "total": page.total}
-    return Answer(route.status, encode_answer(result), headers)
 
 
 def _body(route: Route, body: bytes) -> BaseModel:

@@ -11,7 +11,7 @@ from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.types import AttemptedRollout, AttemptStatus, GenericResponse, RolloutLegacy, Task, TaskIfAny
 
 from .. import _calls as calls
-from .._calls import Call
+from .._calls import Call, HandedOut
 from .._requests import DequeueRollouts
 from ._report import spans_of
 
@@ -34,7 +34,9 @@ class NextTask(BaseModel):
 async def next_task(call: Call) -> Any:
     asked = DequeueRollouts(limit=1, timeout_s=call.asked.timeout_s, worker_id=call.asked.worker_id)
     taken = await calls.dequeue_rollouts(replace(call, asked=asked))
-    return TaskIfAny(is_available=True, task=_task(taken[0])) if taken else TaskIfAny(is_available=False)
+    if not taken.rollouts:
+        return TaskIfAny(is_available=False)
+    return HandedOut(TaskIfAny(is_available=True, task=_task(taken.rollouts[0])), taken.rollouts)
 
 
 async def latest_resources(call: Call) -> Any:
