@@ -11,8 +11,10 @@ from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import ViewDatabase, default_path
 from lightstream.store_views.materialiser.cluster import topic_ids
+from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores._rollouts_query import rollouts_query
-from lightstream.store_views.stores.kafka.sql import page_and_count_sql, spans_sql, states_sql
+from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
+from lightstream.store_views.stores.kafka.sql import page_and_count_sql, states_sql
 from lightstream.store_views.stores.kafka.store import STATISTICS_SQL
 
 from .finished_rollouts import batches
@@ -24,6 +26,10 @@ KAFKA_PATIENCE_S = 30.0
 REPETITIONS = 5
 SECONDS_PER_QUERY = 10.0
 """After so long a query is not repeated any more."""
+
+
+SPANS = Query((), every=True, sort_by="sequence_id", descending=False, limit=-1, offset=0)
+"""What ``query_spans`` asks for unless told otherwise."""
 
 
 def measure_at_scale(settings: Settings, rollouts: int) -> dict[str, float]:
@@ -63,7 +69,7 @@ def _queries(rollout_id: str) -> Iterator[tuple[str, str]]:
     yield "rollouts_by_status", "SELECT status, count(*) FROM rollouts GROUP BY status"
     yield "one_rollout", states_sql([rollout_id])
     yield "attempts_of_one_rollout", f"SELECT * FROM attempts WHERE rollout_id = '{rollout_id}'"  # noqa: S608  # our own
-    yield "query_spans_of_one_rollout", spans_sql(rollout_id)
+    yield "query_spans_of_one_rollout", spans_page_sql(rollout_id, None, SPANS)
     yield "llm_calls_of_one_rollout", f"SELECT * FROM llm_calls WHERE rollout_id = '{rollout_id}'"  # noqa: S608  # our own
     yield "statistics", STATISTICS_SQL
     yield "funnel", "FROM funnel"

@@ -19,11 +19,14 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
 )
 from lightstream.store_views.sql_literal import sql_literal
-from lightstream.store_views.stores.kafka.sql import spans_sql
+from lightstream.store_views.stores._query import Query
+from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened
+
+ALL = Query((), every=True, sort_by=None, descending=False, limit=-1, offset=0)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
@@ -106,10 +109,10 @@ def test_a_repeated_span_is_the_first_of_its_name_attempt_and_rollout(log: LogFi
         (offset, span.name) for offset in (0, 1, 3, 4, 5, 6, 7)
     ]
     for rollout_id in (span.rollout_id or "", "r'2"):
-        asked = log.dicts(spans_sql(rollout_id))
+        asked = log.dicts(spans_page_sql(rollout_id, None, ALL))
         assert len(asked) == (4 if rollout_id == span.rollout_id else 1)
         view = log.dicts(f"FROM spans WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY log_offset")
-        assert asked == [{name: row[name] for name in asked[0]} for row in view]
+        assert asked == [{name: row[name] for name in row if name in asked[0]} | {"total": len(view)} for row in view]
 
 
 def test_questions_about_one_rollout_tell_what_questions_about_all_tell(log: LogFile) -> None:

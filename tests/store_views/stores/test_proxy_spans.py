@@ -9,13 +9,15 @@ from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.packing import pack_float32
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
+from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores.kafka.spans import span_of_row
-from lightstream.store_views.stores.kafka.sql import spans_sql
+from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
 from lightstream.stream_processors.adapters import LlmProxyTraceToTriplet, TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import ROLLOUT, framework_span, opened, proxy_span, reward_span
 
+ALL = Query((), every=True, sort_by=None, descending=False, limit=-1, offset=0)
 AGENT_TRACE = "b" * 32
 ASKED = [{"role": "user", "content": "Hi"}]
 ANSWERED = {"role": "assistant", "content": "Yo"}
@@ -24,7 +26,7 @@ ANSWERED = {"role": "assistant", "content": "Yo"}
 def stored(log: LogFile, *spans: SpanRecord) -> list[Span]:
     """The spans by way of the view and JSON, as the store reads them."""
     log.write(opened(), *spans)
-    answer = asks(log)(spans_sql(ROLLOUT))
+    answer = asks(log)(spans_page_sql(ROLLOUT, None, ALL))
     return [span_of_row(dict(zip(answer["columns"], row, strict=True))) for row in answer["rows"]]
 
 

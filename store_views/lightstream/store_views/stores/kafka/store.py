@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
-from lightstream.schemas.errors import ServiceUnavailableError, StoreError
+from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import (
     ResourcesRecord,
     RolloutState,
+    RolloutStatus,
     WorkerHeartbeat,
 )
 from lightstream.schemas.services import find, otlp_traces_url
@@ -29,16 +31,19 @@ from lightstream.schemas.types import (
 from .._checks import check_timeout, checked_ids
 from .._ends import Ends, enough
 from .._query import Query
-from . import sql
+from . import spans_sql, sql
 from .log_id import log_id
 from .rows import state_of_row
 from .spans import span_of_row
+from .view_reader import Offsets, ViewReader
 from .writing import GIVE_BACK_S, KafkaWriting
 
-if TYPE_CHECKING:
-    from ...client import QueryResult, ViewClient
-
 __all__ = ["KafkaLightningStore"]
+
+T = TypeVar("T")
+
+STATUSES_AT_ONCE_MAX = 10_000
+"""Rollouts whose status is asked for at once: two short columns each."""
 
 STATISTICS_SQL = """
 SELECT
@@ -60,7 +65,7 @@ class KafkaLightningStore(KafkaWriting):
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         super().__init__(settings, clock=clock)
-        self._view: ViewClient | None = None
+        self._view = ViewReader(settings)
         self._log_id = ""
         self._started_unix_nano = self._clock.now_unix_nano()
 
@@ -96,20 +101,11 @@ class KafkaLightningStore(KafkaWriting):
         self._publisher.close()
         self._span_publisher.close()
         self._follower.stop()
-        if self._view is not None:
-            self._view.close()
+        self._view.close()
         self._waiting.shutdown(wait=True, cancel_futures=True)
 
-    def _view_client(self) -> ViewClient:
-        from ...client import ViewClient  # a Runner asks the view nothing and needs no HTTP client
-
-        with self._lock:
-            if self._view is None:
-                self._view = ViewClient(self._settings, patience_s=self._settings.publish_timeout_s)
-            return self._view
-
     async def statistics(self) -> LightningStoreStatistics:
-        rollouts, attempts, spans = (await self._ask(STATISTICS_SQL)).rows[0]
+        rollouts, attempts, spans = (await self._view.ask(STATISTICS_SQL, self._known())).rows[0]
         return LightningStoreStatistics(
             name=type(self).__name__,
             total_rollouts=rollouts,
@@ -121,12 +117,25 @@ class KafkaLightningStore(KafkaWriting):
         )
 
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
-        rows = (await self._ask(sql.page_and_count_sql(query))).dicts()
+        answer = await self._view.ask(sql.page_and_count_sql(query), self._known())
+        if answer.truncated:
+            return await self._large_page_of(query)
+        rows = answer.dicts()
         if rows:
             return [state_of_row(row) for row in rows], int(rows[0]["total"])
         # A page beyond the last has no row that could tell.
-        total = 0 if query.offset == 0 and query.limit != 0 else int((await self._ask(sql.count_sql(query))).scalar())
-        return [], total
+        if query.offset == 0 and query.limit != 0:
+            return [], 0
+        return [], int((await self._view.ask(sql.count_sql(query), self._known())).scalar())
+
+    async def _large_page_of(self, query: Query) -> tuple[list[RolloutState], int]:
+        """A page larger than an answer may be: which rollouts are on it, and then these, some hundred at a time.
+
+        Each is on it once. One that does not match any more when its turn comes is left out.
+        """
+        ids, total = (await self._view.ask(sql.ids_and_count_sql(query), self._known())).rows[0]
+        found = await self._found(ids, partial(sql.states_sql, query=query))
+        return [found[rollout_id] for rollout_id in ids if rollout_id in found], int(total)
 
     async def wait_for_rollouts(
         self,
@@ -145,15 +154,15 @@ class KafkaLightningStore(KafkaWriting):
         until_s = math.inf if timeout is None else time.monotonic() + timeout
         ends = Ends({rollout_id: self._follower.expect_terminal(rollout_id) for rollout_id in asked}, needed)
         # What the follower has passed already it will not tell again: the view must know of it.
-        asking = asyncio.create_task(self._states_of(asked, self._follower.read_up_to()))
+        asking = asyncio.create_task(self._ended_of(asked, self._follower.read_up_to()))
         patience_s = None if timeout is None else max(timeout, self._settings.publish_timeout_s)
         either: list[asyncio.Future[Any]] = [asking, ends.enough]
         try:
             await asyncio.wait(either, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not ends.enough.done():  # else nobody needs to know what was over before
-                states = _answered(asking)
-                ends.add({rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal})
-                ends.forget(set(asked) - states.keys())
+                ended, open_ids = _answered(asking)
+                ends.add(ended)
+                ends.forget(set(asked) - open_ids)
                 await ends.within(None if timeout is None else max(0.0, until_s - time.monotonic()))
         finally:
             asking.cancel()
@@ -164,14 +173,45 @@ class KafkaLightningStore(KafkaWriting):
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         return (await self._states_of([rollout_id])).get(rollout_id)
 
-    async def _states_of(
-        self, rollout_ids: Sequence[str], at_least: dict[int, int] | None = None
-    ) -> dict[str, RolloutState]:
-        answer = await self._ask(sql.states_sql(rollout_ids), at_least)
-        return {row["rollout_id"]: state_of_row(row) for row in answer.dicts()}
+    async def _states_of(self, rollout_ids: Sequence[str]) -> dict[str, RolloutState]:
+        return await self._found(rollout_ids, sql.states_sql)
 
-    async def _spans_of(self, rollout_id: str) -> list[Span]:
-        return [span_of_row(row) for row in (await self._ask(sql.spans_sql(rollout_id))).dicts()]
+    async def _found(
+        self, rollout_ids: Sequence[str], statement_of: Callable[[Sequence[str]], str]
+    ) -> dict[str, RolloutState]:
+        """By id, the states of those of these rollouts that the statement finds."""
+        rows = self._view.rows_of(rollout_ids, statement_of, "rollout_id", self._known())
+        return {row["rollout_id"]: state_of_row(row) async for row in rows}
+
+    async def _ended_of(
+        self, rollout_ids: Sequence[str], at_least: Mapping[int, int]
+    ) -> tuple[dict[str, RolloutState], set[str]]:
+        """Of these rollouts, the states of those that are over, and the ids of those that are not.
+
+        Args:
+            at_least: offsets in ``rollouts`` that the answer must reflect.
+        """
+        known = self._known(at_least)
+        rows = self._view.rows_of(rollout_ids, sql.statuses_sql, "rollout_id", known, keys_max=STATUSES_AT_ONCE_MAX)
+        statuses = {row["rollout_id"]: RolloutStatus(row["status"]) async for row in rows}
+        over = [rollout_id for rollout_id, status in statuses.items() if status.is_terminal]
+        return await self._states_of(over), statuses.keys() - set(over)
+
+    async def _page_of_spans(self, rollout_id: str, attempt_id: str | None, query: Query) -> tuple[list[Span], int]:
+        asked = (rollout_id, attempt_id, query)
+        answer = await self._view.ask(spans_sql.spans_page_sql(*asked), self._known())
+        if answer.truncated:
+            offsets, total = (await self._view.ask(spans_sql.span_offsets_sql(*asked), self._known())).rows[0]
+            statement_of = partial(spans_sql.spans_at_sql, rollout_id)
+            rows = self._view.rows_of(offsets, statement_of, "log_offset", self._known())
+            spans = {row["log_offset"]: span_of_row(row) async for row in rows}
+            return [spans[offset] for offset in offsets], int(total)
+        rows_of_page = answer.dicts()
+        if rows_of_page:
+            return [span_of_row(row) for row in rows_of_page], int(rows_of_page[0]["total"])
+        if query.offset == 0 and query.limit != 0:
+            return [], 0
+        return [], int((await self._view.ask(spans_sql.span_count_sql(*asked), self._known())).scalar())
 
     async def _all_resources(self) -> list[ResourcesRecord]:
         return await asyncio.get_running_loop().run_in_executor(self._waiting, self._follower.resources.all)
@@ -194,26 +234,13 @@ class KafkaLightningStore(KafkaWriting):
         for offset in positions.offsets.get(RESOURCES.name, {}).values():
             self._follower.resources.seen(offset)
 
-    async def _ask(self, statement: str, rollouts_at_least: dict[int, int] | None = None) -> QueryResult:
-        """Ask the view, once it reflects what this store knows of.
-
-        Raises:
-            ServiceUnavailableError: it does not answer, or does not catch up.
-            StoreError: the answer is larger than an answer may be.
-        """
+    def _known(self, rollouts_at_least: Mapping[int, int] | None = None) -> Offsets:
+        """What an answer of the view must reflect: all that this store wrote or was told of, and what is named."""
         told = self.positions().merged(LogPositions(self._log_id, {ROLLOUTS.name: rollouts_at_least or {}})).offsets
-        wanted = {topic: told[topic] for topic in (ROLLOUTS.name, SPANS.name)}
-
-        def ask() -> QueryResult:  # the first loads the HTTP client: 0.1 s, in this thread too
-            return self._view_client().query(statement, wanted, wait_s=self._settings.publish_timeout_s)
-
-        answer = await asyncio.get_running_loop().run_in_executor(self._waiting, ask)
-        if answer.truncated:
-            raise StoreError(f"the answer has more than {len(answer.rows):,} rows; ask for pages, by limit and offset")
-        return answer
+        return {topic: told[topic] for topic in (ROLLOUTS.name, SPANS.name)}
 
 
-def _answered(asking: asyncio.Task[dict[str, RolloutState]]) -> dict[str, RolloutState]:
+def _answered(asking: asyncio.Task[T]) -> T:
     """The view's answer.
 
     Raises:
