@@ -24,12 +24,15 @@ from .listening import bind_listener, url_of
 from .services import Service, announce, withdraw
 from .settings import Settings
 
-__all__ = ["BodyTooLargeError", "HttpServer", "read_body"]
+__all__ = ["CLIENT_GONE", "BodyTooLargeError", "HttpServer", "read_body"]
 
 DRAIN_TIMEOUT_S = 10
 """How long a stopping server waits for answers under way before it closes their connections."""
 
 START_TIMEOUT_S = 60.0
+
+CLIENT_GONE = 499
+"""The status, nginx's, of a request whose client hung up before it had the answer."""
 
 
 class BodyTooLargeError(LightstreamError):

@@ -3,6 +3,6 @@
 from ._llm_call import take_llm_call
 from .convert import record_of
 from .exporter import ExporterStats, KafkaSpanExporter
-from .truncate import shortened
+from .fitting import taken_as_fits
 
-__all__ = ["ExporterStats", "KafkaSpanExporter", "record_of", "shortened", "take_llm_call"]
+__all__ = ["ExporterStats", "KafkaSpanExporter", "record_of", "take_llm_call", "taken_as_fits"]

@@ -12,16 +12,15 @@ from typing import Any, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from lightstream.schemas.errors import BackpressureError, PublishError, RecordError, RecordTooLargeError
+from lightstream.schemas.errors import BackpressureError, PublishError, RecordError
 from lightstream.schemas.kafka import Delivered, RecordSink
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
-from lightstream.schemas.valid_text import valid_text
 
 from ..context import AttemptRef
 from ._ledger import Group, Ledger
 from .convert import record_of
-from .truncate import shortened
+from .fitting import taken_as_fits
 
 __all__ = ["Sender", "weight_bytes"]
 
@@ -34,7 +33,6 @@ SPAN_WEIGHT_BYTES, VALUE_WEIGHT_BYTES, ITEM_WEIGHT_BYTES = 2048, 128, 36
 """Memory of a span, of an attribute, and of a number in a list (CPython 3.11, 64 bit)."""
 
 _WEIGHTLESS = frozenset({int, float, bool, type(None)})
-_SHORTEN_ATTEMPTS_MAX = 4
 
 _Entry: TypeAlias = "tuple[ReadableSpan, dict[str, Any], AttemptRef | None, Group, int]"
 
@@ -109,38 +107,10 @@ class Sender:
             del entry, span, attributes
 
     def _send(self, record: SpanRecord, delivered: Delivered) -> None:
-        try:
-            self._publish(record, delivered)
-            return
-        except RecordTooLargeError as error:
-            self._send_shortened(record, error, delivered)
-            return
-        except RecordError:
-            record = valid_text(record)
-        try:
-            self._publish(record, delivered)
-        except RecordTooLargeError as error:
-            self._send_shortened(record, error, delivered)
-
-    def _send_shortened(self, record: SpanRecord, error: RecordTooLargeError, delivered: Delivered) -> None:
-        """Cut until the record fits; estimates may be short, so more than one try is allowed.
-
-        Raises:
-            RecordTooLargeError: it does not fit however much is cut.
-        """
-        excess_bytes = 0
-        for _ in range(_SHORTEN_ATTEMPTS_MAX):
-            excess_bytes += error.size_bytes - error.limit_bytes
-            smaller = shortened(record, excess_bytes)
-            try:
-                self._publish(smaller, delivered)
-            except RecordTooLargeError as again:
-                error = again
-                continue
+        _, is_shortened = taken_as_fits(record, lambda fitting: self._publish(fitting, delivered))
+        if is_shortened:
             self.truncated += 1
             logger.warning("the span %r is over the record limit and was truncated.", record.name[:200])
-            return
-        raise error
 
     def _publish(self, record: SpanRecord, delivered: Delivered) -> None:
         """Send it, waiting while the client's buffer is full."""

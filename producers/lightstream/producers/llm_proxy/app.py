@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.http_server import BodyTooLargeError, read_body
+from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError, read_body
 from lightstream.schemas.kafka import Publisher
 from lightstream.schemas.settings import Settings
 
@@ -139,7 +139,7 @@ async def _answer(exchange: Exchange, request: Request, turn: Turn, body: bytes)
         while not (await asyncio.wait((asking,), timeout=DISCONNECT_CHECK_S))[0]:
             if await request.is_disconnected():
                 exchange.abandoned(turn.call)
-                return Response(status_code=499)
+                return Response(status_code=CLIENT_GONE)
         reply = asking.result()
     except asyncio.CancelledError:
         exchange.abandoned(turn.call)

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.schemas.http_server import CLIENT_GONE
 from lightstream.schemas.settings import Settings
 
 from .call import Call
@@ -100,7 +101,7 @@ class Exchange:
 
     def abandoned(self, call: Call) -> None:
         """The client has gone: write the call, without waiting."""
-        call.http_status = 499
+        call.http_status = CLIENT_GONE
         call.error_message = call.error_message or "the client disconnected before it had the answer"
         self._recorder.record_soon(call)
 

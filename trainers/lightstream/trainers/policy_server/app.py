@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.schemas.http_server import BodyTooLargeError, read_body
+from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError, read_body
 from lightstream.schemas.settings import Settings
 
 from .answers import AnswerHead, TokenText, chunk, completion, error_body
@@ -139,7 +139,7 @@ async def _whole_answer(
                 await asyncio.wait_for(job.news.wait(), DISCONNECT_CHECK_S)
             except TimeoutError:
                 if await http_request.is_disconnected():
-                    return Response(status_code=499)
+                    return Response(status_code=CLIENT_GONE)
     finally:
         job.cancelled = True  # nothing to cancel where it is over
     failure = next((generation.error for generation in job.generations if generation.error), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 
 from lightstream.schemas.clock import Clock
@@ -11,16 +10,14 @@ from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.kafka import Outgoing
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, SpanRecord
 from lightstream.schemas.topics import DEAD_LETTERS, SPANS, Topic
-from lightstream.schemas.valid_text import valid_text
 
-from ...exporter import shortened
+from ...exporter import taken_as_fits
 from ..decode import Decoded, Rejection
 
 __all__ = ["Encoder", "dead_letter_of"]
 
 REPORTED_BY = "gateway"
 NO_PARTITION = -1
-SHORTEN_ATTEMPTS_MAX = 4
 
 
 class Encoder:
@@ -70,25 +67,14 @@ class Encoder:
         return Outgoing(topic, key, self._codec.encode(record))
 
     def _span(self, record: SpanRecord) -> Outgoing:
-        try:
-            value = self._codec.encode(record)
-        except RecordError:
-            record = valid_text(record)
-            value = self._codec.encode(record)
-        if len(value) > self._limit_bytes:
-            value = self._fitting(record, len(value), self._codec.encode)
+        value, _ = taken_as_fits(record, self._encoded)
         return Outgoing(SPANS, record.rollout_id or record.trace_id, value)
 
-    def _fitting(self, record: SpanRecord, size_bytes: int, encode: Callable[[Record], bytes]) -> bytes:
-        """Cut until it fits; estimates may be short, so more than one try is allowed."""
-        excess_bytes = 0
-        for _ in range(SHORTEN_ATTEMPTS_MAX):
-            excess_bytes += size_bytes - self._limit_bytes
-            value = encode(shortened(record, excess_bytes))
-            if len(value) <= self._limit_bytes:
-                return value
-            size_bytes = len(value)
-        raise RecordTooLargeError(SPANS.name, size_bytes, self._limit_bytes)
+    def _encoded(self, record: SpanRecord) -> bytes:
+        value = self._codec.encode(record)
+        if len(value) > self._limit_bytes:
+            raise RecordTooLargeError(SPANS.name, len(value), self._limit_bytes)
+        return value
 
 
 def dead_letter_of(rejection: Rejection, origin: str, value_bytes_max: int, observed_unix_nano: int) -> DeadLetter:

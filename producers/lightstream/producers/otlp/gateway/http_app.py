@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
-from lightstream.schemas.http_server import BodyTooLargeError
+from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError
 from lightstream.schemas.settings import Settings
 
 from ...ownership import NOBODY, Owner
@@ -39,8 +39,6 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 MEDIA_TYPES = {PROTOBUF: False, "application/protobuf": False, JSON: True}
 """Media type -> whether it is JSON."""
-
-CLIENT_GONE = 499
 
 
 class Taking(Protocol):
