@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,13 @@ import pytest
 from lightstream.schemas.clock import SystemClock
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import LLM, RolloutConfig
+from lightstream.schemas.types import LLM, AttemptedRollout, RolloutConfig
 from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 from tests.store_views.stores_http.support import local_settings, served
 
 from .conftest import BACK_ENDS
-from .support import cancel_what_is_left, span_of, taken
+from .support import cancel_what_is_left, reached, span_of, taken
 
 HOUR_S = 3600.0
 FAR_S = 30 * 24 * HOUR_S
@@ -93,13 +94,30 @@ async def test_a_clock_that_jumps(jumping: LightningStore, clock: JumpingClock, 
         assert await jumping.get_latest_resources() == again
 
 
-async def test_a_heartbeat_from_the_future_or_the_past(store: LightningStore) -> None:
-    await store.enqueue_rollout(1, config=CONFIG)
+async def test_a_heartbeat_from_the_future_or_long_ago(store: LightningStore) -> None:
+    """The rollout does not say how long it may be silent: the default is about what the store hears itself."""
+    await store.enqueue_rollout(1, config=RolloutConfig(timeout_seconds=FAR_S))
     rollout = await taken(store)
     for time_s in (0.0, -1.0, 4e9):
         attempt = await store.update_attempt(rollout.rollout_id, "latest", last_heartbeat_time=time_s)
         assert (attempt.last_heartbeat_time, attempt.status) == (time_s, "preparing")
     assert (await store.update_attempt(rollout.rollout_id, "latest", "succeeded")).status == "succeeded"
+
+
+async def test_a_heartbeat_of_before_makes_an_attempt_unresponsive(store: LightningStore) -> None:
+    config = RolloutConfig(unresponsive_seconds=HOUR_S, max_attempts=2, retry_condition=["unresponsive"])
+    rollout = await store.start_rollout(1, config=config)
+    other = await store.start_rollout(2, config=config)
+    await store.update_attempt(other.rollout_id, "latest", "running", last_heartbeat_time=time.time() - HOUR_S / 2)
+    await store.update_attempt(rollout.rollout_id, "latest", "running", last_heartbeat_time=time.time() - 2 * HOUR_S)
+    found = await reached(store, rollout.rollout_id, "requeuing")
+    assert isinstance(found, AttemptedRollout)
+    assert found.attempt.status == "unresponsive"
+    left = await store.get_rollout_by_id(other.rollout_id)
+    assert left is not None
+    assert left.status == "running"
+    await store.update_attempt(rollout.rollout_id, "latest", "running", last_heartbeat_time=time.time() + HOUR_S)
+    assert (await reached(store, rollout.rollout_id, "running")).rollout_id == rollout.rollout_id
 
 
 @pytest.mark.parametrize("error_s", [-HOUR_S, HOUR_S])

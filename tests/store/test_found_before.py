@@ -20,7 +20,7 @@ def started(state: ContractMachine) -> None:
 
 def silent(state: ContractMachine) -> None:
     state.update_attempt(
-        place=0, which=0, status="unresponsive", worker=UNSET, heard=UNSET, metadata=UNSET, error=(None, None)
+        place=0, which=0, status="unresponsive", worker=UNSET, heard_ago_s=UNSET, metadata=UNSET, error=(None, None)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
@@ -106,6 +107,10 @@ class Caller(RuleBasedStateMachine):
         if self.clock_in_hand:
             return drawn
         return drawn.model_copy(update={"timeout_seconds": LONG_S, "unresponsive_seconds": LONG_S})
+
+    def now_s(self) -> float:
+        """The store's time."""
+        return self.clock.now_unix_nano() / 10**9 if self.clock_in_hand else time.time()
 
     # --- calls
 

@@ -130,14 +130,15 @@ class ContractMachine(Caller):
         which=PLACES,
         status=maybe(ATTEMPT_STATUSES),
         worker=maybe(st.sampled_from(["w0", "w1"])),
-        heard=maybe(st.just(1_600_000_000.5)),
+        heard_ago_s=maybe(st.sampled_from([-100.0, 0.0, 5.5, 20.5])),
         metadata=maybe(st.none() | VALUES),
         error=st.sampled_from([(None, None), ("Oops", "it broke")]),
     )
     def update_attempt(
-        self, place: int, which: int, status: Any, worker: Any, heard: Any, metadata: Any, error: tuple[Any, Any]
+        self, place: int, which: int, status: Any, worker: Any, heard_ago_s: Any, metadata: Any, error: tuple[Any, Any]
     ) -> None:
         rollout_id = self.rollout_at(place)
+        heard = heard_ago_s if heard_ago_s is UNSET else self.now_s() - heard_ago_s
         attempt_id = self.attempt_at(rollout_id, which)
         worker = worker if worker is UNSET else self.named(worker)
         error_type, error_message = error if status == "failed" else (None, None)

@@ -162,7 +162,9 @@ class Reference:
                 attempt.status = status
                 attempt.ended = self.now if status in ENDS else None
             return attempt
-        attempt.heard = self.now
+        told = values.get("last_heartbeat")
+        names_silence = rollout.config.unresponsive_seconds is not None
+        attempt.heard = min(self.now, told) if names_silence and isinstance(told, float) else self.now
         if status in ("preparing", "running"):
             attempt.status = rollout.status = str(status)
             attempt.error_type = attempt.error_message = None

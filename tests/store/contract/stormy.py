@@ -141,7 +141,8 @@ class StormyStore(InMemoryLightningStore):
         self._ids |= dict.fromkeys(fact.rollout_id for fact in batch if isinstance(fact, RolloutEvent))
         partition.facts.extend(self._shuffled(batch))
         left = len(partition.facts) - partition.committed
-        while left and self._chance.random() < CRASH_CHANCE:
+        may_crash = not any(isinstance(fact, RolloutEvent) and _tells_of_silence(fact) for fact in batch)
+        while left and may_crash and self._chance.random() < CRASH_CHANCE:
             partition.process_and_crash(self._chance.randint(1, left), self._chance.randint(0, WRITES_MAX))
             partition.committed = self._chance.randint(0, partition.committed)
             left = len(partition.facts) - partition.committed
@@ -175,3 +176,8 @@ class StormyStore(InMemoryLightningStore):
             and self._verdicts[fact.event_id].verdict.outcome is VerdictOutcome.APPLIED
         ]
         return self._chance.choice(applied) if applied else None
+
+
+def _tells_of_silence(fact: RolloutEvent) -> bool:
+    """After a crash silence is counted from then on; whether such a fact lies before it, the contract leaves open."""
+    return fact.attempt_changes is not None and fact.attempt_changes.last_heartbeat_unix_nano is not None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightstream.schemas.records import AttemptStatus, EventKind, RolloutStatus
+import pytest
 
-from .build import Partition, ended, enqueued, heartbeat, started
+from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.schemas.records import AttemptStatus, EventKind, RolloutEvent, RolloutStatus
+
+from .build import Partition, ended, enqueued, heartbeat, said, started
 
 AGAIN: dict[str, Any] = {"max_attempts": 2, "retry_condition": ["unresponsive"]}
 
@@ -118,3 +121,75 @@ def test_many_attempts_fall_due_in_order_of_time() -> None:
     for i in range(20):
         partition.write(enqueued(f"r{i}", timeout_seconds=20 - i, unresponsive_seconds=1000), started(f"r{i}"))
     assert [fact.rollout_id for fact in partition.tick(20)] == [f"r{i}" for i in reversed(range(20))]
+
+
+def heard(partition: Partition, ago_s: float, *, clock_error_s: float = 0.0, **changes: Any) -> RolloutEvent:
+    """Somebody says now when the attempt was last heard of; both by a clock that may be wrong."""
+    now = partition.clock.now_unix_nano() + int(clock_error_s * NANOS_PER_SECOND)
+    fact = said(last_heartbeat_unix_nano=now - int(ago_s * NANOS_PER_SECOND), **changes)
+    return fact.model_copy(update={"occurred_unix_nano": now, "event_id": f"said {len(partition.facts)}"})
+
+
+def running(**config: Any) -> Partition:
+    partition = Partition()
+    partition.write(enqueued(**config), started())
+    return partition
+
+
+@pytest.mark.parametrize("status", [None, AttemptStatus.RUNNING])
+def test_an_attempt_that_is_said_to_be_silent_for_too_long_is_so_at_once(status: AttemptStatus | None) -> None:
+    partition = running(unresponsive_seconds=5)
+    partition.write(heard(partition, 100, status=status))
+    assert partition.state().attempts[0].status is (status or AttemptStatus.PREPARING)
+    assert kinds(partition, 0) == [EventKind.UNRESPONSIVE]
+    assert kinds(partition, 1000) == []
+
+
+def test_silence_is_counted_from_when_an_attempt_is_said_to_have_been_heard_of() -> None:
+    partition = running(unresponsive_seconds=5)
+    partition.write(heard(partition, 3))
+    assert kinds(partition, 1.9) == []
+    partition.write(heard(partition, 1))
+    assert kinds(partition, 3.9) == []
+    assert kinds(partition, 0.1) == [EventKind.UNRESPONSIVE]
+
+
+@pytest.mark.parametrize("clock_error_s", [-3600.0, 0.0, 3600.0])
+@pytest.mark.parametrize("ago_s", [-7200.0, 0.0])
+def test_a_wrong_clock_and_a_time_to_come_do_no_harm(ago_s: float, clock_error_s: float) -> None:
+    partition = running(unresponsive_seconds=5)
+    partition.write(heard(partition, ago_s, clock_error_s=clock_error_s))
+    assert kinds(partition, 4.9) == []
+    assert kinds(partition, 0.1) == [EventKind.UNRESPONSIVE]
+
+
+def test_the_default_of_silence_is_about_what_is_heard_here() -> None:
+    partition = running()
+    partition.write(heard(partition, 1000))
+    assert kinds(partition, 59.9) == []
+    assert kinds(partition, 0.1) == [EventKind.UNRESPONSIVE]
+
+
+@pytest.mark.parametrize(("ago_s", "is_silent"), [(100, True), (0, False)])
+def test_what_is_said_while_silence_is_suspected(ago_s: float, is_silent: bool) -> None:
+    """It lies in the log before the suspicion: of an old sign of life nothing changes, a new one refutes it."""
+    partition = running(unresponsive_seconds=5, **AGAIN)
+    partition.clock.advance(6)
+    (suspicion,) = partition.lifecycle.due()
+    partition.clock.advance(0.1)
+    partition.write(heard(partition, ago_s))
+    assert partition.lifecycle.due() == [], "it was reported"
+    partition.write(suspicion)
+    found = partition.lifecycle.due()
+    assert [fact.kind for fact in found] == ([EventKind.UNRESPONSIVE] if is_silent else [])
+    partition.write(*found)
+    assert kinds(partition, 5) == ([] if is_silent else [EventKind.UNRESPONSIVE])
+
+
+def test_many_words_of_silence_make_one_report() -> None:
+    partition = running(unresponsive_seconds=50, **AGAIN)
+    for ago_s in (10, 20, 30, 20, 10, 40):
+        partition.write(heard(partition, ago_s))
+    assert kinds(partition, 9.9) == []
+    assert kinds(partition, 0.1) == [EventKind.UNRESPONSIVE]
+    assert kinds(partition, 100) == []

@@ -272,6 +272,9 @@ class LightningStore:
         nothing, and the attempt is returned as it is. All spans of an attempt must be durable before it is ended.
 
         Args:
+            last_heartbeat_time: last sign of life; without it, this call is one. A time in the past counts as such if
+                the rollout names its ``unresponsive_seconds``: the attempt is unresponsive once those are over, which
+                may be at once. A time in the future counts as now.
             error_type, error_message: why it failed.
         """
         raise NotImplementedError

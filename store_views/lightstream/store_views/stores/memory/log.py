@@ -9,11 +9,9 @@ from concurrent.futures import Future
 
 from lightstream.schemas.clock import Clock
 from lightstream.schemas.records import RolloutEvent, RolloutState
-from lightstream.stream_processors.core.lifecycle import Action, Deadlines, Limits, WaitingRollouts, fold
+from lightstream.stream_processors.core.lifecycle import SIGNS_OF_LIFE, Deadlines, Limits, WaitingRollouts, fold
 
 __all__ = ["MemoryLog"]
-
-SIGNS_OF_LIFE = frozenset({Action.LISTEN, Action.BEAT, Action.CHANGE})
 
 
 class MemoryLog:
@@ -114,20 +112,19 @@ class MemoryLog:
     def _fold(self, fact: RolloutEvent) -> RolloutState | None:
         self._facts.append(fact)
         transition = fold(self._states.get(fact.rollout_id), fact, len(self._facts) - 1, self._limits)
-        now = self._clock.now_unix_nano()
+        now, due = self._clock.now_unix_nano(), self._deadlines.next_unix_nano()
         if transition.state is not None and transition.record is not None:
             self._states[fact.rollout_id] = transition.state
             waiting = len(self._queue)
             self._queue.update(transition.state)
             if len(self._queue) > waiting:
                 self._wake_taker()
-            before = self._deadlines.next_unix_nano()
             self._deadlines.update(transition.state, now)
-            after = self._deadlines.next_unix_nano()
-            if after is not None and (before is None or after < before):
-                self.watched.set()
         if transition.action in SIGNS_OF_LIFE:
-            self._deadlines.heard(fact.rollout_id, now)
+            self._deadlines.heard(fact, now)
+        due_now = self._deadlines.next_unix_nano()
+        if due_now is not None and (due is None or due_now < due):
+            self.watched.set()
         if transition.state is not None and transition.state.status.is_terminal:
             for future in self._ends.pop(fact.rollout_id, ()):
                 if future.set_running_or_notify_cancel():

@@ -1,6 +1,6 @@
 """The life cycle of rollouts, without I/O: facts in; states, verdicts and effects out."""
 
-from .deadlines import Deadlines
+from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .finished import FinishedInMemory, FinishedRollouts
 from .fold import Transition, fold
 from .limits import Limits
@@ -10,6 +10,7 @@ from .situation import Situation, is_waiting, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule
 
 __all__ = [
+    "SIGNS_OF_LIFE",
     "TRANSITIONS",
     "Action",
     "Deadlines",

@@ -10,8 +10,12 @@ from lightstream.schemas.records import AttemptState, EventKind, RolloutEvent, R
 
 from .limits import Limits
 from .situation import is_waiting, open_attempt
+from .transitions import Action
 
-__all__ = ["Deadlines"]
+__all__ = ["SIGNS_OF_LIFE", "Deadlines"]
+
+SIGNS_OF_LIFE = frozenset({Action.LISTEN, Action.BEAT, Action.CHANGE})
+"""What is said of an open attempt by those who run it: :meth:`Deadlines.heard`."""
 
 
 @dataclass(slots=True)
@@ -19,8 +23,11 @@ class _Watch:
     """One open attempt.
 
     Attributes:
+        names_silence: its rollout says itself how long it may be silent.
         heard_unix_nano: last sign of life by *our* clock, so that a worker's wrong clock does no harm.
-        silence_reported, timeout_reported: the fact is written; it only has to be folded.
+        suspected_unix_nano: when it was last reported as silent; ``None`` if it was heard of since.
+        timeout_reported: the fact is written; it only has to be folded.
+        queued_unix_nano: where in the heap it is; its other entries there are void.
     """
 
     rollout_id: str
@@ -30,15 +37,17 @@ class _Watch:
     timeout_unix_nano: int
     timeout_nanos: int
     silence_nanos: int
+    names_silence: bool
     heard_unix_nano: int
-    silence_reported: bool = False
+    suspected_unix_nano: int | None = None
     timeout_reported: bool = False
+    queued_unix_nano: int | None = None
 
     def next_unix_nano(self) -> int | None:
         """When there will be something to say, unless it hears from the attempt before; ``None`` for never."""
         if self.timeout_reported:
             return None
-        if self.silence_reported:
+        if self.suspected_unix_nano is not None:
             return self.timeout_unix_nano
         return min(self.timeout_unix_nano, self.heard_unix_nano + self.silence_nanos)
 
@@ -72,6 +81,7 @@ class Deadlines:
         known = self._watches.get(rollout_id)
         if known is not None and known.attempt_id == attempt.attempt_id:
             known.source_offset = state.source_offset
+            known.names_silence = config.unresponsive_seconds is not None
             if (timeout_nanos, silence_nanos) != (known.timeout_nanos, known.silence_nanos):
                 known.timeout_nanos, known.silence_nanos = timeout_nanos, silence_nanos
                 known.timeout_unix_nano = _begun(attempt) + timeout_nanos
@@ -85,19 +95,27 @@ class Deadlines:
             timeout_unix_nano=_begun(attempt) + timeout_nanos,
             timeout_nanos=timeout_nanos,
             silence_nanos=silence_nanos,
+            names_silence=config.unresponsive_seconds is not None,
             heard_unix_nano=now_unix_nano,
         )
         self._watches[rollout_id] = watch
         self._push(watch)
 
-    def heard(self, rollout_id: str, now_unix_nano: int) -> None:
-        """A sign of life of the rollout's open attempt."""
-        watch = self._watches.get(rollout_id)
+    def heard(self, fact: RolloutEvent, now_unix_nano: int) -> None:
+        """The fact is a sign of life of the rollout's open attempt: of now, or of as long ago as it says.
+
+        What it says of a time before counts for rollouts that name their ``unresponsive_seconds``; the default is only
+        about what is heard here.
+        """
+        watch = self._watches.get(fact.rollout_id)
         if watch is None:
             return
-        watch.heard_unix_nano = now_unix_nano
-        if watch.silence_reported:  # the sign lay in the log before the report: :meth:`is_silent_since`
-            watch.silence_reported = False
+        before, suspected = watch.heard_unix_nano, watch.suspected_unix_nano
+        watch.heard_unix_nano = now_unix_nano - (_ago_nanos(fact) if watch.names_silence else 0)
+        if suspected is not None and suspected < watch.heard_unix_nano:
+            watch.suspected_unix_nano = None  # the sign lay in the log before the report: :meth:`is_silent_since`
+            self._push(watch)
+        elif watch.heard_unix_nano < before:
             self._push(watch)
 
     def is_silent_since(self, report: RolloutEvent) -> bool:
@@ -120,8 +138,8 @@ class Deadlines:
         """The facts that the passing of time makes, each once. They count when they come back from the log."""
         facts: list[RolloutEvent] = []
         while self._heap and self._heap[0][0] <= now_unix_nano:
-            _, _, watch = heapq.heappop(self._heap)
-            if self._watches.get(watch.rollout_id) is not watch:
+            at, _, watch = heapq.heappop(self._heap)
+            if self._watches.get(watch.rollout_id) is not watch or at != watch.queued_unix_nano:
                 continue
             fact = _overdue(watch, now_unix_nano)
             if fact is not None:
@@ -130,7 +148,7 @@ class Deadlines:
         return facts
 
     def _push(self, watch: _Watch) -> None:
-        at = watch.next_unix_nano()
+        at = watch.queued_unix_nano = watch.next_unix_nano()
         if at is not None:
             self._pushes += 1  # breaks ties: watches do not compare
             heapq.heappush(self._heap, (at, self._pushes, watch))
@@ -139,6 +157,15 @@ class Deadlines:
 def _begun(attempt: AttemptState) -> int:
     """Since when its deadline counts: a writer whose clock is wrong neither shortens nor lengthens it."""
     return attempt.started_unix_nano if attempt.begun_unix_nano is None else attempt.begun_unix_nano
+
+
+def _ago_nanos(fact: RolloutEvent) -> int:
+    """How long before the fact its attempt was last heard of, as it says: by its writer's clock alone, right or wrong.
+
+    A time that was still to come counts as now.
+    """
+    heard = None if fact.attempt_changes is None else fact.attempt_changes.last_heartbeat_unix_nano
+    return 0 if heard is None else max(0, fact.occurred_unix_nano - heard)
 
 
 def _overdue(watch: _Watch, now_unix_nano: int) -> RolloutEvent | None:
@@ -155,9 +182,9 @@ def _overdue(watch: _Watch, now_unix_nano: int) -> RolloutEvent | None:
             attempt_sequence=watch.attempt_sequence,
             reason=f"not over {watch.timeout_nanos / NANOS_PER_SECOND:g} s after its start",
         )
-    if watch.silence_reported or watch.heard_unix_nano + watch.silence_nanos > now_unix_nano:
+    if watch.suspected_unix_nano is not None or watch.heard_unix_nano + watch.silence_nanos > now_unix_nano:
         return None
-    watch.silence_reported = True
+    watch.suspected_unix_nano = now_unix_nano
     return RolloutEvent(
         # An attempt can fall silent again after it was revived, which moves the state's offset.
         event_id=f"{watch.attempt_id}:unresponsive:{watch.source_offset}",

@@ -7,12 +7,11 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import EventKind, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 
-from .deadlines import Deadlines
+from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .finished import FinishedInMemory, FinishedRollouts
 from .fold import Transition, fold
 from .limits import Limits
 from .queue import Turn, WaitingRollouts
-from .transitions import Action
 
 __all__ = ["LifecyclePartition", "broken_id"]
 
@@ -23,9 +22,6 @@ ROLLOUT_ID_CHARACTERS_MAX = 256
 
 REQUEST_ID_CHARACTERS = 16
 """Of a request's id, in the ids of the attempts that it started."""
-
-SIGNS_OF_LIFE = frozenset({Action.BEAT, Action.CHANGE})
-"""What is written about an open attempt by those who run it."""
 
 
 class LifecyclePartition:
@@ -148,12 +144,10 @@ class LifecyclePartition:
         self, state: RolloutState | None, event: RolloutEvent, offset: int, logged_unix_nano: int | None
     ) -> Transition:
         transition = fold(state, event, offset, self._limits, logged_unix_nano)
-        if transition.action is Action.LISTEN:
-            self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
-        elif transition.state is not None and transition.record is not None:
+        if transition.state is not None and transition.record is not None:
             self._keep(transition.state)
-            if transition.action in SIGNS_OF_LIFE:
-                self._deadlines.heard(event.rollout_id, self._clock.now_unix_nano())
+        if transition.action in SIGNS_OF_LIFE:
+            self._deadlines.heard(event, self._clock.now_unix_nano())
         return transition
 
     def due(self) -> list[RolloutEvent]:
