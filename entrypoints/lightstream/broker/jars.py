@@ -58,7 +58,7 @@ def fetch_jars(settings: Settings) -> list[Path]:
     """The class path of the broker. Downloads what is missing or damaged; needs no network once all are there.
 
     Raises:
-        BrokerError: a download failed, or what came is not what the lock file names. Good jars are kept.
+        BrokerError: a download failed, or a file is not what the lock file names. Good jars are kept.
     """
     folder = jars_folder(settings)
     jars = locked_jars()

@@ -1,4 +1,4 @@
-"""Resolve Kafka and its logging anew and write ``kafka.lock.toml``: ``python -m lightstream.broker.write_lock``.
+"""Resolve Kafka and its logging again and write ``kafka.lock.toml``: ``python -m lightstream.broker.write_lock``.
 
 To move to another Kafka version, change ``KAFKA_VERSION``, run this, read the difference, and commit both. Nothing else
 writes the lock file.

@@ -20,10 +20,10 @@ console = Console(highlight=False)
 
 
 def run_claim(settings: Settings, trace_id: str, rollout_id: str, attempt_id: str | None) -> None:
-    """Claim, and say what follows from it.
+    """Claim, and print what follows from it.
 
     Raises:
-        NotFoundError, StoreError: there is no such trace or attempt, or the trace is another's.
+        NotFoundError, StoreError: there is no such trace or attempt, or the trace belongs to another.
         PublishError, ServiceUnavailableError: Kafka or the view did not answer.
     """
     done: Claim = load("lightstream.store_views.claim", "claim")(settings, trace_id, rollout_id, attempt_id)

@@ -59,7 +59,7 @@ def chat(out: Out, where: Where = FINAL, level: Level = "segment", reward_min: R
 
 @app.command()
 def atif(out: Out, where: Where = FINAL) -> None:
-    """Harbor's Agent Trajectory Interchange Format, one document a line."""
+    """Harbor's Agent Trajectory Interchange Format, one document per line."""
     to_atif = load("lightstream.store_views.exports", "to_atif")
     conversations_of = load("lightstream.store_views.exports", "conversations_of")
     ask = _ask()

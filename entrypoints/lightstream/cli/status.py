@@ -29,7 +29,7 @@ console = Console(highlight=False)
 
 
 def run_status(settings: Settings, output: str) -> None:
-    """Print what runs and how it does, as ``table`` or ``json``.
+    """Print what runs and its state, as ``table`` or ``json``.
 
     Raises:
         SettingsError: there is no such output.
@@ -136,7 +136,7 @@ def _duration(seconds: int) -> str:
 
 
 def _memory(pid: int) -> str:
-    """Resident memory, where the system tells."""
+    """Resident memory, where the system reports it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
     except OSError:

@@ -11,7 +11,7 @@ __all__ = ["end_group"]
 
 POLL_INTERVAL_S = 0.05
 KILL_TIMEOUT_S = 5.0
-"""A killed process is gone at once, unless the kernel waits for a disk in its name."""
+"""A killed process is gone at once, unless the kernel waits for a disk on its behalf."""
 
 DEAD_STATES = ("Z", "X")
 PROC = Path("/proc")

@@ -24,7 +24,7 @@ FIRST_DESCRIPTOR = 3
 """``SD_LISTEN_FDS_START``."""
 
 BEYOND_DESCRIPTOR = 64
-"""Out of the way of those that are numbered anew."""
+"""Out of the way of those that are renumbered."""
 
 
 def main() -> None:

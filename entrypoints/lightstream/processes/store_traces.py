@@ -28,8 +28,8 @@ INLINE_BYTES_MAX = 32 * 1024
 def traces_of_store(store: LightningStore, settings: Settings) -> TracesEndpoint:
     """What takes OTLP traces for ``store``: each span goes to the attempt that it, its resource or the request names.
 
-    Spans without a sequence number get the next one of their rollout. What names no attempt, or one that does not
-    exist, is left out and reported in ``partial_success``; the others are kept.
+    Spans without a sequence number get the next one of their rollout. Those that name no attempt, or one that does not
+    exist, are left out and reported in ``partial_success``; the others are kept.
     """
     return traces_endpoint(settings, _StoreIntake(store))
 

@@ -103,14 +103,14 @@ class LitAgentRunner(Runner[TaskT]):
         return "Worker-Unknown" if self.worker_id is None else f"Worker-{self.worker_id}"
 
     def init(self, agent: LitAgent[Any], *, hooks: Sequence[Hook] | None = None, **kwargs: Any) -> None:
-        """Say what to run, and which hooks around it."""
+        """Set the agent to run, and the hooks around it."""
         self._agent, self._hooks = agent, tuple(OwnRunner(hook, self) for hook in hooks or ())
         self._tracer = self._tracer_given or OtelTracer()
         self._tracer.init()
         agent.set_runner(self)
 
     def init_worker(self, worker_id: int, store: LightningStore, **kwargs: Any) -> None:
-        """Say where rollouts come from."""
+        """Set the store that rollouts come from."""
         agent, tracer = self.get_agent(), self.tracer
         self._store, self.worker_id = store, worker_id
         takes_spans = spans_beside(store)
@@ -126,7 +126,7 @@ class LitAgentRunner(Runner[TaskT]):
         agent.set_runner(self)
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
-        """Forget the store. What the agent's spans were written to stays open."""
+        """Forget the store. A store that took the agent's spans stays open."""
         if self._tracer is not None:
             self._tracer.teardown_worker(worker_id)
         self._runner = self._store = self.worker_id = None
@@ -147,10 +147,10 @@ class LitAgentRunner(Runner[TaskT]):
         mode: RolloutMode | None = None,
         event: ExecutionEvent | None = None,  # the interface's; one attempt is not interrupted
     ) -> Rollout:
-        """Run one task past the queue; returns its rollout.
+        """Run one task outside the queue; returns its rollout.
 
         Args:
-            resources: stored as the latest first; by default the latest there are.
+            resources: stored as the latest first; by default the latest.
 
         Raises:
             Exception: what the agent raised; the attempt was reported as failed.
@@ -160,7 +160,7 @@ class LitAgentRunner(Runner[TaskT]):
     async def _step(
         self, task: Any, resources: NamedResources | None, mode: RolloutMode | None
     ) -> tuple[Outcome, Rollout]:
-        """Run one task; how it went, and the rollout as the store has it then."""
+        """Run one task; returns how it went, and the rollout as the store has it then."""
         runner, store, agent, tracer = self._ready()
         settings = Settings.load()
         instrument_as_asked(settings.instrument)

@@ -1,4 +1,4 @@
-"""What a Runner is that one writes oneself. (The Runner that works by itself is ``lightstream.producers.Runner``.)"""
+"""The base class of custom Runners. (The ready-made Runner is ``lightstream.producers.Runner``.)"""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Runner(ParallelWorkerBase, Generic[TaskT]):
     """
 
     def init(self, agent: LitAgent[TaskT], **kwargs: Any) -> None:
-        """Say what to run."""
+        """Set the agent to run."""
         raise NotImplementedError(f"{type(self).__name__} must have an init method")
 
     def init_worker(self, worker_id: int, store: LightningStore, **kwargs: Any) -> None:
-        """Say where rollouts come from."""
+        """Set the store that rollouts come from."""
         raise NotImplementedError(f"{type(self).__name__} must have an init_worker method")
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class Runner(ParallelWorkerBase, Generic[TaskT]):
         mode: RolloutMode | None = None,
         event: ExecutionEvent | None = None,
     ) -> Rollout:
-        """Run one task past the queue."""
+        """Run one task outside the queue."""
         raise NotImplementedError(f"{type(self).__name__} must have a step method")
 
     @contextmanager
