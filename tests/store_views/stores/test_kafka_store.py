@@ -125,6 +125,36 @@ def test_an_enqueue_of_very_many_is_answered_in_their_order(running: Settings) -
     asyncio.run(scenario())
 
 
+def test_who_waits_for_a_verdict_is_told_that_the_store_was_closed(settings: Settings) -> None:
+    """Without a worker none comes. A ``CancelledError`` would mean that somebody had cancelled the task."""
+
+    async def scenario() -> None:
+        facts = LogTail(settings, ROLLOUT_EVENTS)
+        async with opened(settings) as store:
+            waiting = asyncio.create_task(store.enqueue_rollout({"task": 7}))
+            while not await asyncio.to_thread(facts.poll):
+                assert not waiting.done()
+        facts.close()
+        with pytest.raises(ServiceUnavailableError, match=r"closed before the verdict came\..*may still take effect"):
+            await waiting
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_work_is_told_that_the_store_was_closed(running: Settings) -> None:
+    async def scenario() -> None:
+        async with opened(running) as store:
+            assert await store.dequeue_rollout("w1") is None  # it knows now that nothing waits
+            waiting = asyncio.create_task(store.dequeue_rollout("w1", timeout_s=600))
+            several = asyncio.create_task(store.dequeue_many_rollouts(limit=3, worker_id="w1", timeout_s=600))
+            await asyncio.sleep(0)
+        for task in (waiting, several):
+            with pytest.raises(ServiceUnavailableError, match="closed"):
+                await task
+
+    asyncio.run(scenario())
+
+
 def test_of_very_many_facts_only_some_hundred_wait_for_their_verdict(settings: Settings) -> None:
     """Without a worker none is answered: the others were never written."""
     impatient = settings.model_copy(update={"publish_timeout_s": 2.0})

@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
+from lightstream.schemas.errors import ServiceUnavailableError
+
 __all__ = ["call_in", "future_in", "gathered"]
 
 T = TypeVar("T")
@@ -49,14 +51,19 @@ def call_in(loop: asyncio.AbstractEventLoop, call: Call) -> None:
 
 
 def future_in(loop: asyncio.AbstractEventLoop, future: Future[T]) -> asyncio.Future[T]:
-    """A future of the loop with the result of ``future``. Cancelling it leaves ``future`` alone."""
+    """A future of the loop with the result of ``future``. Cancelling it leaves ``future`` alone.
+
+    Where ``future`` is cancelled, as a store does that is closed, it has a :class:`ServiceUnavailableError`: nobody
+    cancelled the task that waits.
+    """
     ours: asyncio.Future[T] = loop.create_future()
 
     def copy() -> None:
         if ours.done():
             return
         if future.cancelled():
-            ours.cancel()
+            ours.set_exception(ServiceUnavailableError("the store was closed before the answer came."))
+            ours.exception()  # told: if nobody waits any more, that is no error
         elif (error := future.exception()) is not None:
             ours.set_exception(error)
         else:

@@ -44,7 +44,8 @@ class Judge:
         """Write facts and return the states that carry their verdicts, in the order of the facts.
 
         Raises:
-            ServiceUnavailableError: no verdict in time; what was written is durable and will be judged later.
+            ServiceUnavailableError: no verdict in time, or before the store was closed; what was written is durable and
+                will be judged later.
             PublishError: one of them did not become durable; those after it may not have been written.
         """
         if len(facts) <= SLICE_FACTS:

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TypeAlias
 
-from lightstream.schemas.errors import PublishError
+from lightstream.schemas.errors import PublishError, ServiceUnavailableError
 from lightstream.schemas.records import RolloutState
 
 from .._loop_calls import call_in
@@ -58,6 +58,7 @@ class Verdicts:
 
         Raises:
             PublishError: a fact did not become durable.
+            ServiceUnavailableError: the store was closed before a verdict came.
             TimeoutError: a verdict did not come.
         """
         if not self._all_there.done():
@@ -71,7 +72,10 @@ class Verdicts:
         for number in range(self._count):
             outcome = self._outcomes[number]
             if outcome is None:
-                raise asyncio.CancelledError
+                raise ServiceUnavailableError(
+                    "the store was closed before the verdict came.",
+                    next_step="The write may still take effect; ask another store how it came out.",
+                )
             if isinstance(outcome, PublishError):
                 raise outcome
             states.append(outcome)
