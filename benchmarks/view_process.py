@@ -22,7 +22,7 @@ POLL_INTERVAL_S = 0.02
 @contextmanager
 def view_process(settings: Settings) -> Generator[subprocess.Popen[bytes], None, None]:
     """The view's process, ended at the end."""
-    command = [sys.executable, "-m", "lightstream.store_views"]
+    command = [sys.executable, "-m", "lightstream.cli", "view"]
     process = subprocess.Popen(command, env=os.environ | settings.to_environment(), stderr=subprocess.DEVNULL)
     try:
         yield process

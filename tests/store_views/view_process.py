@@ -18,7 +18,7 @@ __all__ = ["output_path", "running_view", "start_view", "wait_until_ready"]
 
 def start_view(settings: Settings) -> subprocess.Popen[str]:
     """A view server, perhaps not ready yet. Its output goes to a file: a pipe that nobody reads would block it."""
-    command = [sys.executable, "-m", "lightstream.store_views"]
+    command = [sys.executable, "-m", "lightstream.cli", "view"]
     environment = os.environ | settings.to_environment()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with output_path(settings).open("w") as output:
