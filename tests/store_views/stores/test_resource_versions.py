@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import threading
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions
+
+T = TypeVar("T")
+
+
+def now(answer: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(answer)
 
 
 def record(offset: int, write_id: str | None = None) -> ResourcesRecord:
@@ -22,12 +33,12 @@ def record(offset: int, write_id: str | None = None) -> ResourcesRecord:
 
 def test_the_latest_is_what_was_read_last() -> None:
     versions = ResourceVersions()
-    assert (versions.find(None, 0.0), versions.latest_offset()) == (None, -1)
+    assert (now(versions.find(None, 0.0)), versions.latest_offset()) == (None, -1)
     for offset in range(10):
         versions.read(record(offset), offset)
-        assert (versions.find(None, 0.0), versions.latest_offset()) == (record(offset), offset)
-        assert versions.find(f"rs-{offset % 3}", 0.0) == record(offset)
-    assert [known.version for known in versions.all()] == [9, 7, 8]
+        assert (now(versions.find(None, 0.0)), versions.latest_offset()) == (record(offset), offset)
+        assert now(versions.find(f"rs-{offset % 3}", 0.0)) == record(offset)
+    assert [known.version for known in now(versions.all())] == [9, 7, 8]
 
 
 def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
@@ -51,10 +62,10 @@ def test_the_first_of_a_number_holds() -> None:
     first, other, after = record(3, "first"), record(3, "other"), record(6, "after")
     for offset, read in enumerate([first, other, after, first, other]):
         versions.read(read, offset)
-        assert versions.find("rs-0", 0.0) == versions.find(None, 0.0) == (first if offset < 2 else after)
+        assert now(versions.find("rs-0", 0.0)) == now(versions.find(None, 0.0)) == (first if offset < 2 else after)
     not_by_a_store = record(0)
     versions.read(not_by_a_store, 5)
-    assert versions.find("rs-0", 0.0) == not_by_a_store
+    assert now(versions.find("rs-0", 0.0)) == not_by_a_store
 
 
 def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
@@ -66,16 +77,48 @@ def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
 
 
 def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
-    versions = ResourceVersions()
-    versions.read(record(0), 0)
-    versions.seen(2)
-    assert versions.is_behind()
-    found: list[ResourcesRecord | None] = []
-    reader = threading.Thread(target=lambda: found.append(versions.find(None, 0.0)))
-    reader.start()
-    versions.read(record(1), 1)
-    assert found == []
-    versions.passed(2)  # what stood at 2 was compacted away, or is a transaction's end
-    reader.join(60)
-    assert found == [record(1)]
-    assert not versions.is_behind()
+    async def scenario() -> None:
+        versions = ResourceVersions()
+        versions.read(record(0), 0)
+        versions.seen(2)
+        readers = [asyncio.create_task(versions.find(None, 0.0)), asyncio.create_task(first_of(versions))]
+        await asyncio.sleep(0)
+        for step in (partial(versions.read, record(1), 1), partial(versions.passed, 2)):
+            await asyncio.sleep(0)
+            assert not any(reader.done() for reader in readers)
+            await asyncio.to_thread(step)  # what stood at 2 was compacted away, or is a transaction's end
+        assert await asyncio.gather(*readers) == [record(1), record(0)]
+
+    async def first_of(versions: ResourceVersions) -> ResourcesRecord:
+        return (await versions.all())[0]
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
+    async def scenario() -> None:
+        versions, threads = ResourceVersions(), threading.active_count()
+        waiting = [asyncio.create_task(versions.find(f"rs-{number % 2}", math.inf)) for number in range(200)]
+        assert await versions.find("nobody's", 0.01) is None
+        assert threading.active_count() == threads
+        assert await versions.all() == []
+        for leaves in waiting[::2]:
+            leaves.cancel()
+        await asyncio.wait(waiting[::2])
+        assert len(versions._waiters._waiting) == 100  # pyright: ignore[reportPrivateUsage]  # what it keeps
+        await asyncio.to_thread(versions.read, record(1), 0)
+        assert await asyncio.gather(*waiting[1::2]) == [record(1)] * 100
+        assert not versions._waiters._waiting  # pyright: ignore[reportPrivateUsage]  # what it keeps
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_is_told_when_nothing_will_be_read_any_more() -> None:
+    async def scenario() -> None:
+        versions = ResourceVersions()
+        waiting = asyncio.create_task(versions.find(None, math.inf))
+        await asyncio.sleep(0)
+        versions.stop()
+        assert await waiting is None
+
+    asyncio.run(scenario())

@@ -49,7 +49,7 @@ class Log:
             )
 
         async def last() -> ResourcesRecord | None:
-            return self.versions[store].find("rs", 0.0)
+            return await self.versions[store].find("rs", 0.0)
 
         return await self.writers[store].keep("rs", make, last)
 

@@ -23,6 +23,7 @@ from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 from .._loop_calls import gathered
 from .hand_out import HandOut
 from .resource_versions import ResourceVersions
+from .waiters import Waiters
 from .worker_records import WorkerRecords
 
 __all__ = ["Follower", "Tell"]
@@ -66,7 +67,7 @@ class Follower:
         self._answered_at: dict[int, int] = {}
         self._behind: set[str] = set()
         self._caught_up = threading.Event()
-        self._read_further = threading.Condition(self._lock)
+        self._behind_readers = Waiters(self._lock)
         self._hand_out: HandOut | None = None
         self._often: list[Callable[[], None]] = []
         self._ticked_s = 0.0
@@ -162,17 +163,12 @@ class Follower:
         self._hand_out = hand_out
         self.call_often(hand_out.tick)
 
-    def wait_read(self, timeout_s: float) -> bool:
+    async def until_read(self, timeout_s: float) -> bool:
         """Whether all that somebody here was told of has been read within ``timeout_s`` seconds."""
-        with self._read_further:
-            return self._read_further.wait_for(self._has_read, timeout_s)
-
-    def has_read(self) -> bool:
-        """Whether nothing that somebody here was told of is still to be read."""
-        with self._lock:
-            return self._has_read()
+        return await self._behind_readers.until(self._has_read, timeout_s)
 
     def _has_read(self) -> bool:
+        """Under the lock."""
         return all(self._read_up_to.get(partition, 0) > offset for partition, offset in self._answered_at.items())
 
     def _assignment(self, consumer: Consumer) -> list[TopicPartition]:
@@ -209,8 +205,7 @@ class Follower:
                         self._take(message)
                     except Exception:  # whoever waits for this one waits in vain; all others need not
                         logger.exception("%s[%s]@%s was not taken in", *_place(message))
-            with self._read_further:
-                self._read_further.notify_all()
+                self._behind_readers.look()
         consumer.close()
 
     def _take(self, message: Message) -> None:

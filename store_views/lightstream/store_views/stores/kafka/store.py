@@ -102,7 +102,6 @@ class KafkaLightningStore(KafkaWriting):
         self._span_publisher.close()
         self._follower.stop()
         self._view.close()
-        self._waiting.shutdown(wait=True, cancel_futures=True)
 
     async def statistics(self) -> LightningStoreStatistics:
         rollouts, attempts, spans = (await self._view.ask(STATISTICS_SQL, self._known())).rows[0]
@@ -214,7 +213,7 @@ class KafkaLightningStore(KafkaWriting):
         return [], int((await self._view.ask(spans_sql.span_count_sql(*asked), self._known())).scalar())
 
     async def _all_resources(self) -> list[ResourcesRecord]:
-        return await asyncio.get_running_loop().run_in_executor(self._waiting, self._follower.resources.all)
+        return await self._follower.resources.all()
 
     async def _all_workers(self) -> list[WorkerHeartbeat]:
         return self._follower.workers.all()

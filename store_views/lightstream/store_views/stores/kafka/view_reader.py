@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from lightstream.schemas.errors import StoreError
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.settings import Settings
+
+from .._loop_calls import future_in
 
 if TYPE_CHECKING:
     from ...client import QueryResult, ViewClient
@@ -48,13 +50,20 @@ class ViewReader:
         """The answer to a statement, once the view reflects ``at_least``; cut off where it would be too large.
 
         Raises:
-            ServiceUnavailableError: the view does not answer, or does not catch up.
+            ServiceUnavailableError: the view does not answer, or does not catch up, or this was closed.
         """
 
         def ask() -> QueryResult:  # the first loads the HTTP client: 0.1 s, in this thread too
             return self._connected().query(statement, at_least, wait_s=self._settings.publish_timeout_s)
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        try:
+            asking = self._threads.submit(ask)
+        except RuntimeError as error:  # so says a pool that was shut down
+            raise ServiceUnavailableError("the store was closed.") from error
+        try:
+            return await future_in(asyncio.get_running_loop(), asking)
+        finally:
+            asking.cancel()  # if it has not begun, nobody waits for it any more
 
     async def rows_of(
         self,

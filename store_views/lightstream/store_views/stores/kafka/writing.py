@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
@@ -72,9 +72,6 @@ GIVE_BACK_S = 2.0
 TAKEN_AT_ONCE_MAX = 256
 """Rollouts that one call asks for at a time: a caller may name any limit, and each takes a kilobyte or two."""
 
-WAITING_THREADS = 8
-"""Queries and waits for resources at once; more wait for their turn."""
-
 IDLE_REPORT_INTERVAL_S = 10.0
 """How often a worker that finds nothing again and again is written down as having asked."""
 
@@ -99,7 +96,6 @@ class KafkaWriting(ReadingStore):
         self._follower.call_often(self._worker_news.tell_in_turn)
         self._lock = threading.Lock()
         self._span_writer = SpanWriter(partial(self._handed_over, SPANS))
-        self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="lightstream-store")
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
         taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s)
@@ -196,8 +192,7 @@ class KafkaWriting(ReadingStore):
         ready = hand_out.ready()
         if not ready.done():
             await asyncio.wrap_future(ready)
-        if not self._follower.has_read():
-            await asyncio.get_running_loop().run_in_executor(self._waiting, self._follower.wait_read, CATCH_UP_S)
+        await self._follower.until_read(CATCH_UP_S)
         return hand_out
 
     def _give_back(self, state: RolloutState) -> None:
@@ -319,13 +314,7 @@ class KafkaWriting(ReadingStore):
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         check_timeout("timeout_s", timeout_s)
-        versions = self._follower.resources
-        is_behind = versions.is_behind()
-        found = None if is_behind else versions.find(resources_id, 0.0)
-        if found is None and (timeout_s > 0 or is_behind):
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._waiting, versions.find, resources_id, timeout_s)
-        return found
+        return await self._follower.resources.find(resources_id, timeout_s)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         return self._follower.workers.get(worker_id)
