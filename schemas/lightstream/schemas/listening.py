@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from .errors import ServiceUnavailableError
@@ -12,10 +13,32 @@ BACKLOG_CONNECTIONS = 2048
 """Connections the kernel keeps for us while the loop is busy: more than any burst of agents on one machine."""
 
 
+_ELSEWHERE: dict[int, str] = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+"""Addresses that documentation may use, and nobody has: the way there is the way to anybody else."""
+
+_LOOPBACK: dict[int, str] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+
+
 def url_of(listener: socket.socket) -> str:
-    """``http://host:port`` of a socket that listens."""
+    """``http://host:port`` of a socket that listens.
+
+    One that listens on every address is told by this machine's own, at which others reach it as well.
+    """
     host, port, *_ = listener.getsockname()
+    if ipaddress.ip_address(host).is_unspecified:
+        host = _own_address(listener.family)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _own_address(family: int) -> str:
+    """The address that connections from here to elsewhere have; loopback where none leads there."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_ELSEWHERE[family], 9))  # sends nothing
+        except OSError:
+            return _LOOPBACK[family]
+        own: str = probe.getsockname()[0]
+        return own
 
 
 def bind_listener(host: str, port: int, setting: str) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import pickle
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,15 @@ from typing import Any
 import httpx
 import pytest
 
-from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.types import AttemptedRollout, Rollout
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
+from lightstream.schemas.types import AttemptedRollout, LightningStoreCapabilities, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores.http import ForwardingStore, LightningStoreClient, LightningStoreServer
+from lightstream.store_views.stores.http import (
+    AgentLightningServer,
+    ForwardingStore,
+    LightningStoreClient,
+    LightningStoreServer,
+)
 
 from .support import local_settings, served
 
@@ -159,3 +165,102 @@ def test_run_forever_ends_with_a_stop_and_by_being_cancelled(tmp_path: Path) -> 
         await client.close()
 
     asyncio.run(lives())
+
+
+@pytest.mark.parametrize("kind", [LightningStoreServer, AgentLightningServer])
+def test_run_forever_ends_with_a_stop_from_another_loop(tmp_path: Path, kind: Any) -> None:
+    settings = local_settings(tmp_path)
+    server = kind(store=InMemoryLightningStore(), port=0, settings=settings)
+    running = threading.Thread(target=asyncio.run, args=(server.run_forever(),), daemon=True)
+    running.start()
+
+    async def once_it_answers() -> None:
+        client = LightningStoreClient(server.endpoint, settings=settings)
+        await client.start()
+        await client.close()
+
+    asyncio.run(once_it_answers())
+    asyncio.run(server.stop())
+    running.join(WAIT_S)
+    assert not running.is_alive()
+
+
+def test_run_forever_of_a_copy_ends_with_its_own_stop(tmp_path: Path) -> None:
+    with served(InMemoryLightningStore(), local_settings(tmp_path)) as server:
+        copy: LightningStoreServer = pickle.loads(pickle.dumps(server))  # noqa: S301  # our own
+
+        async def lives() -> None:
+            for _ in range(2):
+                running = asyncio.create_task(copy.run_forever())
+                await copy.query_rollouts()
+                assert not running.done()
+                await copy.stop()
+                await running
+
+        asyncio.run(lives())
+        assert asyncio.run(server.query_rollouts()).total == 0
+
+
+class OfOneThread(ForwardingStore):
+    """Safe for several tasks, not for several threads; notes in which it was used."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryLightningStore())
+        self.used_in: list[int] = []
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        return LightningStoreCapabilities(async_safe=True)
+
+    async def start_rollout(self, *arguments: Any, **named: Any) -> AttemptedRollout:
+        self.used_in.append(threading.get_ident())
+        return await self.store.start_rollout(*arguments, **named)
+
+
+def test_a_store_of_one_thread_is_used_by_the_servers_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, settings = OfOneThread(), local_settings(tmp_path)
+
+    async def use() -> None:
+        server = LightningStoreServer(store, port=0, settings=settings)
+        await server.start_rollout(0)
+        await server.start()
+        client = LightningStoreClient(server.endpoint, settings=settings)
+        await client.start_rollout(1)
+        await server.start_rollout(2)
+        assert server.capabilities.get("thread_safe")
+        await client.close()
+        await server.stop()
+        await server.start_rollout(3)
+
+    asyncio.run(use())
+    assert "OfOneThread is not safe for several threads" in caplog.text
+    before, of_the_client, of_the_object, after = store.used_in
+    assert before == after == threading.get_ident()
+    assert of_the_client == of_the_object != before
+
+
+def test_a_store_of_one_task_cannot_be_served(tmp_path: Path) -> None:
+    class OfOneTask(OfOneThread):
+        @property
+        def capabilities(self) -> LightningStoreCapabilities:
+            return LightningStoreCapabilities()
+
+    with pytest.raises(StoreError, match="OfOneTask is not safe for several tasks"):
+        LightningStoreServer(OfOneTask(), port=0, settings=local_settings(tmp_path))
+
+
+def test_a_server_on_every_address_tells_one_that_can_be_reached(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path, store_token="secret")
+    server = LightningStoreServer(InMemoryLightningStore(), "0.0.0.0", 0, settings=settings)
+    asyncio.run(server.start())
+    try:
+        assert "0.0.0.0" not in server.endpoint
+        assert httpx.get(f"{server.endpoint}/v1/agl/health", timeout=WAIT_S).status_code == 200
+        client = LightningStoreClient(settings=settings)  # as announced
+        assert client.server_address == server.endpoint
+    finally:
+        asyncio.run(server.stop())

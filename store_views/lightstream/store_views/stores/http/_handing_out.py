@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from lightstream.schemas.http_server import CLIENT_GONE
 from lightstream.schemas.interfaces import LightningStore
 
 from ._answers import AnswerMemory
@@ -14,8 +15,6 @@ from ._giving_back import give_back, untouched
 from ._hanging_up import WaitingClient
 
 __all__ = ["HandingOut", "hung_up_answer"]
-
-CLIENT_CLOSED_REQUEST = 499
 
 
 class HandingOut:
@@ -65,4 +64,4 @@ class HandingOut:
 
 def hung_up_answer() -> Answer:
     """What a client is told that is not there to hear it."""
-    return refusal(CLIENT_CLOSED_REQUEST, "the client hung up")
+    return refusal(CLIENT_GONE, "the client hung up")

@@ -19,6 +19,7 @@ from lightstream.schemas.types import LightningStoreCapabilities
 
 from ..kafka import KafkaLightningStore
 from ._forwarding import ForwardingStore
+from ._latch import Latch
 from ._wire import TRACES_PATH
 from .app import TracesEndpoint, create_app
 
@@ -43,14 +44,15 @@ class LightningStoreServer(ForwardingStore):
     process after a fork, and where it was unpickled, it is a client of the server, which goes on here.
 
     Args:
-        store: safe for several tasks and threads.
+        store: safe for several tasks. One that is not safe for several threads is asked by the server's thread alone
+            while it serves: this is a client of it then, here too.
         host, port: where to listen; by default as the settings say. Port 0 is any free one.
         settings: also name the token asked for and the largest request; by default those of the environment.
         cors_allow_origins: whose pages may ask from a browser, one or several; ``*`` for all, by default none.
         traces: makes, of the store and the settings, what takes OTLP at ``/v1/traces``; without it none is taken.
 
     Raises:
-        StoreError: the store is not safe for concurrent use.
+        StoreError: the store is not safe for several tasks.
         ServiceUnavailableError: the port is taken.
     """
 
@@ -67,15 +69,21 @@ class LightningStoreServer(ForwardingStore):
         super().__init__(store)
         self._owner_pid: int | None = os.getpid()
         self._client: LightningStoreClient | None = None
-        if not store.capabilities.get("async_safe") or not store.capabilities.get("thread_safe"):
-            raise StoreError(f"{type(store).__name__} is not safe for several tasks and threads; it cannot be served.")
+        if not store.capabilities.get("async_safe"):
+            raise StoreError(f"{type(store).__name__} is not safe for several tasks; it cannot be served.")
+        self._is_thread_safe = store.capabilities.get("thread_safe", False)
+        if not self._is_thread_safe:
+            logger.warning(
+                "%s is not safe for several threads: while it is served, use it through its server alone",
+                type(store).__name__,
+            )
         settings = settings or Settings.load()
         origins = [cors_allow_origins] if isinstance(cors_allow_origins, str) else cors_allow_origins or ()
         self._settings = settings
         self._takes_traces = traces is not None
         self._make_http = partial(_http_server, store, settings, host, cors_allow_origins=origins, traces=traces)
         self._http = self._make_http(port)
-        self._stopped = asyncio.Event()
+        self._stopped = Latch()
         self.endpoint = self._http.url
         """URL of the server, without a path: what a client is given."""
 
@@ -83,10 +91,14 @@ class LightningStoreServer(ForwardingStore):
         kept = ("_settings", "_takes_traces", "endpoint")
         return {name: self.__dict__[name] for name in kept} | {"_owner_pid": None, "_client": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._stopped = Latch()
+
     @property
     def store(self) -> LightningStore:
-        """The store; where this is not the server itself, a client of it."""
-        if os.getpid() == self._owner_pid:
+        """The store; where this is not the server itself, or not in the one thread for the store, a client of it."""
+        if os.getpid() == self._owner_pid and (self._is_thread_safe or not self._http.is_serving):
             return self._store
         if self._client is None:
             from .client import LightningStoreClient  # its HTTP client is in no extra that a server needs
@@ -112,11 +124,13 @@ class LightningStoreServer(ForwardingStore):
         Raises:
             ServiceUnavailableError: it did not start; the log says why. Or its port was taken since it was stopped.
         """
+        is_stopped = self._stopped.is_set()
         if os.getpid() == self._owner_pid and not self._http.is_serving:
-            if self._stopped.is_set():
+            if is_stopped:
                 self._http = self._make_http(urlsplit(self.endpoint).port)
-                self._stopped.clear()
             await asyncio.to_thread(self._http.start)
+        if is_stopped:
+            self._stopped.clear()
 
     async def run_forever(self) -> None:
         """As :meth:`start`, until :meth:`stop`; being cancelled stops it too."""
@@ -127,15 +141,16 @@ class LightningStoreServer(ForwardingStore):
             await self.stop()
 
     async def stop(self) -> None:
-        """Stop: waits under way are ended, whose clients ask the next server; other answers are finished.
+        """Stop, from whichever loop: waits under way are ended, whose clients ask the next server; others are finished.
 
         Where this is not the server itself, only its own connections are closed.
         """
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
         if os.getpid() == self._owner_pid:
             await asyncio.to_thread(self._http.stop)
-            self._stopped.set()
-        elif self._client is not None:
-            await self._client.close()
+        self._stopped.set()
 
     async def close(self) -> None:
         """As :meth:`stop`."""

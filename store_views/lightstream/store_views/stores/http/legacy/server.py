@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from lightstream.schemas.interfaces import LightningStore
@@ -10,6 +9,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources, RolloutConfig, RolloutLegacy, RolloutMode
 
 from ...memory import InMemoryLightningStore
+from .._latch import Latch
 from ..server import LightningStoreServer
 from ._completed import completed
 
@@ -49,7 +49,7 @@ class AgentLightningServer:
             retry_condition=["unresponsive", "timeout"],
         )
         self._uncollected: dict[str, None] = {}
-        self._stopped = asyncio.Event()
+        self._stopped = Latch()
 
     @property
     def endpoint(self) -> str:
@@ -59,10 +59,11 @@ class AgentLightningServer:
     async def start(self) -> None:
         """Serve; returns once requests are taken."""
         await self._server.start()
+        self._stopped.clear()
 
     async def run_forever(self) -> None:
-        """Serve until :meth:`stop`."""
-        await self._server.start()
+        """Serve until :meth:`stop`, which any loop and thread may call."""
+        await self.start()
         await self._stopped.wait()
 
     async def stop(self) -> None:
