@@ -48,7 +48,7 @@ def test_a_request_stands_for_its_time_in_the_log(skew_s: int, age_s: int) -> No
     starts = partition.lifecycle.on_request(_request(logged + skew_s * NANOS_PER_S), 1, logged)
     assert starts is not None
     assert [start.action.value for start in starts if start.record is not None] == (
-        ["start"] if age_s <= STANDS_S else []
+        ["start next attempt"] if age_s <= STANDS_S else []
     )
 
 

@@ -8,7 +8,7 @@ from lightstream.schemas.records import EventKind, VerdictOutcome
 from lightstream.stream_processors.core.lifecycle import TRANSITIONS, Action, Situation
 from lightstream.stream_processors.core.lifecycle.situation import ABOUT_AN_ATTEMPT
 
-STILL_SAID = {Action.NOTHING, Action.NOTE, Action.AMEND, Action.COUNT}
+STILL_SAID = {Action.NOTHING, Action.UPDATE_PAST_ATTEMPT, Action.UPDATE_FINISHED_ROLLOUT, Action.COUNT_SPAN_NUMBERS}
 OF_ANY_FACT = {Situation.NO_ROLLOUT, Situation.WAITING, Situation.BUSY, Situation.FINISHED}
 
 

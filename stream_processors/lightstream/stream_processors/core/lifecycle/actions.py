@@ -33,15 +33,18 @@ SPAN_SEQUENCE_MAX = 2**53
 Result = tuple[RolloutState, list[Effect]]
 
 
-def _enqueue(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _enqueue_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """A new rollout, in the queue."""
     return new_state(event, RolloutStatus.QUEUING, limits), []
 
 
-def _create(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _create_with_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """A new rollout whose first attempt begins at once."""
     return _begun(new_state(event, RolloutStatus.PREPARING, limits), event)
 
 
-def _start(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _start_next_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """The attempt for which the rollout waits in the queue."""
     state = _known(state)
     sequence = len(state.attempts) + 1
     if event.attempt_sequence != sequence:
@@ -49,21 +52,24 @@ def _start(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> R
     return _begun(state, event)
 
 
-def _add(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _add_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """One more attempt, past the queue and whatever the retries, up to the limit."""
     state = _known(state)
     if broken := limits.broken_rule(state.rollout, len(state.attempts) + 1):
         raise Unfit(broken)
     return _begun(state, event)
 
 
-def _beat(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _sign_of_life_of_open_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """The open attempt runs, whatever it was before, and so does its rollout."""
     state = _known(state)
     attempt = _attempts.heard(_open(state), event.occurred_unix_nano)
     state = _counted(state, event)
     return moved(state, event, RolloutStatus.RUNNING, with_last(state, attempt)), []
 
 
-def _hear(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _sign_of_life_of_superseded_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """The attempt was heard of; the rollout goes its way without it."""
     state = _known(state)
     now = event.occurred_unix_nano
     attempt = _attempts.heard(_named(state, event), now)
@@ -71,21 +77,25 @@ def _hear(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Re
     return state.model_copy(update={"attempts": _attempts.with_known(state, attempt), "updated_unix_nano": now}), []
 
 
-def _count(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _count_span_numbers(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """Only the numbers of spans go on."""
     return _counted(_known(state), event), []
 
 
-def _time_out(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _time_out_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """The open attempt took too long; unless its rollout was put back in the queue meanwhile."""
     state = _watched(state)
     return _timed_out(state, event, _open(state), limits)
 
 
-def _silence(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _mark_unresponsive(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """The open attempt fell silent; unless its rollout was put back in the queue meanwhile."""
     state = _watched(state)
     return _silent(state, event, _open(state))
 
 
-def _change(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _update_open_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """Replace fields of the open attempt; its status decides that of the rollout."""
     state = _known(state)
     changes = _changes(event)
     attempt = _attempts.noted(_open(state), changes)
@@ -104,7 +114,8 @@ def _change(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> 
     return moved(state, event, after, with_last(state, attempt)), []
 
 
-def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _update_past_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """Replace fields of an attempt that no longer decides; its status only while it has not ended."""
     state = _known(state)
     attempt = _named(state, event)
     changes = _changes(event)
@@ -123,7 +134,8 @@ def _note(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Re
     return state.model_copy(update={"attempts": attempts, "updated_unix_nano": event.occurred_unix_nano}), []
 
 
-def _update(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _update_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """Replace fields of a rollout that is not over; its status moves it, or ends it."""
     state = _known(state)
     spec, status = changed_spec(state, event, limits)
     state = state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano})
@@ -145,7 +157,8 @@ def _update(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> 
     return moved(state, event, status, attempts), []
 
 
-def _amend(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _update_finished_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """Replace fields of a rollout that is over, which keeps its status."""
     state = _known(state)
     spec, status = changed_spec(state, event, limits)
     if status not in (None, state.status):
@@ -153,26 +166,27 @@ def _amend(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> R
     return state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano}), []
 
 
-def _cancel(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+def _cancel_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
+    """End the rollout as cancelled, and its open attempt with it."""
     reason = _attempts.cut(event.reason or "cancelled", ERROR_MESSAGE_CHARACTERS_MAX)
     return _finished(_known(state), event, RolloutStatus.CANCELLED, AttemptStatus.FAILED, CANCELLED_ERROR_TYPE, reason)
 
 
 ACTIONS: dict[Action, Callable[[RolloutState | None, RolloutEvent, Limits], Result]] = {
-    Action.ENQUEUE: _enqueue,
-    Action.CREATE: _create,
-    Action.START: _start,
-    Action.ADD: _add,
-    Action.BEAT: _beat,
-    Action.HEAR: _hear,
-    Action.COUNT: _count,
-    Action.TIME_OUT: _time_out,
-    Action.SILENCE: _silence,
-    Action.CHANGE: _change,
-    Action.NOTE: _note,
-    Action.UPDATE: _update,
-    Action.AMEND: _amend,
-    Action.CANCEL: _cancel,
+    Action.ENQUEUE_ROLLOUT: _enqueue_rollout,
+    Action.CREATE_WITH_ATTEMPT: _create_with_attempt,
+    Action.START_NEXT_ATTEMPT: _start_next_attempt,
+    Action.ADD_ATTEMPT: _add_attempt,
+    Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT: _sign_of_life_of_open_attempt,
+    Action.SIGN_OF_LIFE_OF_SUPERSEDED_ATTEMPT: _sign_of_life_of_superseded_attempt,
+    Action.COUNT_SPAN_NUMBERS: _count_span_numbers,
+    Action.TIME_OUT_ATTEMPT: _time_out_attempt,
+    Action.MARK_UNRESPONSIVE: _mark_unresponsive,
+    Action.UPDATE_OPEN_ATTEMPT: _update_open_attempt,
+    Action.UPDATE_PAST_ATTEMPT: _update_past_attempt,
+    Action.UPDATE_ROLLOUT: _update_rollout,
+    Action.UPDATE_FINISHED_ROLLOUT: _update_finished_rollout,
+    Action.CANCEL_ROLLOUT: _cancel_rollout,
 }
 
 

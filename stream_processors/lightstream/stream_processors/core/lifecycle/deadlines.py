@@ -14,7 +14,7 @@ from .transitions import Action
 
 __all__ = ["SIGNS_OF_LIFE", "Deadlines"]
 
-SIGNS_OF_LIFE = frozenset({Action.LISTEN, Action.BEAT, Action.CHANGE})
+SIGNS_OF_LIFE = frozenset({Action.REMEMBER_HEARTBEAT, Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT, Action.UPDATE_OPEN_ATTEMPT})
 """What is said of an open attempt by those who run it: :meth:`Deadlines.heard`."""
 
 

@@ -28,7 +28,7 @@ class Transition(NamedTuple):
     """What one fact did.
 
     Attributes:
-        action: what happened; ``NOTHING`` and ``LISTEN`` left the rollout as it was.
+        action: what happened; ``NOTHING`` and ``REMEMBER_HEARTBEAT`` left the rollout as it was.
         state: the rollout now; ``None`` when there is none.
         record: what ``rollouts`` gets: the state with the verdict, or, for a rollout that does not exist, a stub of
             status ``unknown``. ``None`` for a heartbeat that changes nothing.
@@ -46,7 +46,7 @@ MOVED_BY_MAX = 8
 
 REPEATED = Rule(Action.NOTHING, VerdictOutcome.IGNORED, "said before")
 
-BEGINNINGS = frozenset({Action.CREATE, Action.START, Action.ADD})
+BEGINNINGS = frozenset({Action.CREATE_WITH_ATTEMPT, Action.START_NEXT_ATTEMPT, Action.ADD_ATTEMPT})
 """What gives the rollout one more attempt."""
 
 

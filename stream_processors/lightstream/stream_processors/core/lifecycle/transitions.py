@@ -13,24 +13,36 @@ __all__ = ["TRANSITIONS", "Action", "Rule"]
 
 
 class Action(StrEnum):
-    """What a fact does to the rollout. All but ``NOTHING`` and ``LISTEN`` may change its state."""
+    """What a fact does to the rollout. All but ``NOTHING`` and ``REMEMBER_HEARTBEAT`` may change its state."""
 
     NOTHING = "nothing"
-    LISTEN = "listen"  # a sign of life: remembered, not written
-    ENQUEUE = "enqueue"
-    CREATE = "create"  # a rollout with its first attempt
-    START = "start"
-    ADD = "add"  # one more attempt, past the queue
-    BEAT = "beat"  # a sign of life that is written: preparing and unresponsive become running
-    HEAR = "hear"  # a sign of life of an attempt that decides nothing any more, but has not ended
-    COUNT = "count"  # sequence numbers of spans
-    NOTE = "note"  # what is said of an attempt that decides nothing any more
-    CHANGE = "change"  # what is said of the open attempt, its end included
-    TIME_OUT = "time out"
-    SILENCE = "silence"
-    UPDATE = "update"  # what is said of a rollout, its status included
-    AMEND = "amend"  # what is said of a finished rollout: all but its status
-    CANCEL = "cancel"
+    ENQUEUE_ROLLOUT = "enqueue rollout"
+    CREATE_WITH_ATTEMPT = "create with attempt"
+    """A rollout and its first attempt together."""
+    UPDATE_ROLLOUT = "update rollout"
+    """What is said of a rollout that is not over, its status included."""
+    UPDATE_FINISHED_ROLLOUT = "update finished rollout"
+    """What is said of a rollout that is over: all but its status."""
+    CANCEL_ROLLOUT = "cancel rollout"
+    START_NEXT_ATTEMPT = "start next attempt"
+    """The one that the queue is for."""
+    ADD_ATTEMPT = "add attempt"
+    """One more, past the queue."""
+    UPDATE_OPEN_ATTEMPT = "update open attempt"
+    """What is said of it, its end included."""
+    UPDATE_PAST_ATTEMPT = "update past attempt"
+    """What is said of an attempt that no longer decides about its rollout."""
+    REMEMBER_HEARTBEAT = "remember heartbeat"
+    """Of an attempt that runs: it moves the deadline in memory, and nothing is written."""
+    SIGN_OF_LIFE_OF_OPEN_ATTEMPT = "sign of life of open attempt"
+    """One that is written: preparing and unresponsive become running."""
+    SIGN_OF_LIFE_OF_SUPERSEDED_ATTEMPT = "sign of life of superseded attempt"
+    """It has not ended, but no longer decides about its rollout, which stays as it is."""
+    COUNT_SPAN_NUMBERS = "count span numbers"
+    """Sequence numbers are taken, or a span brought one along; nothing else changes."""
+    TIME_OUT_ATTEMPT = "time out attempt"
+    MARK_UNRESPONSIVE = "mark unresponsive"
+    """The open attempt has been silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +96,26 @@ _S = Situation
 
 TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
     EventKind.ENQUEUED: {
-        _S.NO_ROLLOUT: _apply(Action.ENQUEUE),
+        _S.NO_ROLLOUT: _apply(Action.ENQUEUE_ROLLOUT),
         _S.WAITING: _ENQUEUED,
         _S.BUSY: _ENQUEUED,
         _S.FINISHED: _ENQUEUED,
     },
     EventKind.ROLLOUT_STARTED: {
-        _S.NO_ROLLOUT: _apply(Action.CREATE),
+        _S.NO_ROLLOUT: _apply(Action.CREATE_WITH_ATTEMPT),
         _S.WAITING: _EXISTS,
         _S.BUSY: _EXISTS,
         _S.FINISHED: _EXISTS,
     },
     EventKind.ROLLOUT_UPDATED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _apply(Action.UPDATE),
-        _S.BUSY: _apply(Action.UPDATE),
-        _S.FINISHED: _apply(Action.AMEND),
+        _S.WAITING: _apply(Action.UPDATE_ROLLOUT),
+        _S.BUSY: _apply(Action.UPDATE_ROLLOUT),
+        _S.FINISHED: _apply(Action.UPDATE_FINISHED_ROLLOUT),
     },
     EventKind.ATTEMPT_STARTED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _apply(Action.START),
+        _S.WAITING: _apply(Action.START_NEXT_ATTEMPT),
         _S.BUSY: _refuse("attempt {open_attempt} of rollout {rollout_id} is already running"),
         _S.FINISHED: _refuse("rollout {rollout_id} is already {status}"),
         _S.PREPARING: _STARTED,
@@ -114,8 +126,8 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
     },
     EventKind.ATTEMPT_ADDED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _apply(Action.ADD),
-        _S.BUSY: _apply(Action.ADD),
+        _S.WAITING: _apply(Action.ADD_ATTEMPT),
+        _S.BUSY: _apply(Action.ADD_ATTEMPT),
         _S.FINISHED: _refuse("rollout {rollout_id} is already {status}"),
         _S.PREPARING: _STARTED,
         _S.RUNNING: _STARTED,
@@ -128,37 +140,37 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_ATTEMPT_TO_UPDATE,
         _S.BUSY: _NO_ATTEMPT_TO_UPDATE,
         _S.FINISHED: _NO_ATTEMPT_TO_UPDATE,
-        _S.PREPARING: _apply(Action.CHANGE),
-        _S.RUNNING: _apply(Action.CHANGE),
-        _S.SILENT: _apply(Action.CHANGE),
-        _S.SUPERSEDED: _apply(Action.NOTE),
-        _S.OVER: _apply(Action.NOTE),
+        _S.PREPARING: _apply(Action.UPDATE_OPEN_ATTEMPT),
+        _S.RUNNING: _apply(Action.UPDATE_OPEN_ATTEMPT),
+        _S.SILENT: _apply(Action.UPDATE_OPEN_ATTEMPT),
+        _S.SUPERSEDED: _apply(Action.UPDATE_PAST_ATTEMPT),
+        _S.OVER: _apply(Action.UPDATE_PAST_ATTEMPT),
     },
     EventKind.SPAN_ADDED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _NO_SUCH_ATTEMPT,
-        _S.PREPARING: _apply(Action.BEAT),
-        _S.RUNNING: _apply(Action.BEAT),
-        _S.SILENT: _apply(Action.BEAT),
-        _S.SUPERSEDED: _apply(Action.HEAR),
-        _S.OVER: Rule(Action.COUNT, VerdictOutcome.IGNORED, _OVER.reason),  # too late to be a sign of life
+        _S.PREPARING: _apply(Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT),
+        _S.RUNNING: _apply(Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT),
+        _S.SILENT: _apply(Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT),
+        _S.SUPERSEDED: _apply(Action.SIGN_OF_LIFE_OF_SUPERSEDED_ATTEMPT),
+        _S.OVER: Rule(Action.COUNT_SPAN_NUMBERS, VerdictOutcome.IGNORED, _OVER.reason),  # too late to be a sign of life
     },
     EventKind.NUMBERS_TAKEN: {
         _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _apply(Action.COUNT),
-        _S.BUSY: _apply(Action.COUNT),
-        _S.FINISHED: _apply(Action.COUNT),
+        _S.WAITING: _apply(Action.COUNT_SPAN_NUMBERS),
+        _S.BUSY: _apply(Action.COUNT_SPAN_NUMBERS),
+        _S.FINISHED: _apply(Action.COUNT_SPAN_NUMBERS),
     },
     EventKind.HEARTBEAT: {
         _S.NO_ROLLOUT: _SILENTLY,
         _S.WAITING: _SILENTLY,
         _S.BUSY: _SILENTLY,
         _S.FINISHED: _SILENTLY,
-        _S.PREPARING: _apply(Action.BEAT),
-        _S.RUNNING: Rule(Action.LISTEN, None),
-        _S.SILENT: _apply(Action.BEAT),
+        _S.PREPARING: _apply(Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT),
+        _S.RUNNING: Rule(Action.REMEMBER_HEARTBEAT, None),
+        _S.SILENT: _apply(Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT),
         _S.SUPERSEDED: _SILENTLY,
         _S.OVER: _SILENTLY,
     },
@@ -167,8 +179,8 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _FINISHED,
-        _S.PREPARING: _apply(Action.TIME_OUT),
-        _S.RUNNING: _apply(Action.TIME_OUT),
+        _S.PREPARING: _apply(Action.TIME_OUT_ATTEMPT),
+        _S.RUNNING: _apply(Action.TIME_OUT_ATTEMPT),
         _S.SILENT: _ALREADY_SILENT,
         _S.SUPERSEDED: _OVER,
         _S.OVER: _OVER,
@@ -178,8 +190,8 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.WAITING: _NO_SUCH_ATTEMPT,
         _S.BUSY: _NO_SUCH_ATTEMPT,
         _S.FINISHED: _FINISHED,
-        _S.PREPARING: _apply(Action.SILENCE),
-        _S.RUNNING: _apply(Action.SILENCE),
+        _S.PREPARING: _apply(Action.MARK_UNRESPONSIVE),
+        _S.RUNNING: _apply(Action.MARK_UNRESPONSIVE),
         _S.SILENT: _ALREADY_SILENT,
         _S.SUPERSEDED: _OVER,
         _S.OVER: _OVER,
@@ -187,8 +199,8 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
     EventKind.SUSPECTED: dict.fromkeys(Situation, _SILENTLY),
     EventKind.CANCELLED: {
         _S.NO_ROLLOUT: _NOT_FOUND,
-        _S.WAITING: _apply(Action.CANCEL),
-        _S.BUSY: _apply(Action.CANCEL),
+        _S.WAITING: _apply(Action.CANCEL_ROLLOUT),
+        _S.BUSY: _apply(Action.CANCEL_ROLLOUT),
         _S.FINISHED: _FINISHED,
     },
     EventKind.UNKNOWN: {
