@@ -36,7 +36,7 @@ def fresh_settings(data_dir: Path) -> Settings:
         names = ", ".join(f"{service.name} (process {service.pid})" for service in running)
         raise ServiceUnavailableError(f"something still runs with {data_dir}: {names}.", next_step="Stop it first.")
     if data_dir.exists() and not data_dir.is_dir():
-        raise SettingsError(f"--data-dir {data_dir} is no folder.", next_step="Name another one.")
+        raise SettingsError(f"--data-dir {data_dir} is not a folder.", next_step="Name another one.")
     if data_dir.exists() and any(data_dir.iterdir()) and not any((data_dir / name).is_dir() for name in OURS):
         raise SettingsError(
             f"--data-dir {data_dir} holds other files, and it would be emptied.", next_step="Name another folder."

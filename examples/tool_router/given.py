@@ -32,13 +32,13 @@ def find_model(name: str) -> str:
         return name
     if not folder.is_dir():
         raise SettingsError(
-            f"--model is {name!r}, which is no folder.",
+            f"--model is {name!r}, which is not a folder.",
             next_step="Name the folder of a Hugging Face model, or its name as org/model.",
         )
     missing = [pattern for pattern in (CONFIG, TOKENIZER, WEIGHTS) if not any(folder.glob(pattern))]
     if missing:
         raise SettingsError(
-            f"--model is {name!r}, which is no model's folder: it has no {', no '.join(missing)}.",
+            f"--model is {name!r}, which is not the folder of a model: it has no {', no '.join(missing)}.",
             next_step=f"A model's folder holds {CONFIG}, {WEIGHTS} and a tokenizer with a chat template.",
         )
     for file in folder.glob(WEIGHTS):

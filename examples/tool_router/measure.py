@@ -99,7 +99,7 @@ def _report(settings: Settings, console: Console) -> bool:
     console.print(account.table())
     for reason, count in view.query(DROPPED).rows:
         why = ": the server gives no token ids, so nobody could train on them" if reason == "no_token_ids" else ""
-        console.print(f"{count} calls are no training data ({reason}){why}.")
+        console.print(f"{count} calls are not training data ({reason}){why}.")
     for (message,) in view.query(FAILURES).rows:
         console.print(f"One of the failures: {message}", markup=False, soft_wrap=True)
     view.close()

@@ -34,7 +34,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, files: list[str] | 
             (folder / name).write_text("{}")
     said = refused(tmp_path / "demo", "--model", str(folder))
     assert str(folder) in said
-    assert {None: "is no folder", 0: "no config.json", 2: "no *.safetensors"}[
+    assert {None: "is not a folder", 0: "no config.json", 2: "no *.safetensors"}[
         None if files is None else len(files)
     ] in said
 

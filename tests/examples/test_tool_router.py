@@ -45,7 +45,7 @@ def test_tool_router_with_an_endpoint_rolls_out_and_trains_nothing(
     assert cells(output, "all")[1:3] == ["16", "0"], "the rollout that met the error was tried again"
     assert cells(output, "LLM calls made")[1] == "17"
     assert cells(output, "in triplets")[1] == "16"
-    assert "1 calls are no training data (attempt_not_final)" in output
+    assert "1 calls are not training data (attempt_not_final)" in output
     assert cells(output, "trajectories trained")[1] == "0"
     assert scripted.asked[0]["model"] == "m", "the one that the server lists"
     assert "Answer with its letter only" in scripted.asked[0]["messages"][0]["content"]
