@@ -44,7 +44,7 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
         NoteReason.MISSING_PARENT: "A span's parent is not in the attempt; it counts as a root.",
         NoteReason.MISSING_TIME: "A span has no start or no end; the order of the log is used.",
         NoteReason.JOINED_CALL: "Two spans described one call (a framework's and the proxy's) and were joined.",
-        NoteReason.UNMATCHED_LINK: "A reward names a call that is not in the attempt, and rewards nothing.",
+        NoteReason.UNMATCHED_LINK: "A reward names no call of the attempt, nor a span above one, and rewards nothing.",
         NoteReason.UNATTRIBUTED_CALL: "A span of LLM kind has neither tokens nor a response id, and matches no "
         "call that the proxy recorded.",
     }

@@ -51,6 +51,10 @@ def arrow_table(table: RawTable, logged: Sequence[LoggedRecord]) -> pa.Table:
     if counts is not None:
         arrays.append(pa.array([index for count in counts for index in range(count)], pa.int32()))
     arrays += _arrays(table.columns, rows)
+    if table.derive is not None:
+        derived = [table.derive(item.record) for item in logged]
+        values = zip(*derived, strict=True) if derived else [()] * len(table.derived)
+        arrays += [pa.array(v, column.arrow_type) for column, v in zip(table.derived, values, strict=True)]
     return pa.Table.from_arrays(arrays, names=[column.name for column in table.all_columns])
 
 

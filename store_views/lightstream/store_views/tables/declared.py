@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,6 +28,7 @@ from lightstream.schemas.records import (
 )
 
 from .column import Column, Encoding, columns_of
+from .span_reading import SPAN_READING, read_span
 
 __all__ = ["LOG_COLUMNS", "RAW_TABLES", "RawTable", "tables_of"]
 
@@ -56,6 +59,7 @@ class RawTable:
         columns: taken from the record, or, with ``items``, from each item of that list.
         items: field whose items are the rows; ``parent_columns`` are then taken from the record itself, and
             ``item_index`` counts from 0.
+        derived: further columns whose values ``derive`` works out of the record.
         doc: one line on what a row is.
     """
 
@@ -65,12 +69,14 @@ class RawTable:
     doc: str
     items: str | None = None
     parent_columns: tuple[Column, ...] = ()
+    derived: tuple[Column, ...] = ()
+    derive: Callable[[Any], tuple[Any, ...]] | None = None
 
     @property
     def all_columns(self) -> tuple[Column, ...]:
         """Every column in the table's order."""
         index = (INDEX_COLUMN,) if self.items else ()
-        return (*LOG_COLUMNS, *self.parent_columns, *index, *self.columns)
+        return (*LOG_COLUMNS, *self.parent_columns, *index, *self.columns, *self.derived)
 
     @property
     def ddl(self) -> str:
@@ -109,7 +115,14 @@ RAW_TABLES: tuple[RawTable, ...] = (
         columns_of(RolloutState, prefixes={"verdict": "verdict_"}),
         "A rollout after a fact; the latest row per rollout is its current state.",
     ),
-    RawTable("spans_raw", SpanRecord, columns_of(SpanRecord, prefixes=_SPAN_PREFIXES), "A span as it was logged."),
+    RawTable(
+        "spans_raw",
+        SpanRecord,
+        columns_of(SpanRecord, prefixes=_SPAN_PREFIXES),
+        "A span as it was logged.",
+        derived=SPAN_READING,
+        derive=read_span,
+    ),
     RawTable("attempts_opened_raw", AttemptOpened, columns_of(AttemptOpened), "An attempt begins."),
     RawTable("attempts_closed_raw", AttemptClosed, columns_of(AttemptClosed), "An attempt is over."),
     RawTable(

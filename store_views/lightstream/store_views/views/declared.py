@@ -22,6 +22,7 @@ _NAMES = (
     "assembler_drops",
     "spans",
     "call_spans",
+    "unassembled",
     "llm_calls",
     "dropped",
     "shared_spans",

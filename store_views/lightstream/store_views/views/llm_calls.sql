@@ -1,5 +1,6 @@
 -- Every LLM call once, and its fate: triplet, dropped (with the reason) or pending. A call is known from its span where
--- the writer recorded it as one, else from the assembler, which reads the attributes of frameworks.
+-- the writer recorded it as one, else from the assembler, which reads the attributes of frameworks, or from
+-- `unassembled`.
 -- Columns of `call_spans` and `LlmCall`, and:
 --   fate: `triplet`, `dropped`, `pending` or `unaccounted`.
 --   prompt_token_count: length of the prompt in tokens.
@@ -45,3 +46,9 @@ WHERE NOT EXISTS (
         AND span.rollout_id = recorded.rollout_id
         AND span.log_partition = recorded.source_partition AND span.log_offset = recorded.source_offset
 )
+UNION ALL BY NAME
+SELECT
+    rollout_id, attempt_id, trace_id, span_id, response_id, choice_index, 'dropped' AS fate, reason, detail,
+    log_partition, log_offset
+FROM unassembled
+WHERE is_llm_call
