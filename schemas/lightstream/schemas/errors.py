@@ -10,7 +10,7 @@
     ├── DecodeError              bytes that are not a record of ours; becomes a dead letter
     │   └── UnknownSchemaError   framed correctly, but by a schema we do not have
     ├── RecordError              a record that decodes but breaks a rule of its model
-    ├── StoreError               a call on the store was refused; nothing changed
+    ├── StoreError               a call on the store was refused; it changed nothing, unless it was of several things
     │   └── NotFoundError        the rollout, attempt, resource or worker does not exist
     ├── ArtefactError            what an address holds is not what the resource says, or cannot be had; nothing was used
     ├── QueryError               SQL that was refused or failed; the view is unchanged
@@ -128,7 +128,7 @@ class RecordError(LightstreamError):
 
 
 class StoreError(LightstreamError, ValueError):
-    """A call on the store was refused. Nothing changed.
+    """A call on the store was refused. It changed nothing; one of several things may have changed the others.
 
     Also a ``ValueError``, as callers of Agent Lightning's store expect of an id that does not exist.
     """

@@ -41,14 +41,23 @@ __all__ = ["LightningStore"]
 
 
 class LightningStore:
-    """The control plane. Implementations are safe for use from several threads and tasks.
+    """The control plane. Objects that are handed out are snapshots of the caller's own.
 
-    Every write returns after it is durable and judged by the life cycle, or raises and has changed nothing. Objects
-    that are handed out are snapshots of the caller's own.
+    Threads and tasks. Any number of them may use one of our stores at once. Of other implementations
+    :attr:`capabilities` tells: this class, which keeps nothing, promises neither.
+
+    Writes. A write returns once it is durable and judged by the life cycle. One that raises has changed nothing, but
+    for two cases. A call that writes several things is checked as a whole before anything is written; what only the
+    life cycle can tell (an id that does not exist, say) concerns one of them, and the others may have taken effect
+    (the methods say what remains). And where a process fails or the store is closed in the middle
+    (:class:`ServiceUnavailableError`, :class:`PublishError`), what was durable by then takes effect. Ask the store how
+    things stand before you write again, unless the same call twice is the same as once.
 
     Raises (any method):
         StoreError: the call cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not exist.
-        ServiceUnavailableError: a process that is needed does not answer.
+        ServiceUnavailableError: a process that is needed does not answer, or the store was closed before the answer
+            came.
+        PublishError: a write did not become durable.
         NotImplementedError: this store does not have the method.
 
     Queries. ``filter_logic`` joins the filters given, by default all must match; those left out do not count.
@@ -62,7 +71,11 @@ class LightningStore:
         """Connect. Call once, before anything else."""
 
     async def close(self) -> None:
-        """Release connections and threads. Nothing in flight is lost: every write had returned durable."""
+        """Release connections and threads. Every write that has returned is durable.
+
+        Who still waits for the verdict on a write, or for work, gets a :class:`ServiceUnavailableError`; the write may
+        take effect all the same. Who waits for rollouts to end, or for resources, is told what there is by now.
+        """
 
     # --- about the store
 
@@ -152,7 +165,10 @@ class LightningStore:
         raise NotImplementedError
 
     async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
-        """Take the oldest waiting rollout and create an attempt for it, ``preparing``.
+        """Take the rollout that is first in the queue and create an attempt for it, ``preparing``.
+
+        The queue goes by priority (``config.priority``, the highest first), then retries before first attempts, then
+        age.
 
         Returns ``None`` if none came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
         no other has it, and its opening record precedes every span it will make.
@@ -166,7 +182,10 @@ class LightningStore:
         raise NotImplementedError
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """Start one more attempt of a rollout that is not over, whatever its policy says; ends an open one."""
+        """Start one more attempt of a rollout that is not over, whatever its policy says.
+
+        It supersedes an open one, which no longer decides about the rollout.
+        """
         raise NotImplementedError
 
     async def query_rollouts(
@@ -227,8 +246,9 @@ class LightningStore:
     ) -> Rollout:
         """Replace the given fields. A finished rollout keeps its status: another one is refused.
 
-        A status of ``queuing`` or ``requeuing`` puts the rollout in the queue once and ends its open attempt;
-        ``succeeded``, ``failed`` and ``cancelled`` end both.
+        A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
+        whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or an update
+        takes the rollout out of the queue again. ``succeeded``, ``failed`` and ``cancelled`` end rollout and attempt.
         """
         raise NotImplementedError
 
