@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores._identity import repeatable
+from lightstream.store_views.stores.http import LightningStoreClient
+from tests.store_views.stores_http.support import local_settings, served
 
-from .support import taken, under_way, unique
+from .support import cancel_what_is_left, taken, under_way, unique
 
 
 async def test_enqueue_rollout_queues(store: LightningStore) -> None:
@@ -121,6 +124,25 @@ async def test_dequeue_rollout_that_is_cancelled_takes_nothing(store: LightningS
         over = await store.get_rollout_by_id(rollout_id)
         assert over is not None
         assert over.status == "succeeded"
+
+
+def test_dequeue_rollout_over_http_from_kafka_that_is_cancelled_takes_nothing(
+    kafka_store: LightningStore, tmp_path: Path
+) -> None:
+    async def scenario(client: LightningStoreClient) -> None:
+        for number in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.dequeue_rollout("left", timeout_s=60), 0.2)
+            made = await client.enqueue_rollout(number)
+            got = await client.dequeue_rollout("stays", timeout_s=60)
+            assert got is not None
+            assert (got.rollout_id, got.attempt.worker_id) == (made.rollout_id, "stays")
+        await client.close()
+
+    settings = local_settings(tmp_path)
+    with served(kafka_store, settings) as server:
+        asyncio.run(scenario(LightningStoreClient(server.endpoint, settings=settings)))
+    asyncio.run(cancel_what_is_left(kafka_store))
 
 
 async def test_dequeue_rollout_passes_over_what_no_longer_waits(store: LightningStore) -> None:
