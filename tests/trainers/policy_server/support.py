@@ -17,7 +17,7 @@ from lightstream.trainers.policy_server.engine import Engine
 from lightstream.trainers.policy_server.generation import Generation, Job
 from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
 
-__all__ = ["EngineRun", "new_versions", "reference_logprobs"]
+__all__ = ["EngineRun", "best_logprobs", "new_versions", "reference_logprobs"]
 
 CPU = torch.device("cpu")
 
@@ -34,9 +34,19 @@ def _reference(folder: Path) -> Any:
 @torch.inference_mode()
 def reference_logprobs(folder: Path, prompt: Sequence[int], response: Sequence[int], temperature: float = 1.0) -> Any:
     """Log-probabilities of ``response`` by one plain forward pass over prompt and response: float32 (n,)."""
-    ids = torch.tensor([[*prompt, *response]])
-    logits = _reference(folder)(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    logits = _reference_logits(folder, prompt, response)
     return torch.log_softmax(logits / temperature, -1).gather(-1, torch.tensor(response)[:, None])[:, 0]
+
+
+@torch.inference_mode()
+def best_logprobs(folder: Path, prompt: Sequence[int], response: Sequence[int]) -> Any:
+    """The highest log-probability of any token in each place of ``response``, by the same pass: float32 (n,)."""
+    return torch.log_softmax(_reference_logits(folder, prompt, response), -1).amax(-1)
+
+
+def _reference_logits(folder: Path, prompt: Sequence[int], response: Sequence[int]) -> Any:
+    ids = torch.tensor([[*prompt, *response]])
+    return _reference(folder)(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
 
 
 class EngineRun:

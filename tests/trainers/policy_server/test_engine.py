@@ -117,14 +117,20 @@ def test_more_work_than_rows_is_done_in_turns(version: PolicyVersion) -> None:
     assert run.most_running == 4, "no more than its rows, and no fewer while as many wait"
 
 
-def test_a_cancelled_job_makes_room(version: PolicyVersion, run: EngineRun) -> None:
+def test_a_cancelled_job_makes_room(version: PolicyVersion) -> None:
     version.end_ids = frozenset()
-    job = run.job(version, [5, 6], 20_000, streams=True)
-    run.engine.submit(job)
-    run.wait_for_tokens(job, 2)
-    job.cancelled = True
-    run.wait(job)
-    assert len(job.generations[0].token_ids) < 20_000
+    run = EngineRun(rows_max=1)
+    run.engine.start()
+    long, waiting = run.job(version, [5, 6], 20_000, streams=True), run.job(version, [5, 6], 3)
+    run.engine.submit(long)
+    run.wait_for_tokens(long, 2)
+    run.engine.submit(waiting)
+    assert run.engine.waiting == 1
+    long.cancelled = True
+    run.wait(long, waiting)
+    run.engine.stop()
+    assert len(long.generations[0].token_ids) < 20_000
+    assert len(waiting.generations[0].token_ids) == 3
 
 
 def test_weights_that_give_no_probabilities_fail_their_requests_and_no_other(

@@ -21,7 +21,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.trainers.policy_server import create_app, policy_server
 from lightstream.trainers.policy_server.checkpoint import load_tokenizer
 from tests.support.waiting import eventually
-from tests.trainers.policy_server.support import new_versions, reference_logprobs
+from tests.trainers.policy_server.support import best_logprobs, new_versions, reference_logprobs
 
 EXTRAS = {"return_token_ids": True}
 TOLERANCE = 1e-4
@@ -113,8 +113,12 @@ def test_n_choices_are_drawn_independently_and_a_seed_repeats_them(client: opena
     assert texts != [choice.message.content for choice in other.choices]
 
 
-def test_temperature_zero_is_greedy(client: openai.OpenAI) -> None:
-    assert len({_ask(client, temperature=0).choices[0].message.content for _ in range(3)}) == 1
+def test_temperature_zero_is_greedy(client: openai.OpenAI, checkpoints: list[Path]) -> None:
+    """Each token is the likeliest one, by a plain forward pass."""
+    answer = _ask(client, temperature=0, max_tokens=40, extra_body=EXTRAS)
+    prompt, token_ids = _extra(answer, "prompt_token_ids"), _extra(answer.choices[0], "token_ids")
+    of_said = reference_logprobs(checkpoints[0], prompt, token_ids).tolist()
+    assert of_said == pytest.approx(best_logprobs(checkpoints[0], prompt, token_ids).tolist(), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("streams", [False, True])
