@@ -95,7 +95,11 @@ class LightningStore:
     def see(self, positions: LogPositions) -> None:
         """From now on, reads here reflect these positions too: those of another store on the same log.
 
-        Positions of another log are ignored. A store that is all in memory has nothing to do.
+        Positions of another log are ignored. A store that is all in memory has nothing to do. One that reads the log
+        may ask Kafka first, for some milliseconds.
+
+        Raises:
+            StoreError: the log does not go so far; nothing is taken over.
         """
 
     def otlp_traces_endpoint(self) -> str:

@@ -34,6 +34,14 @@ class LogPositions:
                 mine[partition] = max(offset, mine.get(partition, -1))
         return LogPositions(self.log, offsets)
 
+    def covers(self, other: LogPositions) -> bool:
+        """Whether ``other`` is of the same log, and has seen nothing beyond."""
+        return other.log == self.log and all(
+            offset <= self.offsets.get(topic, {}).get(partition, -1)
+            for topic, places in other.offsets.items()
+            for partition, offset in places.items()
+        )
+
     def to_text(self) -> str:
         """One line of ASCII: ``log;topic:partition=offset,…;…``. Empty without offsets."""
         topics = [

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from lightstream.schemas.errors import LightstreamError, StoreError
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
@@ -146,8 +146,8 @@ class StoreApplication(Starlette):
             return refused
         if isinstance(found, Found):
             try:
-                self._see(request)
-            except StoreError as error:
+                await self._see(request)
+            except LightstreamError as error:
                 return error_answer(error)
             return self._with_positions(await self._asked(request, found, raw_path))
         if found:
@@ -208,10 +208,12 @@ class StoreApplication(Starlette):
         finally:
             client.close()
 
-    def _see(self, request: Request) -> None:
+    async def _see(self, request: Request) -> None:
         """Have the answer reflect what the client has seen, at whichever server."""
         if text := request.headers.get(POSITIONS):
-            self._store.see(LogPositions.from_text(text))
+            seen = LogPositions.from_text(text)
+            if not self._store.positions().covers(seen):
+                await asyncio.to_thread(self._store.see, seen)  # it may ask Kafka how far the log goes
 
     def _with_positions(self, answer: Answer) -> Answer:
         text = self._store.positions().to_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -138,7 +138,7 @@ class Follower:
         with self._lock:
             return dict(self._answered_at)
 
-    def answered(self, offsets: dict[int, int]) -> None:
+    def answered(self, offsets: Mapping[int, int]) -> None:
         """Somebody else was told of these; whoever asks here knows of them now."""
         with self._lock:
             for partition, offset in offsets.items():
@@ -169,7 +169,8 @@ class Follower:
 
     def _has_read(self) -> bool:
         """Under the lock."""
-        return all(self._read_up_to.get(partition, 0) > offset for partition, offset in self._answered_at.items())
+        # Of a partition that the topic did not have when this began nothing is read, and nothing waited for.
+        return all(self._read_up_to.get(place, offset + 1) > offset for place, offset in self._answered_at.items())
 
     def _assignment(self, consumer: Consumer) -> list[TopicPartition]:
         whole = [topic.full_name(self._settings.topic_prefix) for topic in (RESOURCES, WORKERS)]

@@ -19,7 +19,7 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.services import find, otlp_traces_url
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.topics import RESOURCES, ROLLOUTS, SPANS
+from lightstream.schemas.topics import RESOURCES, ROLLOUTS, SPANS, Topic
 from lightstream.schemas.types import (
     LightningStoreCapabilities,
     LightningStoreStatistics,
@@ -32,6 +32,7 @@ from .._checks import check_timeout, checked_ids
 from .._ends import Ends, enough
 from .._query import Query
 from . import spans_sql, sql
+from .log_ends import LogEnds, ends_in_kafka
 from .log_id import log_id
 from .rows import state_of_row
 from .spans import span_of_row
@@ -66,6 +67,7 @@ class KafkaLightningStore(KafkaWriting):
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         super().__init__(settings, clock=clock)
         self._view = ViewReader(settings)
+        self._log_ends = LogEnds(ends_in_kafka(settings))
         self._log_id = ""
         self._started_unix_nano = self._clock.now_unix_nano()
 
@@ -228,10 +230,25 @@ class KafkaLightningStore(KafkaWriting):
     def see(self, positions: LogPositions) -> None:
         if positions.log != self._log_id:
             return
-        self._follower.answered(dict(positions.offsets.get(ROLLOUTS.name, {})))
-        self._span_writer.seen(positions.offsets.get(SPANS.name, {}))
-        for offset in positions.offsets.get(RESOURCES.name, {}).values():
+        rollouts, spans, resources = (positions.offsets.get(topic.name, {}) for topic in (ROLLOUTS, SPANS, RESOURCES))
+        told = self.positions().offsets
+        self._check(ROLLOUTS, rollouts, told[ROLLOUTS.name], self._follower.read_up_to())
+        self._check(SPANS, spans, told[SPANS.name])
+        self._check(RESOURCES, resources, told[RESOURCES.name])
+        self._follower.answered(rollouts)
+        self._span_writer.seen(spans)
+        for offset in resources.values():
             self._follower.resources.seen(offset)
+
+    def _check(self, topic: Topic, offsets: Mapping[int, int], *known: Mapping[int, int]) -> None:
+        """Refuse to wait for what is not in the log, and to tell others of it."""
+        news = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if all(offset > mine.get(partition, -1) for mine in known)
+        }
+        if news:
+            self._log_ends.check(topic.name, news)
 
     def _known(self, rollouts_at_least: Mapping[int, int] | None = None) -> Offsets:
         """What an answer of the view must reflect: all that this store wrote or was told of, and what is named."""

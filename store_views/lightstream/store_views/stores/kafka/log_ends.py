@@ -1,0 +1,98 @@
+"""Where the log ends: whoever says to have seen a record must name one that is there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
+
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
+from lightstream.schemas.kafka import common_config
+from lightstream.schemas.settings import Settings
+from lightstream.schemas.topics import topic_named
+
+__all__ = ["LogEnds", "ends_in_kafka"]
+
+REQUEST_TIMEOUT_S = 3.0
+"""Clients of a server ask again; a thread each waits here meanwhile."""
+
+HELD_S = 1.0
+"""How long an end proves what lies before it. For what lies beyond, it is asked for again."""
+
+PARTITIONS_MAX = 2**31
+
+LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+
+Place: TypeAlias = "tuple[str, int]"
+EndsOf: TypeAlias = Callable[[str, Iterable[int]], dict[int, int]]
+
+
+class LogEnds:
+    """Checks positions that others name. Thread-safe. To ask Kafka takes two milliseconds or, at worst, some seconds.
+
+    Args:
+        ends_of: of some partitions of a topic the next offset to be written; those that do not exist are left out.
+    """
+
+    def __init__(self, ends_of: EndsOf) -> None:
+        self._ends_of = ends_of
+        self._known: dict[Place, tuple[int, float]] = {}
+
+    def check(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """At each of these offsets of partitions there is a record, or was.
+
+        Raises:
+            StoreError: there is no such partition, or it ends before.
+            ServiceUnavailableError: Kafka does not answer.
+        """
+        unproved = {place: offset for place, offset in offsets.items() if not self._proves(topic, place, offset)}
+        if not unproved:
+            return
+        ends = self._ends_of(topic, [partition for partition in unproved if 0 <= partition < PARTITIONS_MAX])
+        now_s = time.monotonic()
+        self._known.update({(topic, partition): (end, now_s) for partition, end in ends.items()})
+        for partition, offset in unproved.items():
+            end = ends.get(partition)
+            if end is None or offset >= end:
+                where = "there is no such partition" if end is None else f"the next record will have {end}"
+                raise StoreError(
+                    f"offset {offset} of {topic}/{partition} was named as seen, but {where}.",
+                    next_step="Did Kafka lose records? Start whoever names it anew; what it has seen is not there.",
+                )
+
+    def _proves(self, topic: str, partition: int, offset: int) -> bool:
+        end, asked_s = self._known.get((topic, partition), (0, 0.0))
+        return offset < end and time.monotonic() - asked_s <= HELD_S
+
+
+def ends_in_kafka(settings: Settings) -> EndsOf:
+    """What asks the cluster that ``settings`` name."""
+    clients: list[AdminClient] = []
+    making = threading.Lock()
+
+    def ends_of(topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        name = topic_named(topic).full_name(settings.topic_prefix)
+        with making:  # when it is first needed: most stores never are told of what others have seen
+            if not clients:
+                clients.append(AdminClient(common_config(settings)))
+        # The first partition is there: without it, no leader could mean an unknown partition or a broker that starts.
+        asked = {TopicPartition(name, partition): LATEST for partition in {0, *partitions}}
+        answers = clients[0].list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
+        ends: dict[int, int] = {}
+        for place, answer in answers.items():
+            try:
+                ends[place.partition] = answer.result(REQUEST_TIMEOUT_S).offset
+            except TimeoutError as error:
+                raise ServiceUnavailableError("Kafka does not tell where the log ends.") from error
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # confluent-kafka's public name for it
+                    raise ServiceUnavailableError(f"Kafka does not tell where the log ends: {error}.") from error
+        return ends
+
+    return ends_of
