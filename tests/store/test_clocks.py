@@ -25,6 +25,8 @@ FAR_S = 30 * 24 * HOUR_S
 CONFIG = RolloutConfig(timeout_seconds=FAR_S, unresponsive_seconds=FAR_S)
 """Deadlines that no jump reaches: an attempt over its deadline, by whichever clock, is rightly over."""
 
+RETRIED = CONFIG.model_copy(update={"max_attempts": 2, "retry_condition": ["failed"]})
+
 
 class JumpingClock(SystemClock):
     """The machine's clock, and an error."""
@@ -92,6 +94,22 @@ async def test_a_clock_that_jumps(jumping: LightningStore, clock: JumpingClock, 
         again = await jumping.update_resources(latest.resources_id, {})
         assert (again.version, again.create_time) == (2, latest.create_time)
         assert await jumping.get_latest_resources() == again
+
+
+@pytest.mark.parametrize("steps_s", [[0.0, -HOUR_S, HOUR_S, -2 * HOUR_S], [HOUR_S, 0.0, -HOUR_S]])
+async def test_what_was_enqueued_first_is_handed_out_first(
+    jumping: LightningStore, clock: JumpingClock, steps_s: list[float]
+) -> None:
+    made: list[str] = []
+    for number, error_s in enumerate(steps_s * 2):
+        clock.error_s = error_s
+        made.append((await jumping.enqueue_rollout(number, config=RETRIED)).rollout_id)
+    clock.error_s = 0.0
+    assert [(await taken(jumping)).rollout_id for _ in made] == made
+    for rollout_id in reversed(made):
+        await jumping.update_attempt(rollout_id, "latest", "failed")
+    await jumping.enqueue_rollout("a first attempt", config=CONFIG)
+    assert [(await taken(jumping)).rollout_id for _ in made] == made
 
 
 async def test_a_heartbeat_from_the_future_or_long_ago(store: LightningStore) -> None:

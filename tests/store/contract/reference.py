@@ -100,7 +100,7 @@ class Reference:
         waiting = [rollout for rollout in self.rollouts.values() if rollout.waits]
         return min(
             waiting,
-            key=lambda rollout: (-rollout.config.priority, rollout.status == "queuing", rollout.started),
+            key=lambda rollout: (-rollout.config.priority, rollout.status == "queuing"),  # of equals, the first made
             default=None,
         )
 

@@ -153,14 +153,15 @@ class StormyStore(InMemoryLightningStore):
         self._told = len(partition.states)
 
     def _shuffled(self, batch: Sequence[RolloutEvent | TaskRequest]) -> list[RolloutEvent | TaskRequest]:
-        """Facts about one rollout keep their order; between those of others any may come, and some come twice."""
+        """Facts about one rollout keep their order, and so does what is enqueued; else any may come, some come twice."""
         by_rollout: dict[str, list[RolloutEvent | TaskRequest]] = {}
         for fact in batch:
             if isinstance(fact, TaskRequest):
                 by_rollout[fact.request_id] = [fact]
                 continue
             again = fact.kind is not EventKind.NUMBERS_TAKEN and self._chance.random() < REPEAT_CHANCE
-            by_rollout.setdefault(fact.rollout_id, []).extend([fact, fact] if again else [fact])
+            queued = fact.kind is EventKind.ENQUEUED  # by one call: their order is the queue's
+            by_rollout.setdefault("the queue" if queued else fact.rollout_id, []).extend([fact] * (2 if again else 1))
         if self._chance.random() < LATE_CHANCE and (late := self._of_long_ago()) is not None:
             by_rollout.setdefault(late.rollout_id, []).append(late)
         turns = [key for key, facts in by_rollout.items() for _ in facts]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lightstream.schemas.clock import ManualClock
 from lightstream.schemas.records import RolloutConfig, RolloutEvent, RolloutState, TaskRequest
 from lightstream.stream_processors.core.lifecycle import LifecyclePartition
+from lightstream.stream_processors.core.lifecycle.queue import CLOCK_ERROR_NANOS_MAX, queue_time
 
 from .build import CODEC, LIMITS, ended, enqueued, restore, silent
 
@@ -65,11 +66,12 @@ class Log:
 
 
 def test_the_first_in_turn_goes_to_the_first_who_asks() -> None:
+    """In the order of the log, whatever the clocks of those who enqueued said."""
     log = Log()
-    assert log.write(at("late", 3), at("early", 1), at("middle", 2), request(4, "x", "", "z")) == [
-        ("early", "x"),
-        ("middle", None),
-        ("late", "z"),
+    assert log.write(at("first", 3), at("second", 1), at("third", 2), request(4, "x", "", "z")) == [
+        ("first", "x"),
+        ("second", None),
+        ("third", "z"),
     ]
     assert log.write(request(5, "x")) == []
 
@@ -77,7 +79,7 @@ def test_the_first_in_turn_goes_to_the_first_who_asks() -> None:
 def test_no_more_is_handed_out_than_was_asked_for() -> None:
     log = Log()
     assert log.write(at("a", 1), at("b", 2), request(3, "x")) == [("a", "x")]
-    assert (log.partition.queue_length(), log.partition.queue_head(8)) == (1, [(0, 1, 2, "b")])
+    assert (log.partition.queue_length(), log.partition.queue_head(8)) == (1, [(0, 1, 1, 2, "b")])
     assert log.write(request(4)) == []
 
 
@@ -86,9 +88,40 @@ def test_priority_comes_before_retries_and_retries_before_age() -> None:
     retried = at("retried", 9, max_attempts=2, retry_condition=["failed"])
     log.write(retried, request(10, "w"))
     log.write(ended("retried", error="X").model_copy(update={"attempt_id": log.states[-1].attempts[-1].attempt_id}))
-    log.write(at("old", 1), at("urgent", 20, priority=1), at("idle", 0, priority=-1))
-    given_out = log.write(request(21, *"wwww"))
-    assert [rollout_id for rollout_id, _ in given_out] == ["urgent", "retried", "old", "idle"]
+    log.write(at("old", 30), at("urgent", 20, priority=1), at("idle", 0, priority=-1), at("new", 1))
+    given_out = log.write(request(21, *"wwwww"))
+    assert [rollout_id for rollout_id, _ in given_out] == ["urgent", "retried", "old", "new", "idle"]
+
+
+def test_a_restart_gives_the_same_order() -> None:
+    log = Log()
+    config: dict[str, Any] = {"max_attempts": 2, "retry_condition": ["failed"]}
+    log.write(at("a", 9, **config), at("b", 5, **config), request(10, "w", "w"))
+    for rollout_id in ("b", "a"):
+        attempt_id = f"{rollout_id}-a1-{10:016d}"
+        log.write(ended(rollout_id, error="X").model_copy(update={"attempt_id": attempt_id}))
+    log.write(at("c", 7), at("d", 3), at("e", 1, priority=1))
+    expected = [turn.rollout_id for turn in log.partition.queue_head(9)]
+    assert expected == ["e", "a", "b", "c", "d"]
+    log.crash(durable=len(log.states), committed=0)
+    assert [turn.rollout_id for turn in log.partition.queue_head(9)] == expected
+
+
+def test_what_was_written_at_once_goes_by_its_writers_clock_unless_that_is_wrong() -> None:
+    logged = 10**18
+    for error in (-CLOCK_ERROR_NANOS_MAX, -1, 0, 1, CLOCK_ERROR_NANOS_MAX):
+        assert queue_time(logged + error, logged) == logged + error
+    for error in (-3600 * 10**9, -CLOCK_ERROR_NANOS_MAX - 1, CLOCK_ERROR_NANOS_MAX + 1, 3600 * 10**9):
+        assert queue_time(logged + error, logged) == logged
+    assert queue_time(5, None) == 5
+
+
+def test_the_place_among_other_partitions_is_the_logs() -> None:
+    log = Log()
+    fact = at("r", 5, priority=3)
+    log.partition.on_event(fact, 7, logged_unix_nano=10**18)
+    (turn,) = log.partition.queue_head(1)
+    assert (turn, turn.place) == ((-3, 1, 7, 10**18, "r"), (-3, 1, 10**18))
 
 
 def test_what_fell_silent_is_handed_out_again() -> None:

@@ -35,7 +35,7 @@ HEAD_LENGTH = 8
 """Places shown of the queue's head: enough to merge the partitions' queues in order for as many requests at a time."""
 
 Place: TypeAlias = "tuple[int, int, int]"
-"""Compares as the queue goes: negated priority, 0 for a retry, time of the enqueueing in nanoseconds since 1970."""
+"""Compares as the queue goes: negated priority, 0 for a retry, time of the state's ``queue_unix_nano``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,6 +304,10 @@ class RolloutState(Record):
         ended_unix_nano: when the rollout ended; ``None`` while it has not.
         source_offset: offset in ``rollout-events`` (same partition number) of the last fact that the state reflects.
         span_sequence: highest sequence number of a span that was taken or brought along.
+        queue_offset: offset in ``rollout-events`` of the fact that made the rollout: what waits in one partition is
+            handed out in this order.
+        queue_unix_nano: time by which it is handed out among those of other partitions: ``enqueued_unix_nano``, or
+            the log's own where that differs by more than a second.
         moved_by: ids of the last facts that moved the rollout, so that the same fact, written again, moves it once.
     """
 
@@ -315,4 +319,6 @@ class RolloutState(Record):
     source_offset: int
     verdict: Verdict
     span_sequence: int = 0
+    queue_offset: int = -1
+    queue_unix_nano: int = 0
     moved_by: list[str] = Field(default_factory=list[str])

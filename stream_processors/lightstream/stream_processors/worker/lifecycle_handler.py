@@ -216,7 +216,7 @@ class LifecycleHandler:
 
     def _queue_header(self, *, always: bool = False) -> Headers:
         """What waits now, unless that was said already: with the last record of a batch, and of each answer."""
-        head = [turn[:3] for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
+        head = [turn.place for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
         queue = QueueSummary(self._lifecycle.queue_length(), head)
         if queue == self._told and not always:
             return []

@@ -18,6 +18,7 @@ from ._attempts import with_last
 from .actions import ACTIONS, Unfit
 from .effects import Effect
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX, Limits
+from .queue import queue_time
 from .situation import LATEST, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule
 
@@ -96,6 +97,9 @@ def fold(
         begun = after.attempts[-1].model_copy(update={"begun_unix_nano": logged_unix_nano})
         after = after.model_copy(update={"attempts": with_last(after, begun)})
     changed: dict[str, Any] = {"source_offset": source_offset, "verdict": verdict}
+    if state is None:
+        enqueued = after.rollout.enqueued_unix_nano
+        changed |= {"queue_offset": source_offset, "queue_unix_nano": queue_time(enqueued, logged_unix_nano)}
     if outcome is VerdictOutcome.APPLIED and _moves_again(event):
         changed["moved_by"] = [*after.moved_by, event.event_id][-MOVED_BY_MAX:]
     after = after.model_copy(update=changed)

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TypeAlias
+from typing import NamedTuple
 
+from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import RolloutState, RolloutStatus
 
 from .situation import is_waiting
 
-__all__ = ["Turn", "WaitingRollouts"]
+__all__ = ["Turn", "WaitingRollouts", "queue_time"]
 
-Turn: TypeAlias = "tuple[int, int, int, str]"
-"""Compares as the queue goes: priority (negated), 0 for a retry and 1 for a first attempt, time of the enqueueing in
-nanoseconds since 1970, id."""
+CLOCK_ERROR_NANOS_MAX = NANOS_PER_SECOND
+"""Clocks that are set by the network differ by less, and facts are under way for less, as a rule."""
+
+
+class Turn(NamedTuple):
+    """Compares as the queue of a partition goes.
+
+    Attributes:
+        priority: negated.
+        first: 0 for a retry, 1 for a first attempt.
+        offset: of the fact that made the rollout: its age, whatever the clocks say.
+        unix_nano: its age beside those of other partitions (:func:`queue_time`).
+    """
+
+    priority: int
+    first: int
+    offset: int
+    unix_nano: int
+    rollout_id: str
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What the queues of several partitions are merged by."""
+        return self.priority, self.first, self.unix_nano
+
+
+def queue_time(enqueued_unix_nano: int, logged_unix_nano: int | None) -> int:
+    """The time by which a rollout is older or younger than those of other partitions.
+
+    That is when it was enqueued by its writer's clock, which tells apart what is written at once; by the log's, where
+    the writer's is wrong.
+    """
+    if logged_unix_nano is None or abs(logged_unix_nano - enqueued_unix_nano) <= CLOCK_ERROR_NANOS_MAX:
+        return enqueued_unix_nano
+    return logged_unix_nano
 
 
 class WaitingRollouts:
@@ -46,7 +79,7 @@ class WaitingRollouts:
 
     def first(self) -> str | None:
         """The id of the rollout whose turn it is. It stays in the queue until it changes."""
-        return self._turns[0][-1] if self._turns else None
+        return self._turns[0].rollout_id if self._turns else None
 
     def head(self, count: int) -> list[Turn]:
         """The first ``count`` turns."""
@@ -56,4 +89,4 @@ class WaitingRollouts:
 def _turn(state: RolloutState) -> Turn:
     spec = state.rollout
     first = 0 if state.status is RolloutStatus.REQUEUING else 1
-    return -spec.config.priority, first, spec.enqueued_unix_nano, spec.rollout_id
+    return Turn(-spec.config.priority, first, state.queue_offset, state.queue_unix_nano, spec.rollout_id)
