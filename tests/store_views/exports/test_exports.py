@@ -14,7 +14,7 @@ import pytest
 
 from lightstream.schemas.errors import QueryError, SettingsError
 from lightstream.schemas.packing import pack_int32
-from lightstream.schemas.records import SpanRecord, Trajectory
+from lightstream.schemas.records import SpanEventRecord, SpanRecord, Trajectory
 from lightstream.store_views.exports import (
     Answer,
     Ask,
@@ -211,6 +211,30 @@ def test_each_choice_of_a_span_has_its_own_text(log: LogFile, with_ids: bool) ->
     steps = to_atif(trajectory, conversations_of(asks(log), trajectory))["steps"]
     said = [(step["message"], step["metrics"]["completion_token_ids"]) for step in steps if "metrics" in step]
     assert said == ([("wrong", [10, 11]), ("right", [20, 21])] if with_ids else [])
+
+
+def test_messages_are_read_of_events_too(log: LogFile) -> None:
+    told = [("gen_ai.user.message", {"content": "Weather?"}), ("gen_ai.choice", {"message": json.dumps(SECOND)})]
+    events = [SpanEventRecord(name=name, attributes=attributes) for name, attributes in told]
+    span = framework_span(2, {"gen_ai.operation.name": "chat", "gen_ai.response.id": "resp-1"}, events=events)
+    (trajectory,) = log.write_and_assemble(opened(), proxy_span(1), span, closed())
+    (line,) = chat_lines(asks(log), [trajectory], level="call")
+    assert line["messages"] == [ASKED[1], SECOND]
+
+
+def test_a_completion_follows_its_own_prompt(log: LogFile) -> None:
+    request = json.dumps({"prompt": ["Weather?", "Why?"]})
+    answers = [{"role": "assistant", "content": text} for text in ("Fine.", "Because.")]
+    spans = [
+        proxy_span(n, response_id="x", choice_index=n, request_json=request, response_json=json.dumps(answer))
+        for n, answer in enumerate(answers)
+    ]
+    (trajectory,) = log.write_and_assemble(opened(), *spans, closed())
+    lines = chat_lines(asks(log), [trajectory], level="call")
+    assert [[message["content"] for message in line["messages"]] for line in lines] == [
+        ["Weather?", "Fine."],
+        ["Why?", "Because."],
+    ]
 
 
 def test_atif_documents_keep_every_call_and_say_everything_once(log: LogFile) -> None:

@@ -36,10 +36,18 @@ def test_it_is_read_under_each_of_its_names(attributes: dict[str, Any], place: s
     assert call.place_of("finish_reason") == place
 
 
-def test_it_is_read_of_an_event() -> None:
-    event = SpanEventRecord(name="gen_ai.choice", attributes={"index": 0, "finish_reason": "stop"})
-    (call,) = read_calls(framework_span(1, CHAT, events=[event]))
-    assert (call.finish_reason, call.place_of("finish_reason")) == ("stop", "gen_ai.choice")
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("gen_ai.choice", {"index": 0, "finish_reason": "stop"}),
+        ("gen_ai.client.inference.operation.details", {OUTPUT: '[{"parts": [], "finish_reason": "stop"}]'}),
+    ],
+)
+def test_it_is_read_of_an_event(name: str, attributes: dict[str, Any]) -> None:
+    events = [SpanEventRecord(name="gen_ai.choice", attributes={"index": 1, "finish_reason": "length"})]
+    events.append(SpanEventRecord(name=name, attributes=attributes))
+    (call,) = read_calls(framework_span(1, CHAT, events=events))
+    assert (call.finish_reason, call.place_of("finish_reason")) == ("stop", name)
 
 
 @pytest.mark.parametrize(

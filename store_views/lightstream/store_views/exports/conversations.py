@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightstream.schemas.records import LlmCall, SpanRecord, Trajectory, TripletRecord
+from lightstream.schemas.records import LlmCall, SpanEventRecord, SpanRecord, Trajectory, TripletRecord
 from lightstream.stream_processors.core.messages import Conversation, read_conversation
 
 from ..sql_literal import sql_literal
@@ -19,7 +19,7 @@ IDS_PER_QUERY_MAX = 500
 """Span ids in one IN list: 20 bytes each, far below the largest request."""
 
 _COLUMNS = """log_offset, trace_id, span_id, name, attributes::VARCHAR AS attributes,
-    llm_choice_index, llm_request_json, llm_response_json"""
+    events::VARCHAR AS events, llm_choice_index, llm_request_json, llm_response_json"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,24 @@ def _span(row: dict[str, Any]) -> SpanRecord:
     """As much of the span as messages are read from."""
     call = None
     if row["llm_choice_index"] is not None:
-        call = LlmCall(request_json=row["llm_request_json"], response_json=row["llm_response_json"])
-    attributes = row["attributes"]
+        call = LlmCall(
+            choice_index=row["llm_choice_index"],
+            request_json=row["llm_request_json"],
+            response_json=row["llm_response_json"],
+        )
     return SpanRecord(
         trace_id=row["trace_id"],
         span_id=row["span_id"],
         name=row["name"],
-        attributes=json.loads(attributes) if isinstance(attributes, str) else attributes or {},
+        attributes=_parsed(row["attributes"]) or {},
+        events=[
+            SpanEventRecord(name=event["name"], attributes=event["attributes"])
+            for event in _parsed(row["events"]) or ()
+        ],
         llm_call=call,
     )
+
+
+def _parsed(value: Any) -> Any:
+    """JSON text, or what an answer of the view made of it."""
+    return json.loads(value) if isinstance(value, str) else value

@@ -12,7 +12,7 @@ from lightstream.schemas.records import Drop, DropReason, SpanRecord, Trajectory
 from lightstream.schemas.valid_text import valid_text
 
 from ..core.credit import with_rewards
-from ..core.messages import Conversation, read_conversation
+from ..core.messages import Conversation, read_conversation, text_of
 from ..core.rewards import is_reward
 from ..core.user_function import user_function
 
@@ -35,8 +35,7 @@ class ReplayedCall:
         """Text of the call's choice; empty where it is unknown."""
         if self.conversation is None:
             return ""
-        content = self.conversation.choice(self.triplet.choice_index).get("content")
-        return content if isinstance(content, str) else ""
+        return text_of(self.conversation.choice(self.triplet.choice_index).get("content"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import is_list, is_map, parse_json
-from ..messages import read_conversation
+from ..messages import read_conversation, text_of
 
 __all__ = ["AnswersByWord", "said_in"]
 
@@ -24,17 +24,10 @@ def said_in(span: SpanRecord) -> int | None:
         answer = found.answer[0] if found is not None and found.answer else None
     if not is_map(answer):
         return None
-    text = _text(answer.get("content")).strip()
+    text = text_of(answer.get("content")).strip()
     listed = answer.get("tool_calls")
     calls = tuple(_call(call) for call in listed) if is_list(listed) else ()
     return hash((text, calls)) if text or calls else None
-
-
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    parts = [part.get("text") for part in content if is_map(part)] if is_list(content) else []
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 def _call(call: object) -> tuple[str, str]:

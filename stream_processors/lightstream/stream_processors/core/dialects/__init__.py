@@ -7,6 +7,7 @@ from ._registry import DIALECTS, Dialect, read_calls
 from ._values import is_list, is_map, parse_json
 from .engine_response import read_response
 from .gen_ai import read_named
+from .litellm_legacy import raw_values
 from .recorded import PROXY, RECORDED
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "is_list",
     "is_map",
     "parse_json",
+    "raw_values",
     "read_calls",
     "read_named",
     "read_response",

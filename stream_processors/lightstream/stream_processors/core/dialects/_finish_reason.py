@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import SpanEventRecord, SpanRecord
 
 from ._values import is_list, is_map, parse_json, text_or_none
 
@@ -31,8 +28,8 @@ def finish_reason(span: SpanRecord, choice_index: int) -> tuple[str, str] | None
         if found := text_or_none(attributes.get(place)):
             return found, place
     for event in span.events:
-        if event.name == "gen_ai.choice" and event.attributes.get("index", 0) == choice_index:
-            return _in_event(event.attributes)
+        if found := _in_event(event, choice_index):
+            return found, event.name
     return None
 
 
@@ -52,6 +49,9 @@ def _of_message(value: object, index: int) -> str | None:
     return text_or_none(message.get(_OF_A_MESSAGE)) if is_map(message) else None
 
 
-def _in_event(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
-    found = text_or_none(attributes.get(_OF_A_MESSAGE))
-    return (found, "gen_ai.choice") if found is not None else None
+def _in_event(event: SpanEventRecord, index: int) -> str | None:
+    """Of a choice's own event, or of one that holds the whole answer."""
+    attributes = event.attributes
+    if event.name == "gen_ai.choice":
+        return text_or_none(attributes.get(_OF_A_MESSAGE)) if attributes.get("index", 0) == index else None
+    return _of_message(attributes.get(_OUTPUT), index)

@@ -13,32 +13,36 @@ from ._model import ReadCall
 from ._values import parse_json, text_or_none
 from .engine_response import read_response
 
-__all__ = ["LITERAL_CHARS_MAX", "parse_literal", "read_litellm_legacy"]
+__all__ = ["LITERAL_CHARS_MAX", "parse_literal", "raw_values", "read_litellm_legacy"]
 
 SPAN_NAME = "raw_gen_ai_request"
 LITERAL_CHARS_MAX = 4 * 1024 * 1024
 """Python's parser takes about 50 bytes of memory per character: 200 MB at this limit. It bounds nesting by itself."""
 
 _KEYS = frozenset({"id", "model", "choices", "prompt_token_ids", "response_token_ids", "token_ids", "error"})
+_TEXTS = frozenset({"id", "model"})
 
 
 def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
     """The calls of a raw request span; one without tokens where its text cannot be read."""
-    if span.name != SPAN_NAME:
-        return []
-    body: dict[str, Any] = {}
-    provider = "llm"
-    for name, value in span.attributes.items():
-        prefix, _, key = name.rpartition(".")
-        if prefix.startswith("llm.") and prefix.count(".") == 1 and key in _KEYS:
-            provider = prefix
-            body[key] = value if key in {"id", "model"} else parse_literal(value)
+    provider, body = raw_values(span, _KEYS)
     if not body:
         return []
     calls = read_response(body, provider, "litellm_legacy") or [_untold(body)]
     for call in calls:
         call.is_request = True
     return [complete(call, span) for call in calls]
+
+
+def raw_values(span: SpanRecord, keys: frozenset[str]) -> tuple[str, dict[str, Any]]:
+    """``llm.<provider>`` and what a raw request span has below it under these keys; nothing of other spans."""
+    provider, values = "llm", dict[str, Any]()
+    for name, value in span.attributes.items() if span.name == SPAN_NAME else ():
+        prefix, _, key = name.rpartition(".")
+        if prefix.startswith("llm.") and prefix.count(".") == 1 and key in keys:
+            provider = prefix
+            values[key] = value if key in _TEXTS else parse_literal(value)
+    return provider, values
 
 
 def _untold(body: dict[str, Any]) -> ReadCall:

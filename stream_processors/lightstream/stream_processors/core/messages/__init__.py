@@ -1,7 +1,8 @@
 """What was said in an LLM call, as OpenAI chat messages, whichever dialect the span speaks."""
 
 from ..dialects import grouped, in_order, unflattened
+from ._content import text_of
 from ._conversation import Conversation
 from ._read import READERS, Reader, read_conversation
 
-__all__ = ["READERS", "Conversation", "Reader", "grouped", "in_order", "read_conversation", "unflattened"]
+__all__ = ["READERS", "Conversation", "Reader", "grouped", "in_order", "read_conversation", "text_of", "unflattened"]

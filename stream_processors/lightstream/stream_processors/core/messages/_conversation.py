@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..dialects import is_list, is_map, parse_json
 
-__all__ = ["Conversation", "Message", "as_text", "function_tool", "message_of", "messages_of", "tool_call"]
+__all__ = [
+    "Conversation",
+    "Message",
+    "as_text",
+    "function_tools",
+    "message_of",
+    "messages_of",
+    "openai_call",
+    "tool_call",
+]
 
 Message = dict[str, Any]
 """``role``, ``content``, and where they apply ``tool_calls``, ``tool_call_id``, ``name``."""
@@ -60,7 +69,22 @@ def tool_call(call_id: object, name: object, arguments: object) -> dict[str, Any
     }
 
 
-def function_tool(value: object) -> dict[str, Any] | None:
+def openai_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """As :func:`tool_call`, from a tool call with its function inside or spread out beside its id."""
+    function = call.get("function")
+    inner = function if is_map(function) else call
+    return tool_call(call.get("id"), inner.get("name"), inner.get("arguments"))
+
+
+def function_tools(values: object) -> list[dict[str, Any]] | None:
+    """The tools on offer, structured or as JSON; ``None`` where there are none."""
+    values = parse_json(values)
+    if not is_list(values):
+        return None
+    return [tool for value in values if (tool := _function_tool(value)) is not None] or None
+
+
+def _function_tool(value: object) -> dict[str, Any] | None:
     """A tool on offer, from any of the shapes it is recorded in."""
     value = parse_json(value)
     if not is_map(value):
@@ -69,7 +93,7 @@ def function_tool(value: object) -> dict[str, Any] | None:
         return dict(value)
     if not isinstance(value.get("name"), str):
         return None
-    parameters = parse_json(value.get("parameters", value.get("input_schema")))
+    parameters = parse_json(next((value[name] for name in _PARAMETERS if name in value), None))
     return {
         "type": "function",
         "function": {
@@ -78,6 +102,9 @@ def function_tool(value: object) -> dict[str, Any] | None:
             "parameters": dict(parameters) if is_map(parameters) else {},
         },
     }
+
+
+_PARAMETERS = ("parameters", "input_schema", "inputSchema")
 
 
 def as_text(value: object) -> str:

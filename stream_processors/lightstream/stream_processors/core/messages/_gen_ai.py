@@ -7,10 +7,11 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-from ..dialects import grouped, is_list, is_map, parse_json
-from ._conversation import Conversation, Message, as_text, function_tool, tool_call
+from ..dialects import grouped, is_list, is_map
+from ._conversation import Conversation, Message, function_tools, openai_call
+from ._parts import messages_of_parts, system_message
 
-__all__ = ["read_flattened", "read_parts"]
+__all__ = ["read_details", "read_flattened", "read_parts"]
 
 
 def read_flattened(span: SpanRecord) -> Conversation | None:
@@ -23,7 +24,7 @@ def read_flattened(span: SpanRecord) -> Conversation | None:
     for prefix in ("gen_ai.request.functions", "gen_ai.request.tools", "llm.request.functions"):
         values = grouped(span.attributes, prefix)
         if is_list(values):
-            found.tools = [tool for value in values if (tool := function_tool(value)) is not None] or None
+            found.tools = function_tools(values)
             break
     return found
 
@@ -43,71 +44,29 @@ def _message(value: Mapping[str, Any]) -> Message | None:
     message: Message = {"role": role, "content": value.get("content", "")}
     if role == "assistant" and is_list(calls):
         message["content"] = message["content"] or None
-        message["tool_calls"] = [_tool_call(call) for call in calls if is_map(call)]
+        message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
     if of_call is not None and role == "tool":
         message["tool_call_id"] = of_call
     return message
 
 
-def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    inner = function if is_map(function) else call
-    return tool_call(call.get("id"), inner.get("name"), inner.get("arguments"))
-
-
 def read_parts(span: SpanRecord) -> Conversation | None:
     """``gen_ai.input.messages``, ``gen_ai.output.messages``: lists of messages with parts, as JSON or structured."""
-    at = span.attributes
+    return _of_parts(span.attributes)
+
+
+def read_details(span: SpanRecord) -> Conversation | None:
+    """The same attributes, on an event."""
+    details = (event.attributes for event in span.events if event.name == "gen_ai.client.inference.operation.details")
+    return next((found for attributes in details if (found := _of_parts(attributes)) is not None), None)
+
+
+def _of_parts(at: Mapping[str, Any]) -> Conversation | None:
     if "gen_ai.input.messages" not in at and "gen_ai.output.messages" not in at:
         return None
-    found = Conversation("gen_ai")
-    system = parse_json(at.get("gen_ai.system_instructions"))
-    if is_list(system) and system:
-        found.messages.append({"role": "system", "content": _text(system)})
-    found.messages += _with_parts(parse_json(at.get("gen_ai.input.messages")))
-    found.answer = _with_parts(parse_json(at.get("gen_ai.output.messages")))
-    tools = parse_json(at.get("gen_ai.tool.definitions"))
-    if is_list(tools):
-        found.tools = [tool for value in tools if (tool := function_tool(value)) is not None] or None
-    return found
-
-
-def _with_parts(values: object) -> list[Message]:
-    messages: list[Message] = []
-    for value in values if is_list(values) else ():
-        if not is_map(value) or not isinstance(value.get("role"), str):
-            continue
-        parts = value.get("parts")
-        if not is_list(parts):
-            messages.append({"role": value["role"], "content": value.get("content", "")})
-            continue
-        messages += _from_parts(value["role"], [part for part in parts if is_map(part)])
-    return messages
-
-
-def _from_parts(role: str, parts: list[Mapping[str, Any]]) -> list[Message]:
-    """A message, or one for each tool result it holds."""
-    results = [part for part in parts if part.get("type") == "tool_call_response"]
-    messages: list[Message] = [
-        {
-            "role": "tool",
-            "content": as_text(part.get("response", part.get("result", ""))),
-            "tool_call_id": str(part.get("id") or ""),
-        }
-        for part in results
-    ]
-    calls = [tool_call(p.get("id"), p.get("name"), p.get("arguments")) for p in parts if p.get("type") == "tool_call"]
-    text = _text(parts)
-    if calls:
-        messages.append({"role": role, "content": text or None, "tool_calls": calls})
-    elif text or not results:
-        messages.append({"role": role, "content": text})
-    return messages
-
-
-def _text(parts: object) -> str:
-    """The text parts, joined."""
-    if not is_list(parts):
-        return ""
-    texts = [part.get("content", part.get("text")) for part in parts if is_map(part) and part.get("type") == "text"]
-    return "".join(text for text in texts if isinstance(text, str))
+    return Conversation(
+        "gen_ai",
+        system_message(at.get("gen_ai.system_instructions")) + messages_of_parts(at.get("gen_ai.input.messages")),
+        messages_of_parts(at.get("gen_ai.output.messages")),
+        function_tools(at.get("gen_ai.tool.definitions")),
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import grouped, is_list, is_map
-from ._conversation import Conversation, Message, function_tool, tool_call
+from ._conversation import Conversation, Message, function_tools, tool_call
 
 __all__ = ["read_openinference"]
 
@@ -21,8 +21,7 @@ def read_openinference(span: SpanRecord) -> Conversation | None:
     found.answer = _messages(grouped(span.attributes, "llm.output_messages"))
     tools = grouped(span.attributes, "llm.tools")
     if is_list(tools):
-        schemas = [_below(tool, "tool").get("json_schema") for tool in tools]
-        found.tools = [tool for schema in schemas if (tool := function_tool(schema)) is not None] or None
+        found.tools = function_tools([_below(tool, "tool").get("json_schema") for tool in tools])
     return found
 
 
@@ -31,7 +30,9 @@ def _messages(values: object) -> list[Message]:
 
 
 def _message(value: dict[str, Any]) -> Message:
-    message: Message = {"role": value.get("role") or "user", "content": value.get("content", "")}
+    role = value.get("role")
+    role = role if isinstance(role, str) and role else "user"
+    message: Message = {"role": role, "content": value.get("content", "")}
     contents = value.get("contents")
     if is_list(contents):
         message["content"] = [part for item in contents if (part := _part(_below(item, "message_content")))]
