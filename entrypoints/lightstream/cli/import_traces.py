@@ -19,7 +19,7 @@ console = Console(highlight=False)
 
 
 def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: str, score: str | None) -> None:
-    """Import the files, one after the other. All are read before the first is imported.
+    """Import the files. All are read before the first trace is imported; a trace may be in several of them.
 
     Raises:
         SettingsError: a file cannot be read or understood, or none has the score; nothing was imported.
@@ -31,6 +31,11 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: str
     report = asyncio.run(_import(settings, traces, run_id))
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
     console.print(f"{made}; {report.known:,} were already there.")
+    if report.incomplete:
+        console.print(
+            f"{report.incomplete:,} of these lack {report.spans_missing:,} spans of the files. They were not imported: "
+            "a rollout that is over takes no more. Import all files of a trace together, into another run."
+        )
 
 
 async def _import(settings: Settings, traces: list[Any], run_id: str) -> Any:

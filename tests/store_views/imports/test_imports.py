@@ -233,3 +233,50 @@ def test_each_trace_becomes_a_rollout_once(tmp_path: Path) -> None:
     assert (second.rollouts, second.known) == (0, 2)
     assert status == "succeeded"
     assert [t.prompt["token_ids"] for t in ANY_LLM.adapt(spans)] == [[1, 2]]
+
+
+def test_a_trace_in_several_files_is_one_rollout(tmp_path: Path) -> None:
+    root = {"spanId": "a" * 16, "name": "root", "endTimeUnixNano": "1700000009000000000"}
+    first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, root)))
+    second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
+
+    async def scenario() -> None:
+        store = InMemoryLightningStore()
+        report = await import_traces(store, [*first, *second, *first], "run")
+        assert (report.rollouts, report.spans, report.known) == (1, 2, 0)
+        (rollout,) = await store.query_rollouts()
+        spans = await store.query_spans(rollout.rollout_id)
+        assert [(s.sequence_id, s.name) for s in spans] == [(1, "openai.chat.completion"), (2, "root")]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_rollout_lacks_that_was_imported_before_is_told(tmp_path: Path) -> None:
+    first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, {"spanId": "a" * 16, "name": "root"})))
+    second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
+
+    async def scenario() -> None:
+        store = InMemoryLightningStore()
+        await import_traces(store, first, "run")
+        report = await import_traces(store, second, "run")
+        assert (report.rollouts, report.known, report.incomplete, report.spans_missing) == (0, 1, 1, 1)
+        report = await import_traces(store, first, "run")
+        assert (report.known, report.incomplete, report.spans_missing) == (1, 0, 0)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_scores_of_the_only_root_are_of_the_whole_trace(tmp_path: Path) -> None:
+    def links(*scores: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
+        (trace,) = read_traces(saved(tmp_path / "t.json", {"id": "t-1", "observations": rows, "scores": scores}))
+        rewards = [s.attributes for s in trace.spans if s.name == "agentlightning.annotation"]
+        return [(s["agentlightning.reward.0.value"], "agentlightning.link.0.value_match" in s) for s in rewards]
+
+    of_root = {"name": "right", "value": 0.5, "observationId": AGENT["id"]}
+    rows = [AGENT, GENERATION]
+    assert links(of_root, rows=rows) == [(0.5, False)]
+    assert links({"name": "right", "value": 1}, of_root, rows=rows) == [(1.0, False)], "the trace's own counts"
+    other = {"id": "agent-2", "traceId": "t-1", "type": "AGENT", "name": "other"}
+    assert links(of_root, rows=[*rows, other]) == [(0.5, True)], "which root it is of is for the assembler"

@@ -18,6 +18,7 @@ from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.messages import Conversation
 
 from .conversations import Told
+from .rewards_given import rewards_given
 
 __all__ = ["ATIF_VERSION", "to_atif"]
 
@@ -31,12 +32,13 @@ EXTRA = "lightstream"
 def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
     """A document as plain values. ``told`` are the trajectory's conversations; a call without has an empty message."""
     said = {told_call.triplet.call_index: told_call.conversation for told_call in told}
+    given = rewards_given(trajectory)
     steps = _Steps()
     for triplet in trajectory.triplets:
         conversation = said.get(triplet.call_index)
         if conversation is not None:
             steps.add_messages(conversation.messages)
-        steps.add_call(triplet, conversation)
+        steps.add_call(triplet, conversation, given.get(triplet.call_index, []))
     names = [t.agent_name for t in trajectory.triplets if t.agent_name is not None]
     models = [t.model for t in trajectory.triplets if t.model]
     tools = next((c.tools for c in said.values() if c.tools), None)
@@ -59,6 +61,7 @@ def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
         "extra": {
             EXTRA: {
                 "reward": trajectory.reward,
+                "rewards": given.get(None, []),
                 "status": trajectory.status.value,
                 "run_id": trajectory.run_id,
                 "group_id": trajectory.group_id,
@@ -92,8 +95,10 @@ class _Steps:
                 self._add({"source": source, "message": _text(message.get("content"))})
         self._known = list(messages)
 
-    def add_call(self, triplet: TripletRecord, conversation: Conversation | None) -> None:
-        """The step of a call."""
+    def add_call(
+        self, triplet: TripletRecord, conversation: Conversation | None, rewards: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """The step of a call, with the rewards that were given to it."""
         answer = {} if conversation is None else conversation.choice(triplet.choice_index)
         step: dict[str, Any] = {"source": "agent", "message": _text(answer.get("content")), "llm_call_count": 1}
         if triplet.end_unix_nano:
@@ -103,7 +108,17 @@ class _Steps:
         if isinstance(answer.get("reasoning_content"), str):
             step["reasoning_content"] = answer["reasoning_content"]
         step["metrics"] = _metrics(triplet)
-        step["extra"] = {EXTRA: {"reward": triplet.reward, "policy_version": triplet.policy_version}}
+        step["extra"] = {
+            EXTRA: {
+                "reward": triplet.reward,
+                "rewards": rewards,
+                "policy_version": triplet.policy_version,
+                "agent_name": triplet.agent_name,
+                "response_id": triplet.response_id,
+                "choice_index": triplet.choice_index,
+                "finish_reason": triplet.finish_reason,
+            }
+        }
         calls = [_tool_call(call) for call in answer.get("tool_calls") or () if isinstance(call, Mapping)]
         if calls:
             step["tool_calls"] = calls

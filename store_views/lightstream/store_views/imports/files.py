@@ -49,7 +49,7 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
     if wrong is not None:
         raise SettingsError(f"document {wrong + 1} of {path} is not {kind}: {str(documents[wrong])[:200]}")
     if kind == "atif":
-        return [atif_trace(document) for document in documents]
+        return [_atif_trace(path, number, document) for number, document in enumerate(documents, start=1)]
     if kind == "langfuse" and all("observations" in document for document in documents):
         return [langfuse_trace(document, score) for document in documents]
     annotated = kind == "phoenix"
@@ -60,6 +60,13 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
     traces = list(by_trace.values())
     add_annotations(traces, annotations, score)
     return traces
+
+
+def _atif_trace(path: Path, number: int, document: Any) -> ImportedTrace:
+    try:
+        return atif_trace(document)
+    except SettingsError as error:
+        raise SettingsError(f"document {number} of {path}: {error.message}") from error
 
 
 def _spans(kind: str, documents: list[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 
+from .merging import merged
 from .trace import ImportedTrace
 
 __all__ = ["ImportReport", "import_traces"]
@@ -19,11 +20,18 @@ AT_ONCE_MAX = 32
 
 @dataclass(slots=True)
 class ImportReport:
-    """How many traces became rollouts, with how many spans; and how many were there already."""
+    """How many traces became rollouts, with how many spans; and how many were there already.
+
+    Attributes:
+        incomplete: of those that were there, how many lack spans of the trace.
+        spans_missing: how many spans these lack. They are not imported: the rollout is over.
+    """
 
     rollouts: int = 0
     spans: int = 0
     known: int = 0
+    incomplete: int = 0
+    spans_missing: int = 0
 
 
 async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], run_id: str) -> ImportReport:
@@ -43,6 +51,9 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
             attempt_id = await _attempt_of(store, rollout_id, trace, run_id)
             if attempt_id is None:
                 report.known += 1
+                missing = await _missing(store, rollout_id, trace)
+                report.incomplete += missing > 0
+                report.spans_missing += missing
                 return
             update = {"rollout_id": rollout_id, "attempt_id": attempt_id}
             spans = [
@@ -54,8 +65,14 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
             report.rollouts += 1
             report.spans += len(spans)
 
-    await asyncio.gather(*map(one, traces))
+    await asyncio.gather(*map(one, merged(traces)))
     return report
+
+
+async def _missing(store: LightningStore, rollout_id: str, trace: ImportedTrace) -> int:
+    """How many spans of the trace its rollout lacks."""
+    held = {(span.trace_id, span.span_id) for span in await store.query_spans(rollout_id)}
+    return len({(span.trace_id, span.span_id) for span in trace.spans} - held)
 
 
 async def _attempt_of(store: LightningStore, rollout_id: str, trace: ImportedTrace, run_id: str) -> str | None:

@@ -29,8 +29,6 @@ def is_annotation(row: Mapping[str, Any]) -> bool:
 def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str, Any]], chosen: str | None) -> None:
     """Add a reward for each span with an annotation named ``chosen`` (``None``: the only name).
 
-    Those of a root are of the whole trace.
-
     Raises:
         SettingsError: a span has annotations of several names, and ``chosen`` is ``None``.
     """
@@ -41,9 +39,9 @@ def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str,
             span_id = hex_id(row["span_id"], SPAN_DIGITS)
             by_span.setdefault(span_id, {})[str(row.get("name") or "")] = float(score)
     for trace in traces:
-        parents = {span.span_id: span.parent_id for span in trace.spans if span.span_id in by_span}
-        targets = {span_id if parent else None: by_span[span_id] for span_id, parent in parents.items()}
-        trace.add_scores(targets, chosen)
+        trace.add_scores(
+            {span.span_id: by_span[span.span_id] for span in trace.spans if span.span_id in by_span}, chosen
+        )
 
 
 def phoenix_span(row: Mapping[str, Any]) -> Span:

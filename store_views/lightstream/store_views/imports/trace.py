@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +46,8 @@ class ImportedTrace:
         """Add scores that people or judges gave, as rewards.
 
         Args:
-            scores: span that they are of (``None``: the whole trace) -> name -> value.
+            scores: span that they are of (``None``: the whole trace) -> name -> value. Those of the only root are of
+                the whole trace; where that has one of the same name itself, this one counts.
             chosen: the name that is the reward and comes first: what has no score of this name has no reward.
                 ``None`` takes the only name that there is.
 
@@ -54,7 +55,12 @@ class ImportedTrace:
             SettingsError: there are several names for one thing and ``chosen`` is ``None``.
         """
         self.scores.update(name for values in scores.values() for name in values)
-        for target, values in scores.items():
+        roots = [span.span_id for span in self.spans if span.parent_id is None]
+        root = roots[0] if len(roots) == 1 else None
+        by_target: dict[str | None, dict[str, float]] = {}
+        for target, values in sorted(scores.items(), key=lambda item: item[0] is None):
+            by_target.setdefault(None if target == root else target, {}).update(values)
+        for target, values in by_target.items():
             if chosen is not None and chosen not in values:
                 continue
             if chosen is None and len(values) > 1:
@@ -63,7 +69,7 @@ class ImportedTrace:
                     next_step="Name it with --score.",
                 )
             first = {chosen: values[chosen]} if chosen is not None else {}
-            self.spans.append(reward_span(self.trace_id, first | dict(values), target))
+            self.spans.append(reward_span(self.trace_id, list((first | dict(values)).items()), target))
 
 
 def check_score(traces: Iterable[ImportedTrace], chosen: str | None) -> None:
@@ -150,13 +156,13 @@ def made_span(
     )
 
 
-def reward_span(trace_id: str, rewards: Mapping[str, float], of_span: str | None = None) -> Span:
+def reward_span(trace_id: str, rewards: Sequence[tuple[str, float]], of_span: str | None = None) -> Span:
     """A reward as agents emit it: the first is what counts; for one span, else for the whole trace."""
     attributes: dict[str, Any] = {}
-    for index, (name, value) in enumerate(rewards.items()):
+    for index, (name, value) in enumerate(rewards):
         attributes[f"agentlightning.reward.{index}.name"] = name
         attributes[f"agentlightning.reward.{index}.value"] = value
     if of_span is not None:
         attributes |= {"agentlightning.link.0.key_match": "span_id", "agentlightning.link.0.value_match": of_span}
-    span_id = hex_id(f"{trace_id}:{of_span}:{sorted(rewards)}", SPAN_DIGITS)
+    span_id = hex_id(f"{trace_id}:{of_span}:{sorted(name for name, _ in rewards)}", SPAN_DIGITS)
     return made_span(trace_id, span_id, None, "agentlightning.annotation", attributes)

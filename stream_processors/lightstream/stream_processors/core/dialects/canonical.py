@@ -13,6 +13,7 @@ __all__ = ["read_canonical"]
 PROMPT = "lightstream.prompt_token_ids"
 RESPONSE = "lightstream.response_token_ids"
 LOGPROBS = "lightstream.response_logprobs"
+CHOICE = "lightstream.llm_call.choice_index"
 
 
 def read_canonical(span: SpanRecord) -> list[ReadCall]:
@@ -20,7 +21,8 @@ def read_canonical(span: SpanRecord) -> list[ReadCall]:
     attributes = span.attributes
     if PROMPT not in attributes and RESPONSE not in attributes:
         return []
-    call = ReadCall("canonical")
+    choice = attributes.get(CHOICE)
+    call = ReadCall("canonical", choice_index=choice if type(choice) is int and choice >= 0 else 0)
     set_token_ids(call, "prompt_token_ids", attributes.get(PROMPT), PROMPT)
     set_token_ids(call, "response_token_ids", attributes.get(RESPONSE), RESPONSE)
     set_logprobs(call, attributes.get(LOGPROBS), LOGPROBS)

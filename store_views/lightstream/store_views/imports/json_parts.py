@@ -1,0 +1,57 @@
+"""Parts of a JSON document that must be of one type; ``null`` counts as missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightstream.schemas.errors import SettingsError
+
+from .trace import is_list, is_map
+
+__all__ = ["list_in", "map_in", "maps_in"]
+
+
+def map_in(holder: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """The object under ``key``; empty where there is none.
+
+    Raises:
+        SettingsError: it is no object.
+    """
+    value = holder.get(key)
+    if value is None:
+        return {}
+    if not is_map(value):
+        raise SettingsError(f"{key!r} of {where} is not an object: {_shown(value)}.")
+    return value
+
+
+def list_in(holder: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """The list under ``key``; empty where there is none.
+
+    Raises:
+        SettingsError: it is no list.
+    """
+    value = holder.get(key)
+    if value is None:
+        return []
+    if not is_list(value):
+        raise SettingsError(f"{key!r} of {where} is not a list: {_shown(value)}.")
+    return value
+
+
+def maps_in(holder: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
+    """The list of objects under ``key``; empty where there is none.
+
+    Raises:
+        SettingsError: it is no list, or one of its items is no object.
+    """
+    items = list_in(holder, key, where)
+    for number, item in enumerate(items, start=1):
+        if not is_map(item):
+            raise SettingsError(f"item {number} of {key!r} of {where} is not an object: {_shown(item)}.")
+    return items
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:100]
