@@ -10,6 +10,8 @@ import pytest
 from lightstream.cli.explain import run_explain
 from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.records import NoteReason
+from lightstream.schemas.records.reasons import NOTE_MEANINGS
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
 from lightstream.store_views.server.query import QueryLimits
@@ -50,6 +52,24 @@ def test_it_tells_fates_rewards_segments_and_why_it_did_not_train(log: LogFile) 
     ]
     assert [drop["reason"] for drop in found.dropped] == ["call_failed"]
     assert found.conclusion == "its group waits: 1 of 2 rollouts are finished"
+
+
+def test_it_tells_why_a_reward_is_matched_to_nothing(
+    log: LogFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write(state("r1"))
+    log.write_and_assemble(opened(), proxy_span(1), reward_span(2, 1.0, link={"gen_ai.response.id": "other"}), closed())
+    found = explained(log, "r1")
+    assert [reward["match"] for reward in found.rewards] == ["none"]
+    assert [(note["attempt_id"], note["reason"], note["count"]) for note in found.notes] == [
+        ("r1-a1", "unmatched_link", 1)
+    ]
+    monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: asks(log)(query))
+    run_explain(Settings.load(), "r1", "json")
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert "gen_ai.response.id=other" in note["detail"]
+    run_explain(Settings.load(), "r1", "table")
+    assert NOTE_MEANINGS[NoteReason.UNMATCHED_LINK] in " ".join(capsys.readouterr().out.split())
 
 
 def test_it_tells_the_step_that_it_trained_in(log: LogFile) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records.reasons import DROP_MEANINGS, SHARED_SPAN_MEANING
+from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN_MEANING
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
 from lightstream.stream_processors.core.segments import Segment
@@ -65,6 +65,10 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
     _print("Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
     for reason in sorted({row["reason"] for row in found.dropped}):
         console.print(f"  [bold]{escape(reason)}[/]: {escape(DROP_MEANINGS.get(reason, ''))}")
+    if found.notes:
+        _print("Notes", found.notes, ["span_id", "count", "reason", "detail"])
+        for reason in sorted({row["reason"] for row in found.notes}):
+            console.print(f"  [bold]{escape(reason)}[/]: {escape(NOTE_MEANINGS.get(reason, ''))}")
     if found.shared:
         _print("In several rollouts", found.shared, ["span_id", "is_llm_call", "reason", "detail"])
         console.print(f"  {escape(SHARED_SPAN_MEANING)}")
@@ -94,6 +98,7 @@ def _as_json(found: Explanation) -> dict[str, Any]:
         "rewards": found.rewards,
         "dropped": found.dropped,
         "shared": found.shared,
+        "notes": found.notes,
         "segments": [_segment(segment) for segment in found.segments],
     }
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,10 @@ FORMATS = ("table", "json")
 IN_FLIGHT_MAX = 1000
 """Trajectories handed to Kafka before the oldest must be durable."""
 PUBLISH_TIMEOUT_S = 60.0
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+"""Seconds."""
+AGO_CHARS_MAX = 20
+"""Python converts no more than some thousand digits; these reach far before any log."""
 
 console = Console(highlight=False)
 
@@ -79,14 +82,14 @@ def parse_start(text: str) -> int:
     """
     if text == "earliest":
         return 0
-    if text[-1:] in _UNITS and text[:-1].isdecimal():
-        ago = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
-        return int((datetime.now(UTC) - ago).timestamp() * NANOS_PER_SECOND)
+    if text[-1:] in _UNITS and text[:-1].isdecimal() and len(text) <= AGO_CHARS_MAX:
+        ago_s = int(text[:-1]) * _UNITS[text[-1]]
+        return max(int(datetime.now(UTC).timestamp()) - ago_s, 0) * NANOS_PER_SECOND
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise SettingsError(f"--from {text!r} is neither earliest, an ISO time, nor a time ago such as 2h.") from error
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NANOS_PER_SECOND)
+    return max(int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NANOS_PER_SECOND), 0)
 
 
 def _compared(trajectories: Iterable[Trajectory], comparison: Comparison) -> Iterator[Trajectory]:

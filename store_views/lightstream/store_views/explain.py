@@ -28,6 +28,7 @@ class Explanation:
         conclusion: one sentence: in which steps it trained, or why it did not.
         attempts, calls, rewards, dropped, shared: rows of the views ``attempts``, ``llm_calls``, ``rewards``,
             ``dropped``, ``shared_spans``.
+        notes: what was odd about its attempts, from the view ``trajectories``: why a reward is matched to nothing, say.
         segments: the final trajectory's calls, merged where a prompt continues the previous ids exactly.
     """
 
@@ -38,6 +39,7 @@ class Explanation:
     rewards: list[dict[str, Any]]
     dropped: list[dict[str, Any]]
     shared: list[dict[str, Any]]
+    notes: list[dict[str, Any]]
     segments: list[Segment]
 
 
@@ -82,6 +84,11 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
         ),
         dropped=rows("dropped", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
         shared=rows("shared_spans", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
+        notes=rows(
+            "(SELECT rollout_id, attempt_id, attempt_sequence, unnest(notes) AS note FROM trajectories)",
+            "attempt_id, note.reason AS reason, note.span_id AS span_id, note.count AS count, note.detail AS detail",
+            "attempt_sequence, reason",
+        ),
         segments=merge_segments(
             [
                 _triplet(row)

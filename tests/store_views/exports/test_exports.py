@@ -19,6 +19,7 @@ from lightstream.store_views.exports import (
     Answer,
     Ask,
     arrow_batches,
+    arrow_rows,
     chat_lines,
     conversations_of,
     read_trajectories,
@@ -28,6 +29,7 @@ from lightstream.store_views.exports import (
     write_json_lines,
     write_parquet,
 )
+from lightstream.store_views.exports.arrow_rows import RowLevel
 from lightstream.store_views.server.json_values import json_answer
 from lightstream.store_views.server.query import QueryLimits, run_query
 from lightstream.stream_processors.core.segments import segments_of
@@ -130,6 +132,18 @@ def test_segments_are_rows_of_aligned_arrays(log: LogFile, tmp_path: Path) -> No
         assert row["start_reason"] == segment.start_reason.value
         assert row["call_indexes"] == [turn.call_index for turn in segment.turns]
     assert write_parquet(read_trajectories(asks(log)), path, "segment", 3) == 3
+
+
+@pytest.mark.parametrize("level", ["call", "segment"])
+def test_batches_are_bounded_in_tasks_too(log: LogFile, monkeypatch: pytest.MonkeyPatch, level: RowLevel) -> None:
+    monkeypatch.setattr(arrow_rows, "BATCH_BYTES_MAX", 10_000)
+    task = json.dumps("x" * 2_000)
+    written = [t.model_copy(update={"input_json": task}) for t in write_attempts(log, 4)]
+    batches = list(arrow_batches(written, level))
+    assert max(batch.nbytes for batch in batches) < 13_000
+    table = pa.Table.from_batches(batches)
+    assert table.column("input_json").unique().to_pylist() == [task]
+    assert table.schema.field("input_json").type == pa.string()
 
 
 def test_batches_are_bounded_and_levels_known(log: LogFile) -> None:

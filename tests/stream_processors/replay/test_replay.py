@@ -295,3 +295,10 @@ def test_the_command_line(settings: Settings, history: list[Trajectory], tmp_pat
     ]
     assert "calls with another reward" in tables[0]
     assert tables[0] == tables[1]
+
+
+def test_what_began_before_any_log_is_all_of_it() -> None:
+    assert [parse_start(text) for text in ("9999999d", "9" * 19 + "h", "0001-01-01", "earliest")] == [0] * 4
+    assert parse_start("1m") > parse_start("1h") > parse_start("1d") > 0
+    with pytest.raises(SettingsError):
+        parse_start("9" * 5_000 + "h")

@@ -18,8 +18,9 @@ RowLevel: TypeAlias = Literal["call", "segment"]
 ROW_LEVELS: tuple[RowLevel, ...] = ("call", "segment")
 
 BATCH_ROWS_MAX = 4096
-BATCH_TOKEN_BYTES_MAX = 64 * 1024 * 1024
-"""Of token data, in one batch (and row group): what writing a file of any size holds in memory."""
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""Of token data and tasks, in one batch (and row group): what writing a file of any size holds in memory. A task stands
+on each row of its trajectory: a dictionary would be smaller, but files of Arrow take one for all batches only."""
 
 Row: TypeAlias = tuple[Trajectory, TripletRecord | Segment]
 Column: TypeAlias = tuple[str, pa.DataType, Callable[[Trajectory, Any], Any]]
@@ -102,10 +103,11 @@ def arrow_batches(
         items: Sequence[TripletRecord | Segment] = (
             trajectory.triplets if level == "call" else segments_of(trajectory, tokens_max)
         )
+        task_bytes = len(trajectory.input_json.encode(errors="surrogatepass")) if items else 0
         for item in items:
             rows.append((trajectory, item))
-            size += _token_bytes(item)
-            if len(rows) == BATCH_ROWS_MAX or size >= BATCH_TOKEN_BYTES_MAX:
+            size += task_bytes + _token_bytes(item)
+            if len(rows) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                 yield _batch(rows, level, schema)
                 rows, size = [], 0
     if rows:
@@ -114,7 +116,8 @@ def arrow_batches(
 
 def _token_bytes(item: TripletRecord | Segment) -> int:
     if isinstance(item, Segment):
-        return 4 * len(item.token_ids)
+        parts = (item.token_ids, item.loss_mask, item.logprobs, item.policy_versions, item.rewards)
+        return sum(map(len, parts))
     return len(item.prompt_token_ids) + 3 * len(item.response_token_ids)
 
 
