@@ -29,7 +29,7 @@ def read_agent_lightning(span: SpanRecord) -> list[ReadCall]:
 
 def _weave(span: SpanRecord) -> list[ReadCall]:
     """The answer, which Weave's tracer spells out: one call a choice. An operation may return anything else."""
-    if not any(name.startswith(_ANSWERS) for name in span.attributes):
+    if _OF_ANSWERS.isdisjoint(span.attributes):
         return []
     body = unflattened(span.attributes, OUTPUT)
     calls = [call for call in read_response(body, OUTPUT, "agent_lightning") if call.names_a_call]
@@ -39,5 +39,15 @@ def _weave(span: SpanRecord) -> list[ReadCall]:
     return [complete(call, span) for call in calls]
 
 
-_ANSWERS = tuple(f"{OUTPUT}.{name}" for name in ("choices.", "prompt_token_ids", "response_token_ids"))
-"""How names begin that only an LLM's answer has."""
+_OF_A_CHOICE = ("index", "finish_reason", "message.role", "message.content", "token_ids", "logprobs")
+_OF_ANSWERS = frozenset(
+    f"{OUTPUT}.{name}"
+    for name in (
+        "prompt_token_ids",
+        "response_token_ids",
+        "response_token_ids.0",
+        "choices.0.provider_specific_fields.token_ids",
+        *(f"choices.0.{name}" for name in _OF_A_CHOICE),
+    )
+)
+"""Names of which every LLM's answer has some: other spans are told by them at once."""
