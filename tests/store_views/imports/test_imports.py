@@ -275,7 +275,7 @@ def test_scores_of_the_only_root_are_of_the_whole_trace(tmp_path: Path) -> None:
         return [(s["agentlightning.reward.0.value"], "agentlightning.link.0.value_match" in s) for s in rewards]
 
     of_root = {"name": "right", "value": 0.5, "observationId": AGENT["id"]}
-    rows = [AGENT, GENERATION]
+    rows: list[dict[str, Any]] = [AGENT, GENERATION]
     assert links(of_root, rows=rows) == [(0.5, False)]
     assert links({"name": "right", "value": 1}, of_root, rows=rows) == [(1.0, False)], "the trace's own counts"
     other = {"id": "agent-2", "traceId": "t-1", "type": "AGENT", "name": "other"}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from lightstream.schemas.errors import SettingsError
-
-from .trace import is_list, is_map
 
 __all__ = ["list_in", "map_in", "maps_in"]
 
@@ -21,9 +19,9 @@ def map_in(holder: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
     value = holder.get(key)
     if value is None:
         return {}
-    if not is_map(value):
+    if not isinstance(value, dict):
         raise SettingsError(f"{key!r} of {where} is not an object: {_shown(value)}.")
-    return value
+    return cast("Mapping[str, Any]", value)
 
 
 def list_in(holder: Mapping[str, Any], key: str, where: str) -> list[Any]:
@@ -35,9 +33,9 @@ def list_in(holder: Mapping[str, Any], key: str, where: str) -> list[Any]:
     value = holder.get(key)
     if value is None:
         return []
-    if not is_list(value):
+    if not isinstance(value, list):
         raise SettingsError(f"{key!r} of {where} is not a list: {_shown(value)}.")
-    return value
+    return cast("list[Any]", value)
 
 
 def maps_in(holder: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
@@ -48,7 +46,7 @@ def maps_in(holder: Mapping[str, Any], key: str, where: str) -> list[Mapping[str
     """
     items = list_in(holder, key, where)
     for number, item in enumerate(items, start=1):
-        if not is_map(item):
+        if not isinstance(item, dict):
             raise SettingsError(f"item {number} of {key!r} of {where} is not an object: {_shown(item)}.")
     return items
 
