@@ -35,7 +35,8 @@ def list_in(holder: Mapping[str, Any], key: str, where: str) -> list[Any]:
         return []
     if not isinstance(value, list):
         raise SettingsError(f"{key!r} of {where} is not a list: {_shown(value)}.")
-    return cast("list[Any]", value)
+    items: list[Any] = value
+    return items
 
 
 def maps_in(holder: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
