@@ -153,7 +153,7 @@ class StormyStore(InMemoryLightningStore):
         self._told = len(partition.states)
 
     def _shuffled(self, batch: Sequence[RolloutEvent | TaskRequest]) -> list[RolloutEvent | TaskRequest]:
-        """Facts about one rollout keep their order, and so does what is enqueued; else any may come, some come twice."""
+        """Facts about one rollout keep their order, as does what is enqueued; else it is any, and some come twice."""
         by_rollout: dict[str, list[RolloutEvent | TaskRequest]] = {}
         for fact in batch:
             if isinstance(fact, TaskRequest):
