@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import consumer_config
+from lightstream.schemas.kafka import consumer_config, logged_unix_nano
 from lightstream.schemas.records import Record
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
@@ -50,8 +50,9 @@ class LogTail:
             if message.error() is None:
                 value, key = message.value(), (message.key() or b"").decode()
                 record = None if value is None else CODEC.decode(value)
-                logged_unix_nano = message.timestamp()[1] * 1_000_000
-                new.append(Logged(message.partition() or 0, message.offset() or 0, key, record, logged_unix_nano))
+                new.append(
+                    Logged(message.partition() or 0, message.offset() or 0, key, record, logged_unix_nano(message))
+                )
         self.read.extend(new)
         return new
 
