@@ -108,7 +108,8 @@ def test_no_request_and_no_answer_breaks_it(asked: Any, answered: Any, choice_in
 
 
 def test_parts_of_odd_kinds_say_nothing() -> None:
-    parts = [{"type": kind, "text": "x", "image_url": 1} for kind in ([], {}, 7, None, "image_url", "blob")]
+    kinds: list[Any] = [[], {}, 7, None, "image_url", "blob"]
+    parts = [{"type": kind, "text": "x", "image_url": 1} for kind in kinds]
     found = read_conversation(framework_span(1, {"gen_ai.input.messages": [{"role": "user", "parts": parts}]}))
     assert found is not None
     json.dumps(found.messages)
