@@ -17,7 +17,7 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         DropReason.EMPTY_RESPONSE: "The model answered without a single token: there is nothing to learn from.",
         DropReason.LOGPROBS_LENGTH_MISMATCH: "The number of log-probabilities differs from that of response tokens.",
         DropReason.BAD_TOKEN_IDS: "Token ids are negative, beyond int32, or not whole numbers.",
-        DropReason.BAD_LOGPROBS: "A log-probability is not finite, or above 0.",
+        DropReason.BAD_LOGPROBS: "A log-probability is not finite, above 0, or cut off.",
         DropReason.CALL_FAILED: "The model server answered with an error, or not in time; the detail says which.",
         DropReason.DUPLICATE_CALL: "A second record of a call that is a triplet already (the same response id).",
         DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one but other content; the first one counts.",
