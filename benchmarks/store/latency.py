@@ -68,7 +68,7 @@ async def _waking(settings: Settings, waiter: Connection, rounds: int) -> dict[s
         for _ in range(rounds):
             rollouts = await asyncio.gather(*(store.start_rollout(TASK) for _ in range(IDS)))
             *others, last = (rollout.rollout_id for rollout in rollouts)
-            waiter.send([*others, last])
+            waiter.send((store.positions(), [*others, last]))
             assert await asyncio.to_thread(waiter.recv) == "waiting"
             await asyncio.gather(*(store.update_attempt(rollout_id, "latest", "succeeded") for rollout_id in others))
             called_s = time.perf_counter()
@@ -92,7 +92,9 @@ def _wait_again_and_again(settings: Settings, pipe: Connection) -> None:
 
 async def _wait_for_all(settings: Settings, pipe: Connection) -> None:
     store = await open_store(settings, "kafka")
-    while (ids := await asyncio.to_thread(pipe.recv)) is not None:
+    while (asked := await asyncio.to_thread(pipe.recv)) is not None:
+        positions, ids = asked
+        store.see(positions)  # else it may never have heard of them
         waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids, timeout=TIMEOUT_S))
         await asyncio.sleep(0)
         pipe.send("waiting")
