@@ -97,9 +97,9 @@ async def test_positions_beyond_the_log_are_refused_and_told_to_nobody(
     async with on_kafka(kafka_settings) as store:
         rollout = await begun(store)
         before = store.positions()
-        with pytest.raises(StoreError, match=f"of {topic}/{next(iter(places))} was named as seen"):
+        with pytest.raises(StoreError, match=f"of {topic}/{next(iter(places))} is said to have been seen"):
             store.see(LogPositions(before.log, {topic: places}))
-        with pytest.raises(StoreError, match="was named as seen"):
+        with pytest.raises(StoreError, match="is said to have been seen"):
             store.see(LogPositions(before.log, {"rollouts": {0: 0, 1: 10**9}, topic: places}))
         assert store.positions() == before
         await store.update_rollout(rollout.rollout_id, status="cancelled")

@@ -156,6 +156,15 @@ def test_a_wait_asks_for_no_inputs_but_of_those_that_are_over(offline: Settings,
     assert not any("'r0'" in statement for statement in whole)
 
 
+def test_questions_about_attempts_ask_for_no_inputs(offline: Settings, log: LogFile) -> None:
+    view = View(log, QueryLimits(bytes_max=10_000))
+    log.write(*map(state, range(4)))
+    assert told(offline, view, lambda store: store.query_attempts("r0")).total == 0
+    assert told(offline, view, lambda store: store.get_latest_attempt("r0")) is None
+    assert told(offline, view, lambda store: store.query_spans("r0", "latest")).total == 0
+    assert not any(statement.startswith("SELECT *") for statement in view.asked)
+
+
 def test_many_ids_are_asked_for_some_hundred_at_a_time(
     offline: Settings, log: LogFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

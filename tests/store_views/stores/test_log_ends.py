@@ -26,7 +26,7 @@ class Log:
 
 @pytest.mark.parametrize("offsets", [{0: 10}, {1: 0}, {2: 0}, {0: 3, 77: 1}, {-1: 5}, {2**31: 5}])
 def test_what_is_not_in_the_log_is_refused(offsets: dict[int, int]) -> None:
-    with pytest.raises(StoreError, match="was named as seen"):
+    with pytest.raises(StoreError, match="is said to have been seen"):
         LogEnds(Log().ends_of).check("rollouts", offsets)
 
 
@@ -54,5 +54,5 @@ def test_a_known_end_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch)
     ends = LogEnds(log.ends_of)
     ends.check("rollouts", {0: 9})
     log.ends[0] = 9
-    with pytest.raises(StoreError, match="next record will have 9"):
+    with pytest.raises(StoreError, match="next record there will be 9"):
         ends.check("rollouts", {0: 9})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lightstream.schemas.errors import StoreError
-from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
+from lightstream.schemas.records import AttemptState, ResourcesRecord, RolloutState, WorkerHeartbeat
 from lightstream.schemas.types import (
     UNSET,
     Attempt,
@@ -43,6 +43,10 @@ class ReadingStore(LoggedStore):
         """Those of these rollouts that exist, by id."""
         found = {rollout_id: await self._state_of(rollout_id) for rollout_id in rollout_ids}
         return {rollout_id: state for rollout_id, state in found.items() if state is not None}
+
+    async def _attempts_of(self, rollout_ids: Sequence[str]) -> Mapping[str, Sequence[AttemptState]]:
+        """The attempts of those of these rollouts that exist, by id."""
+        return {rollout_id: state.attempts for rollout_id, state in (await self._states_of(rollout_ids)).items()}
 
     @abstractmethod
     async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
@@ -117,13 +121,13 @@ class ReadingStore(LoggedStore):
     ) -> PaginatedResult[Attempt]:
         check_text("rollout_id", rollout_id)
         query = query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
-        state = await self._state_of(rollout_id)
-        return query.page([] if state is None else _shapes.attempts(state), getattr)
+        attempts = (await self._attempts_of([rollout_id])).get(rollout_id, ())
+        return query.page([_shapes.attempt(rollout_id, attempt) for attempt in attempts], getattr)
 
     async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
         check_text("rollout_id", rollout_id)
-        state = await self._state_of(rollout_id)
-        return None if state is None or not state.attempts else _shapes.attempt(rollout_id, state.attempts[-1])
+        attempts = (await self._attempts_of([rollout_id])).get(rollout_id)
+        return _shapes.attempt(rollout_id, attempts[-1]) if attempts else None
 
     async def query_spans(
         self,
@@ -223,8 +227,8 @@ class ReadingStore(LoggedStore):
     async def _as_they_stand(self, workers: Sequence[WorkerHeartbeat]) -> list[WorkerHeartbeat]:
         """Workers without what a deadline took from them."""
         rollout_ids = {rollout_id for record in workers for rollout_id in busy_with(record)}
-        states = await self._states_of(sorted(rollout_ids)) if rollout_ids else {}
-        return [without_lost(record, states) for record in workers]
+        attempts = await self._attempts_of(sorted(rollout_ids)) if rollout_ids else {}
+        return [without_lost(record, attempts) for record in workers]
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
         check_id("worker_id", worker_id)

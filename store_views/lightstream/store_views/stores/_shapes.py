@@ -18,7 +18,7 @@ from lightstream.schemas.types import (
 from ._json import from_json
 from ._times import seconds
 
-__all__ = ["attempt", "attempted_rollout", "attempts", "resources_update", "rollout", "rollout_as_it_stands"]
+__all__ = ["attempt", "attempted_rollout", "resources_update", "rollout", "rollout_as_it_stands"]
 
 
 def rollout(state: RolloutState) -> Rollout:
@@ -34,11 +34,6 @@ def attempted_rollout(state: RolloutState, of: AttemptState) -> AttemptedRollout
 def rollout_as_it_stands(state: RolloutState) -> Rollout:
     """A rollout with its latest attempt, if it has one."""
     return attempted_rollout(state, state.attempts[-1]) if state.attempts else rollout(state)
-
-
-def attempts(state: RolloutState) -> list[Attempt]:
-    """All attempts of a rollout, the first first."""
-    return [attempt(state.rollout.rollout_id, each) for each in state.attempts]
 
 
 def attempt(rollout_id: str, state: AttemptState) -> Attempt:

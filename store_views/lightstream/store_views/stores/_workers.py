@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Self, TypeAlias
 
-from lightstream.schemas.records import AttemptState, AttemptStatus, RolloutState, WorkerHeartbeat, WorkerStatus
+from lightstream.schemas.records import AttemptState, AttemptStatus, WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.types import Worker
 from lightstream.schemas.types import WorkerStatus as WorkerStatusName
 
@@ -116,15 +116,14 @@ def busy_with(record: WorkerHeartbeat) -> list[str]:
     return record.rollout_ids if record.status is WorkerStatus.BUSY else []
 
 
-def without_lost(record: WorkerHeartbeat, states: Mapping[str, RolloutState]) -> WorkerHeartbeat:
+def without_lost(record: WorkerHeartbeat, attempts: Mapping[str, Sequence[AttemptState]]) -> WorkerHeartbeat:
     """The record as it stands: attempts that a deadline took from the worker, which wrote nothing of it, are gone.
 
     Args:
-        states: of the rollouts that :func:`busy_with` names.
+        attempts: of the rollouts that :func:`busy_with` names.
     """
     for rollout_id, attempt_id in zip(list(record.rollout_ids), list(record.attempt_ids), strict=False):
-        state = states.get(rollout_id)
-        for attempt in [] if state is None else state.attempts:
+        for attempt in attempts.get(rollout_id, ()):
             if attempt.attempt_id == attempt_id and attempt.status in LOST and attempt.worker_id == record.worker_id:
                 since = attempt.ended_unix_nano or attempt.last_heartbeat_unix_nano or attempt.started_unix_nano
                 record = WorkerChange.of_attempt(rollout_id, attempt, since).applied_to(record.worker_id, record)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-
+from confluent_kafka.admin import AdminClient  # isort: skip
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
@@ -19,7 +19,7 @@ from lightstream.schemas.topics import topic_named
 
 __all__ = ["LogEnds", "ends_in_kafka"]
 
-REQUEST_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 5.0
 """Clients of a server ask again; a thread each waits here meanwhile."""
 
 HELD_S = 1.0
@@ -60,10 +60,10 @@ class LogEnds:
         for partition, offset in unproved.items():
             end = ends.get(partition)
             if end is None or offset >= end:
-                where = "there is no such partition" if end is None else f"the next record will have {end}"
+                missing = "there is no such partition" if end is None else f"the next record there will be {end}"
                 raise StoreError(
-                    f"offset {offset} of {topic}/{partition} was named as seen, but {where}.",
-                    next_step="Did Kafka lose records? Start whoever names it anew; what it has seen is not there.",
+                    f"record {offset} of {topic}/{partition} is said to have been seen, but {missing}.",
+                    next_step="Did Kafka lose records? Restart the client that says so.",
                 )
 
     def _proves(self, topic: str, partition: int, offset: int) -> bool:
@@ -76,23 +76,35 @@ def ends_in_kafka(settings: Settings) -> EndsOf:
     clients: list[AdminClient] = []
     making = threading.Lock()
 
+    def client() -> AdminClient:
+        """Made when it is first needed: most stores are never told of what others have seen."""
+        with making:
+            if not clients:
+                made = AdminClient(common_config(settings))
+                made.list_topics(timeout=REQUEST_TIMEOUT_S)  # else its first question may take three seconds
+                clients.append(made)
+            return clients[0]
+
     def ends_of(topic: str, partitions: Iterable[int]) -> dict[int, int]:
         name = topic_named(topic).full_name(settings.topic_prefix)
-        with making:  # when it is first needed: most stores never are told of what others have seen
-            if not clients:
-                clients.append(AdminClient(common_config(settings)))
         # The first partition is there: without it, no leader could mean an unknown partition or a broker that starts.
         asked = {TopicPartition(name, partition): LATEST for partition in {0, *partitions}}
-        answers = clients[0].list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
         ends: dict[int, int] = {}
-        for place, answer in answers.items():
-            try:
-                ends[place.partition] = answer.result(REQUEST_TIMEOUT_S).offset
-            except TimeoutError as error:
-                raise ServiceUnavailableError("Kafka does not tell where the log ends.") from error
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # confluent-kafka's public name for it
-                    raise ServiceUnavailableError(f"Kafka does not tell where the log ends: {error}.") from error
+        try:
+            for place, answer in client().list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S).items():
+                if (end := _end(answer)) is not None:
+                    ends[place.partition] = end
+        except (KafkaException, TimeoutError) as error:
+            raise ServiceUnavailableError(f"Kafka does not say where the log ends: {error!r}.") from error
         return ends
 
     return ends_of
+
+
+def _end(answer: Future[Any]) -> int | None:
+    try:
+        return int(answer.result(REQUEST_TIMEOUT_S).offset)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:  # confluent-kafka's public name for it
+            return None
+        raise

@@ -16,7 +16,7 @@ from lightstream.schemas.records import (
 
 from .._json import from_json
 
-__all__ = ["state_of_row"]
+__all__ = ["attempts_of_row", "state_of_row"]
 
 NOT_TOLD = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
 
@@ -36,15 +36,20 @@ CONFIG = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "retry_cond
 
 def state_of_row(row: dict[str, Any]) -> RolloutState:
     """A row of the view ``rollouts``. The verdict is not told."""
-    attempts = from_json(row["attempts"]) if isinstance(row["attempts"], str) else row["attempts"]
     return RolloutState(
         rollout=RolloutSpec(
             **{name: row[name] for name in SPEC}, config=RolloutConfig(**{name: row[name] for name in CONFIG})
         ),
         status=row["status"],
-        attempts=[AttemptState(**attempt) for attempt in attempts or ()],
+        attempts=attempts_of_row(row),
         updated_unix_nano=row["updated_unix_nano"],
         ended_unix_nano=row["ended_unix_nano"],
         source_offset=row["source_offset"],
         verdict=NOT_TOLD,
     )
+
+
+def attempts_of_row(row: dict[str, Any]) -> list[AttemptState]:
+    """The attempts that a row of the view ``rollouts`` tells of."""
+    attempts = from_json(row["attempts"]) if isinstance(row["attempts"], str) else row["attempts"]
+    return [AttemptState(**attempt) for attempt in attempts or ()]

@@ -8,7 +8,7 @@ from ...sql_literal import sql_literal
 from .._query import ALL, Query
 from .query_sql import matching, ordered, paged, where
 
-__all__ = ["count_sql", "ids_and_count_sql", "page_and_count_sql", "states_sql", "statuses_sql"]
+__all__ = ["attempts_sql", "count_sql", "ids_and_count_sql", "page_and_count_sql", "states_sql", "statuses_sql"]
 
 COLUMNS: dict[str, str] = {
     "rollout_id": "rollout_id",
@@ -52,6 +52,11 @@ def states_sql(rollout_ids: Sequence[str], query: Query | None = None) -> str:
     """These rollouts; with a query, those of them that match it."""
     demanded = "" if query is None else matching(query, COLUMNS)
     return f"SELECT * FROM rollouts{where(_among(rollout_ids), demanded)}"  # noqa: S608  # literals
+
+
+def attempts_sql(rollout_ids: Sequence[str]) -> str:
+    """Id and attempts of these rollouts."""
+    return f"SELECT rollout_id, attempts FROM rollouts{where(_among(rollout_ids))}"  # noqa: S608  # literals
 
 
 def statuses_sql(rollout_ids: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import (
+    AttemptState,
     ResourcesRecord,
     RolloutState,
     RolloutStatus,
@@ -34,7 +35,7 @@ from .._query import Query
 from . import spans_sql, sql
 from .log_ends import LogEnds, ends_in_kafka
 from .log_id import log_id
-from .rows import state_of_row
+from .rows import attempts_of_row, state_of_row
 from .spans import span_of_row
 from .view_reader import Offsets, ViewReader
 from .writing import GIVE_BACK_S, KafkaWriting
@@ -176,6 +177,10 @@ class KafkaLightningStore(KafkaWriting):
 
     async def _states_of(self, rollout_ids: Sequence[str]) -> dict[str, RolloutState]:
         return await self._found(rollout_ids, sql.states_sql)
+
+    async def _attempts_of(self, rollout_ids: Sequence[str]) -> dict[str, list[AttemptState]]:
+        rows = self._view.rows_of(rollout_ids, sql.attempts_sql, "rollout_id", self._known())
+        return {row["rollout_id"]: attempts_of_row(row) async for row in rows}
 
     async def _found(
         self, rollout_ids: Sequence[str], statement_of: Callable[[Sequence[str]], str]
