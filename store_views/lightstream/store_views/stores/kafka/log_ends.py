@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
 from confluent_kafka.admin import AdminClient  # isort: skip
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
