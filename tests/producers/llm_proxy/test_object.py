@@ -175,7 +175,7 @@ async def test_a_resource_is_bound_to_an_attempt_or_by_the_runner(settings: Sett
     assert bound.endpoint == free.get_base_url("r", "a")
     assert bound.endpoint == f"{proxy.endpoint}/rollout/r/attempt/a/v1"
     assert bound.model == "other"
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="give both rollout_id and attempt_id"):
         proxy.as_resource("r")
     proxy.update_model_list([*named, _entry("http://z/v1", name="n")])
     with pytest.raises(ValueError, match="m, n"):
