@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]  # no type
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import PublishError, RecordTooLargeError, TopicMismatchError
+from lightstream.schemas.errors import PublishError, RecordTooLargeError, ServiceUnavailableError, TopicMismatchError
 from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.kafka import (
     KafkaPublisher,
@@ -101,6 +101,19 @@ def test_a_record_that_cannot_become_durable_fails_its_future(tmp_path: Path) ->
     with pytest.raises(PublishError, match="'spans' did not become durable"):
         publisher.publish(SPANS, "key", SPAN).result(30)
     publisher.close(0)
+
+
+def test_what_is_not_durable_at_the_end_is_told_and_nothing_is_taken_after_it(tmp_path: Path) -> None:
+    nowhere = Settings.load(kafka_bootstrap_servers="127.0.0.1:9", data_dir=tmp_path)
+    publisher = KafkaPublisher(nowhere)
+    waiting = [publisher.publish(SPANS, "key", SPAN) for _ in range(3)]
+    assert publisher.close(0.0) == 3
+    for future in waiting:
+        with pytest.raises(PublishError, match="'spans' did not become durable"):
+            future.result(0)
+    with pytest.raises(ServiceUnavailableError, match="closed"):
+        publisher.publish(SPANS, "key", SPAN)
+    assert publisher.close() == 0
 
 
 def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings, tmp_path: Path) -> None:

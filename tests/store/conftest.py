@@ -32,16 +32,23 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def http_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightningStoreClient]:
-    """A client of a store that is served from memory."""
+def http_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Settings]]:
+    """Where a store is served from memory, and its settings."""
     settings = local_settings(tmp_path_factory.mktemp("served"))
     behind = InMemoryLightningStore()
     with served(behind, settings) as server:
-        client = LightningStoreClient(server.endpoint, settings=settings)
-        asyncio.run(client.start())
-        yield client
-        asyncio.run(client.close())
+        yield server.endpoint, settings
     asyncio.run(behind.close())
+
+
+@pytest.fixture(scope="session")
+def http_store(http_endpoint: tuple[str, Settings]) -> Iterator[LightningStoreClient]:
+    """A client of that store."""
+    endpoint, settings = http_endpoint
+    client = LightningStoreClient(endpoint, settings=settings)
+    asyncio.run(client.start())
+    yield client
+    asyncio.run(client.close())
 
 
 @pytest.fixture(params=BACK_ENDS)

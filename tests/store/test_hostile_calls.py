@@ -18,6 +18,9 @@ Call: TypeAlias = Callable[[LightningStore, AttemptedRollout], Awaitable[Any]]
 
 SURROGATE = "\ud800"
 HUGE = 2**63
+TOO_LARGE = 10**400
+"""For a float."""
+
 LONG = "x" * 2000
 
 
@@ -59,6 +62,10 @@ REFUSED: dict[str, Call] = {
     "dequeue_rollout: no text": lambda s, r: s.dequeue_rollout(SURROGATE),
     "dequeue_rollout: too long": lambda s, r: s.dequeue_rollout(LONG),
     "dequeue_rollout: a number": lambda s, r: s.dequeue_rollout(7),  # type: ignore[arg-type]  # on purpose
+    "dequeue_many_rollouts: a share": lambda s, r: s.dequeue_many_rollouts(limit=1.0),  # type: ignore[arg-type]  # on purpose
+    "dequeue_many_rollouts: a flag": lambda s, r: s.dequeue_many_rollouts(limit=True),
+    "dequeue_many_rollouts: a text": lambda s, r: s.dequeue_many_rollouts(limit="1"),  # type: ignore[arg-type]  # on purpose
+    "dequeue_rollout: a time that no float is": lambda s, r: s.dequeue_rollout(timeout_s=TOO_LARGE),
     "dequeue_many_rollouts: no number": lambda s, r: s.dequeue_many_rollouts(limit="two"),  # type: ignore[arg-type]  # on purpose
     "update_worker: no text": lambda s, r: s.update_worker(SURROGATE),
     "update_worker: empty": lambda s, r: s.update_worker(""),
@@ -76,6 +83,9 @@ REFUSED: dict[str, Call] = {
     # numbers and times
     "update_attempt: no time": lambda s, r: s.update_attempt(r.rollout_id, "latest", last_heartbeat_time=float("nan")),
     "update_attempt: beyond time": lambda s, r: s.update_attempt(r.rollout_id, "latest", last_heartbeat_time=1e300),
+    "update_attempt: a time that no float is": lambda s, r: s.update_attempt(
+        r.rollout_id, "latest", last_heartbeat_time=TOO_LARGE
+    ),
     "update_attempt: no status": lambda s, r: s.update_attempt(r.rollout_id, "latest", status="cancelled"),  # type: ignore[arg-type]  # on purpose
     "update_rollout: no status": lambda s, r: s.update_rollout(r.rollout_id, status="timeout"),  # type: ignore[arg-type]  # on purpose
     "update_rollout: no text": lambda s, r: s.update_rollout(r.rollout_id, resources_id=SURROGATE),
@@ -85,6 +95,9 @@ REFUSED: dict[str, Call] = {
     "add_span: no text": lambda s, r: s.add_span(span_of(r, name=SURROGATE)),
     "add_span: no value": lambda s, r: s.add_span(span_of(r, attributes={"x": [SURROGATE]})),
     "wait_for_rollouts: no time": lambda s, r: s.wait_for_rollouts(rollout_ids=["a"], timeout=float("nan")),
+    "wait_for_rollouts: a time that no float is": lambda s, r: s.wait_for_rollouts(
+        rollout_ids=["a"], timeout=TOO_LARGE
+    ),
     "wait_for_rollouts: no ids": lambda s, r: s.wait_for_rollouts(rollout_ids="abc", timeout=0.0),
     # types
     "update_attempt: metadata": lambda s, r: s.update_attempt(r.rollout_id, "latest", metadata="x"),  # type: ignore[arg-type]  # on purpose
@@ -105,6 +118,9 @@ REFUSED: dict[str, Call] = {
     "update_resources: none": lambda s, r: s.update_resources(unique(), None),  # type: ignore[arg-type]  # on purpose
     "add_resources: a list": lambda s, r: s.add_resources([1]),  # type: ignore[arg-type]  # on purpose
     "heartbeat: no JSON": lambda s, r: s.heartbeat(_report(stats_json="nope"), []),
+    "heartbeat: more than a record holds": lambda s, r: s.heartbeat(
+        _report(stats_json=f'{{"text": "{"x" * (33 * 1024 * 1024)}"}}'), [(r.rollout_id, r.attempt.attempt_id)]
+    ),
     "heartbeat: no object": lambda s, r: s.heartbeat(_report(stats_json="[1]"), []),
     "heartbeat: no report": lambda s, r: s.heartbeat("w", []),  # type: ignore[arg-type]  # on purpose
     "heartbeat: no attempts": lambda s, r: s.heartbeat(_report(), [r.rollout_id]),  # type: ignore[list-item]  # on purpose
@@ -123,6 +139,12 @@ REFUSED: dict[str, Call] = {
     # queries
     "query_rollouts: limit": lambda s, r: s.query_rollouts(limit=-2),
     "query_rollouts: times": lambda s, r: s.query_rollouts(started_after=1e300),
+    "query_rollouts: a time that no float is": lambda s, r: s.query_rollouts(started_after=TOO_LARGE),
+    "query_rollouts: a time as text": lambda s, r: s.query_rollouts(started_after="5"),  # type: ignore[arg-type]  # on purpose
+    "query_rollouts: a flag as a time": lambda s, r: s.query_rollouts(started_after=True),
+    "query_rollouts: an offset as text": lambda s, r: s.query_rollouts(offset="0"),  # type: ignore[arg-type]  # on purpose
+    "query_rollouts: a flag as a limit": lambda s, r: s.query_rollouts(limit=False),
+    "query_attempts: a flag as a limit": lambda s, r: s.query_attempts(r.rollout_id, limit=False),
     "query_attempts: limit": lambda s, r: s.query_attempts(r.rollout_id, limit=-2),
     "query_attempts: offset": lambda s, r: s.query_attempts(r.rollout_id, offset=-1),
     "query_attempts: sort_by": lambda s, r: s.query_attempts(r.rollout_id, sort_by="metadata"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.clock import ManualClock
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, StoreError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.types import Span, Triplet
 from lightstream.store_views.exports import conversations_of, to_atif
@@ -233,6 +235,59 @@ def test_each_trace_becomes_a_rollout_once(tmp_path: Path) -> None:
     assert (second.rollouts, second.known) == (0, 2)
     assert status == "succeeded"
     assert [t.prompt["token_ids"] for t in ANY_LLM.adapt(spans)] == [[1, 2]]
+
+
+def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_path: Path) -> None:
+    traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
+
+    class Away(InMemoryLightningStore):
+        goes = False
+
+        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+            if self.goes:
+                raise ServiceUnavailableError("it is away.")
+            return await super().add_many_spans(spans)
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        store = Away(clock=clock)
+        store.goes = True
+        with pytest.raises(ServiceUnavailableError):
+            await import_traces(store, traces, "run")
+        clock.advance(30 * 24 * 3600.0)
+        store.goes = False
+        assert (await import_traces(store, traces, "run")).spans == 1
+        (rollout,) = await store.query_rollouts()
+        assert rollout.status == "succeeded"
+        assert (await import_traces(store, traces, "run")).known == 1
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) -> None:
+    traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
+
+    class Cancelling(InMemoryLightningStore):
+        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+            await self.cancel_rollout(spans[0].rollout_id)
+            return await super().add_many_spans(spans)
+
+    async def scenario() -> None:
+        store = Cancelling()
+        with pytest.raises(StoreError, match="somebody else"):
+            await import_traces(store, traces, "run")
+        assert (await import_traces(store, traces, "run")).known == 1
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_strings_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
+    call = CALL | {"name": "a\u2028b\x85c"}
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(otlp(n * 32, call), ensure_ascii=False) for n in "12"), encoding="utf-8")
+    assert [trace.spans[0].name for trace in read_traces(path)] == [call["name"]] * 2
 
 
 def test_a_trace_in_several_files_is_one_rollout(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +13,8 @@ import pytest
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions
+from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions, Version
+from tests.support.older_resources import none_older
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ def record(offset: int, write_id: str | None = None) -> ResourcesRecord:
 
 
 def test_the_latest_is_what_was_read_last() -> None:
-    versions = ResourceVersions()
+    versions = ResourceVersions(none_older)
     assert (now(versions.find(None, 0.0)), versions.latest_offset()) == (None, -1)
     for offset in range(10):
         versions.read(record(offset), offset)
@@ -42,14 +43,14 @@ def test_the_latest_is_what_was_read_last() -> None:
 
 
 def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
-    versions = ResourceVersions()
+    versions = ResourceVersions(none_older)
     mine = record(6, "mine")
     first = versions.expect(mine)
     versions.read(record(1), 1)
     versions.read(record(3, "another's"), 3)
     assert not first.done()
     versions.read(mine, 6)
-    assert first.result() == record(3, "another's")
+    assert first.result() == Version(3, 3, record(3, "another's"))
     versions.forget(mine)
     alone = record(2, "mine again")
     second = versions.expect(alone)
@@ -58,7 +59,7 @@ def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
 
 
 def test_the_first_of_a_number_holds() -> None:
-    versions = ResourceVersions()
+    versions = ResourceVersions(none_older)
     first, other, after = record(3, "first"), record(3, "other"), record(6, "after")
     for offset, read in enumerate([first, other, after, first, other]):
         versions.read(read, offset)
@@ -68,8 +69,32 @@ def test_the_first_of_a_number_holds() -> None:
     assert now(versions.find("rs-0", 0.0)) == not_by_a_store
 
 
+def test_what_is_not_kept_whole_is_asked_for_and_its_number_known() -> None:
+    asked: list[Sequence[str]] = []
+
+    async def older(resources_ids: Sequence[str]) -> dict[str, ResourcesRecord]:
+        asked.append(resources_ids)
+        return {name: record(1).model_copy(update={"resources_id": name}) for name in resources_ids}
+
+    versions = ResourceVersions(older, kept_max=2)
+    for offset in (0, 1, 2, 3):  # of rs-0 the version 0, of rs-1 and rs-2 too, and rs-0 again: rs-1 is the oldest
+        versions.read(record(offset, f"w{offset}"), offset)
+    assert now(versions.find("rs-0", 0.0)) == record(3, "w3")
+    assert now(versions.find("rs-2", 0.0)) == record(2, "w2")
+    assert not asked
+    assert now(versions.find("rs-1", 0.0)) == record(1)
+    assert [known.resources_id for known in now(versions.all())] == ["rs-0", "rs-1", "rs-2"]
+    assert asked == [["rs-1"], ["rs-1"]]
+    assert now(versions.count()) == 3
+    versions.read(record(1, "too late"), 4)  # its number was told before
+    assert now(versions.find("rs-1", 0.0)) == record(1)
+    assert len(asked) == 3
+    versions.read(record(4, "next"), 5)
+    assert now(versions.find("rs-1", 0.0)) == now(versions.find(None, 0.0)) == record(4, "next")
+
+
 def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
-    versions = ResourceVersions()
+    versions = ResourceVersions(none_older)
     expected = versions.expect(record(0, "mine"))
     versions.stop()
     with pytest.raises(ServiceUnavailableError, match="closed"):
@@ -78,7 +103,7 @@ def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
 
 def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
     async def scenario() -> None:
-        versions = ResourceVersions()
+        versions = ResourceVersions(none_older)
         versions.read(record(0), 0)
         versions.seen(2)
         readers = [asyncio.create_task(versions.find(None, 0.0)), asyncio.create_task(first_of(versions))]
@@ -97,7 +122,7 @@ def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
 
 def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
     async def scenario() -> None:
-        versions, threads = ResourceVersions(), threading.active_count()
+        versions, threads = ResourceVersions(none_older), threading.active_count()
         waiting = [asyncio.create_task(versions.find(f"rs-{number % 2}", math.inf)) for number in range(200)]
         assert await versions.find("nobody's", 0.01) is None
         assert threading.active_count() == threads
@@ -115,7 +140,7 @@ def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
 
 def test_who_waits_is_told_when_nothing_will_be_read_any_more() -> None:
     async def scenario() -> None:
-        versions = ResourceVersions()
+        versions = ResourceVersions(none_older)
         waiting = asyncio.create_task(versions.find(None, math.inf))
         await asyncio.sleep(0)
         versions.stop()

@@ -10,6 +10,7 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions
 from lightstream.store_views.stores.kafka.resource_writer import ResourceWriter
+from tests.support.older_resources import none_older
 
 
 class Log:
@@ -19,7 +20,7 @@ class Log:
         self.records: list[ResourcesRecord] = []
         self.reads = asyncio.Event()
         self._more = asyncio.Semaphore(0)
-        self.versions = [ResourceVersions() for _ in range(stores)]
+        self.versions = [ResourceVersions(none_older) for _ in range(stores)]
         self.writers = [ResourceWriter(self._write, versions, patience_s=60.0) for versions in self.versions]
 
     async def _write(self, record: ResourcesRecord) -> int:
@@ -96,6 +97,6 @@ def test_what_is_not_read_back_has_no_number() -> None:
     def make(known: ResourcesRecord | None) -> ResourcesRecord:
         return ResourcesRecord(resources_id="rs", version=1, created_unix_nano=0, write_ids=["w"])
 
-    writer = ResourceWriter(write, ResourceVersions(), patience_s=0.01)
+    writer = ResourceWriter(write, ResourceVersions(none_older), patience_s=0.01)
     with pytest.raises(ServiceUnavailableError, match="not read back"):
         asyncio.run(writer.keep("rs", make, nothing))

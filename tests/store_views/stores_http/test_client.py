@@ -185,7 +185,7 @@ def test_a_closed_client_says_so(server: LightningStoreServer) -> None:
         await client.statistics()
         await client.close()
         await client.close()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ServiceUnavailableError, match="closed"):
             await waiting
         with pytest.raises(ServiceUnavailableError, match="closed"):
             await client.statistics()

@@ -8,6 +8,8 @@ import pytest
 
 from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptStatus, EventKind, RolloutEvent, RolloutStatus
+from lightstream.stream_processors.core.lifecycle import Deadlines, Limits
+from lightstream.stream_processors.core.lifecycle.deadlines import VOID_MAX
 
 from .build import Partition, ended, enqueued, heartbeat, said, started
 
@@ -36,6 +38,19 @@ def test_deadlines_that_nobody_named_are_finite() -> None:
     partition = Partition()
     partition.write(enqueued(unresponsive_seconds=1000), started())
     assert kinds(partition, 600) == [EventKind.TIMED_OUT]
+
+
+def test_of_attempts_that_are_over_nothing_stays() -> None:
+    deadlines = Deadlines(Limits())
+    partition = Partition()
+    for number in range(3 * VOID_MAX):
+        name = f"r{number}"
+        partition.write(enqueued(rollout_id=name), started(rollout_id=name))
+        deadlines.update(partition.state(name), number)
+        partition.write(ended(rollout_id=name))
+        deadlines.update(partition.state(name), number)
+    assert len(deadlines) == 0
+    assert len(deadlines._heap) <= VOID_MAX + 1  # pyright: ignore[reportPrivateUsage]  # what it keeps
 
 
 def test_an_endless_deadline_is_a_very_long_one() -> None:

@@ -74,7 +74,8 @@ class LightningStore:
         """Release connections and threads. Every write that has returned is durable.
 
         Who still waits for the verdict on a write, or for work, gets a :class:`ServiceUnavailableError`; the write may
-        take effect all the same. Who waits for rollouts to end, or for resources, is told what there is by now.
+        take effect all the same. Who waits for rollouts to end, or for resources, is told what there is by now; over
+        HTTP, where only the server knows, it is this error too.
         """
 
     # --- about the store
@@ -251,8 +252,9 @@ class LightningStore:
         """Replace the given fields. A finished rollout keeps its status: another one is refused.
 
         A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
-        whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or an update
-        takes the rollout out of the queue again. ``succeeded``, ``failed`` and ``cancelled`` end rollout and attempt.
+        whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or a new
+        status takes the rollout out of the queue again. ``succeeded``, ``failed`` and ``cancelled`` end rollout and
+        attempt.
         """
         raise NotImplementedError
 
@@ -296,9 +298,10 @@ class LightningStore:
         nothing, and the attempt is returned as it is. All spans of an attempt must be durable before it is ended.
 
         Args:
-            last_heartbeat_time: last sign of life; without it, this call is one. A time in the past counts as such if
-                the rollout names its ``unresponsive_seconds``: the attempt is unresponsive once those are over, which
-                may be at once. A time in the future counts as now.
+            last_heartbeat_time: last sign of life; without it, this call is one: it puts off the time at which the
+                attempt is unresponsive. (One that is so already comes back by a heartbeat, a span or a new status.) A
+                time in the past counts as such if the rollout names its ``unresponsive_seconds``: the attempt is
+                unresponsive once those are over, which may be at once. A time in the future counts as now.
             error_type, error_message: why it failed.
         """
         raise NotImplementedError

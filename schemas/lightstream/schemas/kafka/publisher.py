@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..codec import Codec, codec_for
-from ..errors import BackpressureError, PublishError, RecordTooLargeError
+from ..errors import BackpressureError, PublishError, RecordTooLargeError, ServiceUnavailableError
 from ..records import Record
 from ..settings import Settings
 from ..topics import Topic
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.1
 """Delivery reports wake the poll at once; this only bounds how long a stop takes to be noticed."""
+
+PURGE_TIMEOUT_S = 1.0
+"""For the reports of what is given up: the client makes them itself, and asks no broker."""
 
 RECORD_OVERHEAD_BYTES_MAX = 512
 """Key, headers and batch framing that the broker counts in addition to the value."""
@@ -60,6 +63,7 @@ class KafkaPublisher:
         self._codec = codec or codec_for(settings)
         self._linger_ms = linger_ms
         self._compression: Compression = compression
+        self._closed = False
         self._reset()
         _PUBLISHERS.add(self)
 
@@ -82,7 +86,7 @@ class KafkaPublisher:
 
         Raises:
             RecordTooLargeError: a record is over the limit; none was sent.
-            ServiceUnavailableError: no cluster is named, and none is announced; none was sent.
+            ServiceUnavailableError: no cluster is named, and none is announced, or this was closed; none was sent.
         """
         reports = [report_to(record.topic, told) for record, told in zip(records, delivered, strict=True)]
         return self._produce_all(records, reports)
@@ -102,6 +106,7 @@ class KafkaPublisher:
         Raises:
             RecordTooLargeError: the encoded record is over ``settings.record_bytes_max``; nothing was sent.
             BackpressureError: the send buffer is full; nothing was sent.
+            ServiceUnavailableError: no cluster is named, and none is announced, or this was closed; nothing was sent.
             RecordError: the record cannot be encoded; nothing was sent.
         """
         value = None if record is None else self._codec.encode(record)
@@ -144,7 +149,7 @@ class KafkaPublisher:
 
         Raises:
             RecordTooLargeError: a record is over the limit; none was sent.
-            ServiceUnavailableError: no cluster is named, and none is announced; none was sent.
+            ServiceUnavailableError: no cluster is named, and none is announced, or this was closed; none was sent.
         """
         batch = Batch(records)
         count = self._produce_all(records, [partial(batch.report, number) for number in range(len(records))])
@@ -232,13 +237,22 @@ class KafkaPublisher:
         return 0 if self._producer is None else self._producer.flush(timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> int:
-        """Flush and stop. Returns how many records were not durable in time (their futures never resolve)."""
-        left = self.flush(timeout_s)
+        """Flush and stop; no record is taken any more. A second call does nothing.
+
+        Returns:
+            How many records were not durable in time. These are given up: their writers are told of a
+            :class:`PublishError`, though a broker may have them all the same.
+        """
+        with self._lock:
+            producer, self._producer, self._closed = self._producer, None, True
+        if producer is None:
+            return 0
+        left = producer.flush(timeout_s)
         self._closing.set()
         if self._poller is not None:
             self._poller.join(timeout=10 * POLL_INTERVAL_S)
-        with self._lock:
-            self._producer = None
+        producer.purge()
+        producer.flush(PURGE_TIMEOUT_S)
         return left
 
     def _started(self) -> Producer:
@@ -246,6 +260,8 @@ class KafkaPublisher:
         if producer is None:
             with self._lock:
                 producer = self._producer
+                if self._closed:
+                    raise ServiceUnavailableError("this writer to Kafka was closed.")
                 if producer is None:
                     config = producer_config(self._settings, linger_ms=self._linger_ms, compression=self._compression)
                     producer = Producer(config)

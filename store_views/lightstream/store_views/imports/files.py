@@ -106,7 +106,8 @@ def _documents(path: Path) -> list[Any]:
 
 def _lines(path: Path, text: str) -> list[Any]:
     documents: list[Any] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines(): it takes for an end of line what a string in JSON may hold, as U+2028.
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 documents.append(json.loads(line))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.types import RolloutConfig
 
 from .merging import merged
 from .trace import ImportedTrace
 
 __all__ = ["ImportReport", "import_traces"]
+
+NO_DEADLINES = RolloutConfig(timeout_seconds=math.inf, unresponsive_seconds=math.inf)
+"""An import that was interrupted can be finished however long after: until then, nobody is silent or late."""
 
 AT_ONCE_MAX = 32
 """Rollouts under way; each waits for three verdicts of the life cycle."""
@@ -41,6 +46,7 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
 
     Raises:
         ServiceUnavailableError: the store's cluster does not answer. What was imported stays.
+        StoreError: somebody else ended a rollout meanwhile.
     """
     report = ImportReport()
     gate = asyncio.Semaphore(AT_ONCE_MAX)
@@ -61,7 +67,9 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
                 for number, span in enumerate(trace.spans, start=1)
             ]
             await store.add_many_spans(spans)
-            await store.update_attempt(rollout_id, attempt_id, status="succeeded")
+            ended = await store.update_attempt(rollout_id, attempt_id, status="succeeded")
+            if ended.status != "succeeded":
+                raise StoreError(f"{rollout_id} is {ended.status}: somebody else ended it during the import")
             report.rollouts += 1
             report.spans += len(spans)
 
@@ -76,9 +84,11 @@ async def _missing(store: LightningStore, rollout_id: str, trace: ImportedTrace)
 
 
 async def _attempt_of(store: LightningStore, rollout_id: str, trace: ImportedTrace, run_id: str) -> str | None:
-    """The attempt to fill: a new one, or that of an import which was interrupted; ``None`` where it is filled."""
+    """The attempt to fill: a new one, or that of an import which was interrupted; ``None`` where it is over."""
     try:
-        started = await store.start_rollout(trace.task, mode="train", rollout_id=rollout_id, run_id=run_id)
+        started = await store.start_rollout(
+            trace.task, mode="train", rollout_id=rollout_id, run_id=run_id, config=NO_DEADLINES
+        )
     except StoreError:
         attempt = await store.get_latest_attempt(rollout_id)
         if attempt is None:

@@ -116,9 +116,17 @@ def check_timeout(what: str, seconds: Any, *, may_be_none: bool = False) -> None
     """
     if seconds is None and may_be_none:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not _is_float(seconds):
         unless = ", or None for no limit" if may_be_none else ""
         raise StoreError(f"{what} is {seconds!r:.200}; it must be a number of seconds{unless}")
+
+
+def _is_float(number: float) -> bool:
+    """Whether it is a number that floats can tell."""
+    try:
+        return not math.isnan(number)
+    except OverflowError:
+        return False
 
 
 def check_dequeue(limit: Any, timeout_s: Any, worker_id: Any) -> None:
@@ -225,15 +233,15 @@ def _check_span(span: Span) -> None:
     check_depth(what, text)
 
 
-def check_size(span: Span, bytes_max: int) -> None:
-    """The span, as JSON, is no larger than a record, where there are no records to tell.
+def check_size(what: str, text: str, bytes_max: int) -> None:
+    """The text, which is JSON, is no larger than a record, where there are no records to tell.
 
     Raises:
-        StoreError: it is.
+        StoreError: it is; ``what`` names whose it is.
     """
-    size_bytes = len(span.model_dump_json(fallback=str).encode())
+    size_bytes = len(text.encode())
     if size_bytes > bytes_max:
-        raise StoreError(f"span {span.span_id!r} has {size_bytes:,} bytes; a record holds {bytes_max:,}")
+        raise StoreError(f"{what} has {size_bytes:,} bytes; a record holds {bytes_max:,}")
 
 
 def _listed(what: str, values: Any, kind: str) -> list[Any]:

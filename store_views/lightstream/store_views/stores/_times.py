@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +28,6 @@ def nanos(what: str, value: Any) -> int:
     Raises:
         StoreError: they are not a time; ``what`` names them.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.fabs(value) <= SECONDS_MAX:
-        raise StoreError(f"{what} is {value!r}; it must be seconds since 1970")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= SECONDS_MAX:
+        raise StoreError(f"{what} is {value!r:.200}; it must be seconds since 1970")
     return round(Fraction(value) * NANOS_PER_SECOND)

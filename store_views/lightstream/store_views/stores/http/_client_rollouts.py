@@ -25,8 +25,9 @@ from lightstream.schemas.types import (
 )
 
 from .. import _query
-from .._checks import check_report, check_timeout, checked_attempts, checked_ids, checked_requests
+from .._checks import check_dequeue, check_report, check_timeout, checked_attempts, checked_ids, checked_requests
 from .._ends import enough
+from .._rollouts_query import rollouts_query
 from ._connection import Connection
 from ._wire import UNFINISHED, WAIT_S_MAX, path_segment
 
@@ -80,7 +81,7 @@ class ClientOfRollouts(LightningStore):
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:
-        check_timeout("timeout_s", timeout_s)
+        check_dequeue(limit, timeout_s, worker_id)
         until = time.monotonic() + timeout_s
         while True:
             left = until - time.monotonic()
@@ -110,6 +111,19 @@ class ClientOfRollouts(LightningStore):
         started_after: float | None = None,
         started_before: float | None = None,
     ) -> PaginatedResult[Rollout]:
+        rollouts_query(
+            status_in=status if status_in is None else status_in,
+            rollout_id_in=rollout_ids if rollout_id_in is None else rollout_id_in,
+            rollout_id_contains=rollout_id_contains,
+            rollout_id_prefix=rollout_id_prefix,
+            started_after=started_after,
+            started_before=started_before,
+            filter_logic=filter_logic,
+            sort_by=sort_by,
+            sort_order=sort_order,
+            limit=limit,
+            offset=offset,
+        )
         body = {
             "status_in": known_words(status if status_in is None else status_in, RolloutStatus),
             "rollout_id_in": rollout_ids if rollout_id_in is None else rollout_id_in,
@@ -178,6 +192,7 @@ class ClientOfRollouts(LightningStore):
         offset: int = 0,
     ) -> PaginatedResult[Attempt]:
         path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/search"
+        _query.query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
         body = {"sort_by": sort_by, "sort_order": sort_order, "limit": limit_asked(limit), "offset": offset}
         page = (await self._connection.post(path, body, writes=False)).value
         return page_of(page, [Attempt.model_validate(value) for value in page["items"]], limit)

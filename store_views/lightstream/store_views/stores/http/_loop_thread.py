@@ -6,14 +6,18 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from lightstream.schemas.errors import ServiceUnavailableError
+
+from .._loop_calls import future_in
 
 __all__ = ["LoopThread"]
 
 T = TypeVar("T")
 END_TIMEOUT_S = 10.0
+CLOSED = "the store client was closed."
 
 
 class LoopThread:
@@ -31,10 +35,15 @@ class LoopThread:
         """The result of ``work``, run in the thread's loop; cancelling this cancels that.
 
         Raises:
-            ServiceUnavailableError: the thread was closed.
+            ServiceUnavailableError: the thread was closed, before or meanwhile.
         """
         loop = self._running()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
+        try:
+            return await future_in(asyncio.get_running_loop(), future)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Have ``work`` done in the thread; nobody waits for it, or hears of its errors.
@@ -51,6 +60,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
+        except CancelledError as error:  # nobody else cancels it
+            raise ServiceUnavailableError(CLOSED) from error
         except BaseException:
             future.cancel()
             raise
@@ -69,7 +80,7 @@ class LoopThread:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._closed:
-                raise ServiceUnavailableError("the store client was closed.")
+                raise ServiceUnavailableError(CLOSED)
             if self._loop is None or self._pid != os.getpid():
                 self._pid = os.getpid()
                 self._loop = asyncio.new_event_loop()

@@ -22,7 +22,7 @@ from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
 from .._loop_calls import gathered
 from .hand_out import HandOut
-from .resource_versions import ResourceVersions
+from .resource_versions import Older, ResourceVersions
 from .waiters import Waiters
 from .worker_records import WorkerRecords
 
@@ -48,16 +48,19 @@ class Follower:
     """Reads every partition of ``rollouts`` from its end, ``resources`` and ``workers`` from their beginning.
 
     Only records of rollouts that somebody waits for are decoded, so a busy cluster costs a waiter little.
+
+    Args:
+        older_resources: tells resources that are not kept here any more.
     """
 
-    def __init__(self, settings: Settings, codec: Codec) -> None:
+    def __init__(self, settings: Settings, codec: Codec, older_resources: Older) -> None:
         self._settings = settings
         self._codec = codec
         self._lock = threading.Lock()
         self._judged: dict[str, int] = {}
         self._verdicts: dict[str, list[Tell]] = {}
         self._terminal: dict[str, list[Future[RolloutState]]] = {}
-        self.resources = ResourceVersions()
+        self.resources = ResourceVersions(older_resources)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._rollouts_topic = ROLLOUTS.full_name(settings.topic_prefix)

@@ -93,6 +93,7 @@ class HandOut:
         self._not_before_s = 0.0
         self._is_put_off = False
         self._since_s = time.monotonic()
+        self._closed = False
         self._ready: Future[None] = Future()
 
     def start(self) -> None:
@@ -116,7 +117,10 @@ class HandOut:
     def note(self, wants: Sequence[Want]) -> None:
         """As :meth:`want`, where :meth:`ask` follows: once for all that come together."""
         with self._lock:
-            self._free.extend(wants)
+            if not self._closed:
+                self._free.extend(wants)
+                return
+        _cancel(wants)
 
     def ask(self) -> None:
         """Ask for what is wanted, as far as it makes sense now."""
@@ -190,13 +194,15 @@ class HandOut:
     def close(self, timeout_s: float) -> None:
         """Ask for nothing any more, and give back what still comes within ``timeout_s`` seconds.
 
-        What comes later counts as unresponsive in the end, and is handed out again if its retries allow.
+        The futures of those who wait are cancelled, and of those who come later. What comes after ``timeout_s`` counts
+        as unresponsive in the end, and is handed out again if its retries allow.
         """
         with self._answered:
+            self._closed = True
             wants = [*self._free, *(want for request in self._requests.values() for want in request.wants)]
             self._free.clear()
-            for want in wants:
-                want.future.cancel()
+            _cancel(wants)
+            _resolve(self._ready, None)
             self._answered.wait_for(lambda: not any(r.wants for r in self._requests.values()), timeout_s)
 
     def _count(self, request: _Request, missed: Sequence[Want]) -> None:
@@ -212,6 +218,8 @@ class HandOut:
         """Write the requests that make sense now."""
         now_s = time.monotonic()
         with self._lock:
+            if self._closed:
+                return
             unknown = [partition for partition, queue in self._queues.items() if queue is None]
             for partition in unknown:
                 if all(r.wants or r.partition != partition for r in self._requests.values()):
@@ -297,6 +305,11 @@ def _resolve(future: Future[RolloutState | None] | Future[None], result: Rollout
         return False
     future.set_result(result)  # type: ignore[arg-type]  # a Future[None] is given None
     return True
+
+
+def _cancel(wants: Iterable[Want]) -> None:
+    for want in wants:
+        want.future.cancel()
 
 
 def _fail(wants: Iterable[Want], error: BaseException) -> None:

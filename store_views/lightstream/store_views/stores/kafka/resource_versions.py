@@ -4,40 +4,68 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
 
 from .waiters import Waiters
 
-__all__ = ["ResourceVersions", "holds"]
+__all__ = ["Older", "ResourceVersions", "Version", "holds"]
 
 CATCH_UP_TIMEOUT_S = 30.0
 """How long a reader waits for what it is known to have seen elsewhere: a broker's restart passes."""
 
 RESOURCES_KEPT_MAX = 10_000
-"""Versions kept in memory (about 1 KB each); older ones are forgotten here, not in the log."""
+"""Resources kept whole in memory (about 1 KB each): those that were written last. Of older ones the number is."""
+
+Older: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, ResourcesRecord]]]
 
 
-def holds(record: ResourcesRecord, before: ResourcesRecord | None) -> bool:
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version that holds.
+
+    Attributes:
+        offset: of its record.
+        record: ``None`` where it is not kept here any more.
+    """
+
+    number: int
+    offset: int
+    record: ResourcesRecord | None
+
+
+def holds(record: ResourcesRecord, before: Version | None) -> bool:
     """Whether the record is the version that it says, ``before`` being what holds of those before it in the log.
 
     Of stores that make a version at the same time, the first in the log has its number; the others' records do not
     hold, and are written again under another. What stores did not write (it has no write ids) is as its writer says.
     """
-    return before is None or record.version > before.version or not record.write_ids
+    return before is None or record.version > before.number or not record.write_ids
 
 
 class ResourceVersions:
-    """Resources as read from the log. Thread-safe."""
+    """Resources as read from the log. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        older: tells the resources of these ids, which are not kept here any more.
+        kept_max: so many are kept whole.
+    """
+
+    def __init__(self, older: Older, *, kept_max: int = RESOURCES_KEPT_MAX) -> None:
+        self._older = older
+        self._kept_max = kept_max
         self._lock = threading.Lock()
         self._waiters = Waiters(self._lock)
-        self._known: OrderedDict[str, tuple[int, ResourcesRecord]] = OrderedDict()
+        self._known: dict[str, Version] = {}
+        self._whole: OrderedDict[str, None] = OrderedDict()
+        """Ids of those that are kept whole, by their last write."""
         self._latest: tuple[int, ResourcesRecord] | None = None
-        self._expected: dict[str, Future[ResourcesRecord | None]] = {}
+        self._expected: dict[str, Future[Version | None]] = {}
         self._read_up_to = -1
         self._seen = -1
         self._stopped = False
@@ -45,15 +73,12 @@ class ResourceVersions:
     def read(self, record: ResourcesRecord, offset: int) -> None:
         """The record at ``offset`` of the log; all before it have been read."""
         with self._lock:
-            at = self._known.get(record.resources_id)
-            known = None if at is None else at[1]
+            known = self._known.get(record.resources_id)
             expected = self._expected.get(record.write_ids[-1]) if record.write_ids else None
             if expected is not None and not expected.done():
                 expected.set_result(known)
             if holds(record, known):
-                self._known[record.resources_id] = self._latest = (offset, record)
-            if len(self._known) > RESOURCES_KEPT_MAX:
-                self._known.popitem(last=False)
+                self._keep(record, offset)
         self.passed(offset)
 
     def passed(self, offset: int) -> None:
@@ -62,12 +87,12 @@ class ResourceVersions:
             self._read_up_to = max(offset, self._read_up_to)
         self._waiters.look()
 
-    def expect(self, record: ResourcesRecord) -> Future[ResourcesRecord | None]:
+    def expect(self, record: ResourcesRecord) -> Future[Version | None]:
         """A future of the version that holds before the record, once the record is read.
 
         Call it before the record is written, and :meth:`forget` after it. It is known by the last of its write ids.
         """
-        future: Future[ResourcesRecord | None] = Future()
+        future: Future[Version | None] = Future()
         with self._lock:
             self._expected[record.write_ids[-1]] = future
         return future
@@ -91,19 +116,34 @@ class ResourceVersions:
         """Resources by id, or the latest; waits up to ``timeout_s`` for them. ``None`` if they did not appear.
 
         Raises:
-            ServiceUnavailableError: what a reader here has seen elsewhere could not be read in time.
+            ServiceUnavailableError: what a reader here has seen elsewhere could not be read in time, or who tells of
+                older ones does not answer.
         """
-
         await self._catch_up()
-        await self._waiters.until(lambda: self._found(resources_id) is not None or self._stopped, timeout_s)
+        await self._waiters.until(lambda: self._is_there(resources_id) or self._stopped, timeout_s)
         with self._lock:
-            return self._found(resources_id)
+            if resources_id is None:
+                return None if self._latest is None else self._latest[1]
+            known = self._known.get(resources_id)
+        if known is None or known.record is not None:
+            return None if known is None else known.record
+        return (await self._older([resources_id])).get(resources_id)
 
     async def all(self) -> list[ResourcesRecord]:
-        """All that are kept here, by the time they were first stored; raises as :meth:`find`."""
+        """All there are, by the time they were first stored; raises as :meth:`find`."""
         await self._catch_up()
         with self._lock:
-            return [record for _, record in self._known.values()]
+            known = {resources_id: version.record for resources_id, version in self._known.items()}
+        older_ids = [resources_id for resources_id, record in known.items() if record is None]
+        older = await self._older(older_ids) if older_ids else {}
+        found = [older.get(resources_id) if record is None else record for resources_id, record in known.items()]
+        return [record for record in found if record is not None]
+
+    async def count(self) -> int:
+        """How many there are; raises as :meth:`find`."""
+        await self._catch_up()
+        with self._lock:
+            return len(self._known)
 
     def stop(self) -> None:
         """Nobody reads any more: wake whoever waits."""
@@ -116,10 +156,20 @@ class ResourceVersions:
             if not future.done():
                 future.set_exception(closed)
 
-    def _found(self, resources_id: str | None) -> ResourcesRecord | None:
+    def _keep(self, record: ResourcesRecord, offset: int) -> None:
         """Under the lock."""
-        known = self._latest if resources_id is None else self._known.get(resources_id)
-        return None if known is None else known[1]
+        name = record.resources_id
+        self._known[name] = Version(record.version, offset, record)
+        self._latest = (offset, record)
+        self._whole[name] = None
+        self._whole.move_to_end(name)
+        if len(self._whole) > self._kept_max:
+            oldest, _ = self._whole.popitem(last=False)
+            self._known[oldest] = replace(self._known[oldest], record=None)
+
+    def _is_there(self, resources_id: str | None) -> bool:
+        """Under the lock."""
+        return self._latest is not None if resources_id is None else resources_id in self._known
 
     async def _catch_up(self) -> None:
         if not await self._waiters.until(lambda: self._read_up_to >= self._seen or self._stopped, CATCH_UP_TIMEOUT_S):

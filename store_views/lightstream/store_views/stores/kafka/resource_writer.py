@@ -12,7 +12,7 @@ from lightstream.schemas.records import ResourcesRecord
 from .._logged import NextVersion
 from .._loop_calls import future_in
 from .one_by_one import OneByOne
-from .resource_versions import ResourceVersions, holds
+from .resource_versions import ResourceVersions, Version, holds
 
 __all__ = ["ResourceWriter"]
 
@@ -53,12 +53,12 @@ class ResourceWriter:
         async with self._one_by_one.alone(resources_id):
             before = await last()
             while (record := make(before)) is not before:
-                before = await self._written_after(record)
-                if holds(record, before):
+                if holds(record, await self._written_after(record)):
                     break
+                before = await last()
             return record
 
-    async def _written_after(self, record: ResourcesRecord) -> ResourcesRecord | None:
+    async def _written_after(self, record: ResourcesRecord) -> Version | None:
         """Write it; returns the version that held before it."""
         reading = self._versions.expect(record)
         try:
@@ -67,9 +67,7 @@ class ResourceWriter:
         finally:
             self._versions.forget(record)
 
-    async def _read_back(
-        self, record: ResourcesRecord, reading: Future[ResourcesRecord | None]
-    ) -> ResourcesRecord | None:
+    async def _read_back(self, record: ResourcesRecord, reading: Future[Version | None]) -> Version | None:
         try:
             return await asyncio.wait_for(future_in(asyncio.get_running_loop(), reading), self._patience_s)
         except TimeoutError as error:

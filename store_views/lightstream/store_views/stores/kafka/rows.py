@@ -1,4 +1,4 @@
-"""Rollouts as the view shows them, as the states they were made of."""
+"""What the view shows, as the records it was made of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from lightstream.schemas.records import (
     AttemptState,
     EventKind,
+    ResourcesRecord,
     RolloutConfig,
     RolloutSpec,
     RolloutState,
@@ -16,7 +17,7 @@ from lightstream.schemas.records import (
 
 from .._json import from_json
 
-__all__ = ["attempts_of_row", "state_of_row"]
+__all__ = ["attempts_of_row", "resources_of_row", "state_of_row"]
 
 NOT_TOLD = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
 
@@ -53,3 +54,9 @@ def attempts_of_row(row: dict[str, Any]) -> list[AttemptState]:
     """The attempts that a row of the view ``rollouts`` tells of."""
     attempts = from_json(row["attempts"]) if isinstance(row["attempts"], str) else row["attempts"]
     return [AttemptState(**attempt) for attempt in attempts or ()]
+
+
+def resources_of_row(row: dict[str, Any]) -> ResourcesRecord:
+    """A row of the view ``resources``."""
+    fields = {name: row[name] for name in ResourcesRecord.model_fields}
+    return ResourcesRecord(**fields | {"resources": from_json(row["resources"])})

@@ -8,7 +8,15 @@ from ...sql_literal import sql_literal
 from .._query import ALL, Query
 from .query_sql import matching, ordered, paged, where
 
-__all__ = ["attempts_sql", "count_sql", "ids_and_count_sql", "page_and_count_sql", "states_sql", "statuses_sql"]
+__all__ = [
+    "attempts_sql",
+    "count_sql",
+    "ids_and_count_sql",
+    "page_and_count_sql",
+    "resources_sql",
+    "states_sql",
+    "statuses_sql",
+]
 
 COLUMNS: dict[str, str] = {
     "rollout_id": "rollout_id",
@@ -64,8 +72,13 @@ def statuses_sql(rollout_ids: Sequence[str]) -> str:
     return f"SELECT rollout_id, status FROM rollouts{where(_among(rollout_ids))}"  # noqa: S608  # literals
 
 
-def _among(rollout_ids: Sequence[str]) -> str:
-    return f"rollout_id IN ({', '.join(map(sql_literal, rollout_ids))})"
+def resources_sql(resources_ids: Sequence[str]) -> str:
+    """These resources."""
+    return f"SELECT * FROM resources{where(_among(resources_ids, 'resources_id'))}"  # noqa: S608  # literals
+
+
+def _among(ids: Sequence[str], column: str = "rollout_id") -> str:
+    return f"{column} IN ({', '.join(map(sql_literal, ids))})"
 
 
 def _page(query: Query) -> str:

@@ -35,7 +35,7 @@ from .._query import Query
 from . import spans_sql, sql
 from .log_ends import LogEnds, ends_in_kafka
 from .log_id import log_id
-from .rows import attempts_of_row, state_of_row
+from .rows import attempts_of_row, resources_of_row, state_of_row
 from .spans import span_of_row
 from .view_reader import Offsets, ViewReader
 from .writing import GIVE_BACK_S, KafkaWriting
@@ -98,6 +98,8 @@ class KafkaLightningStore(KafkaWriting):
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        with self._lock:
+            self._is_closed = True
         if self._hand_out is not None:
             self._hand_out.close(GIVE_BACK_S)
         self._worker_news.tell()
@@ -113,7 +115,7 @@ class KafkaLightningStore(KafkaWriting):
             total_rollouts=rollouts,
             total_attempts=attempts,
             total_spans=spans,
-            total_resources=len(await self._all_resources()),
+            total_resources=await self._follower.resources.count(),
             total_workers=len(self._follower.workers.all()),
             uptime=(self._clock.now_unix_nano() - self._started_unix_nano) / NANOS_PER_SECOND,
         )
@@ -221,6 +223,11 @@ class KafkaLightningStore(KafkaWriting):
 
     async def _all_resources(self) -> list[ResourcesRecord]:
         return await self._follower.resources.all()
+
+    async def _older_resources(self, resources_ids: Sequence[str]) -> Mapping[str, ResourcesRecord]:
+        told = {RESOURCES.name: self.positions().offsets[RESOURCES.name]}
+        rows = self._view.rows_of(resources_ids, sql.resources_sql, "resources_id", told)
+        return {row["resources_id"]: resources_of_row(row) async for row in rows}
 
     async def _all_workers(self) -> list[WorkerHeartbeat]:
         return self._follower.workers.all()

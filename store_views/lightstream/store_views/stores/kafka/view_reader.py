@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
@@ -39,12 +40,20 @@ class ViewReader:
         self._lock = threading.Lock()
         self._client: ViewClient | None = None
         self._threads = ThreadPoolExecutor(QUESTIONS_AT_ONCE_MAX, thread_name_prefix="lightstream-store")
+        self._awaited: set[Future[QueryResult]] = set()
 
     def close(self) -> None:
-        """Close connections. Whoever still waits for an answer gets an error."""
-        if self._client is not None:
-            self._client.close()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Close connections. Whoever still waits for an answer is told, whatever the view does.
+
+        A thread that a silent view holds up ends when its time is over.
+        """
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            awaited, client = list(self._awaited), self._client
+        for answer in awaited:
+            answer.cancel()
+        if client is not None:
+            client.close()
 
     async def ask(self, statement: str, at_least: Offsets) -> QueryResult:
         """The answer to a statement, once the view reflects ``at_least``; cut off where it would be too large.
@@ -56,14 +65,25 @@ class ViewReader:
         def ask() -> QueryResult:  # the first loads the HTTP client: 0.1 s, in this thread too
             return self._connected().query(statement, at_least, wait_s=self._settings.publish_timeout_s)
 
+        answer: Future[QueryResult] = Future()
+        with self._lock:
+            self._awaited.add(answer)
         try:
-            asking = self._threads.submit(ask)
+            asking = self._begun(ask)
+            asking.add_done_callback(partial(_pass_on, answer))
+            try:
+                return await future_in(asyncio.get_running_loop(), answer)
+            finally:
+                asking.cancel()  # if it has not begun, nobody waits for it any more
+        finally:
+            with self._lock:
+                self._awaited.discard(answer)
+
+    def _begun(self, ask: Callable[[], QueryResult]) -> Future[QueryResult]:
+        try:
+            return self._threads.submit(ask)
         except RuntimeError as error:  # so says a pool that was shut down
             raise ServiceUnavailableError("the store was closed.") from error
-        try:
-            return await future_in(asyncio.get_running_loop(), asking)
-        finally:
-            asking.cancel()  # if it has not begun, nobody waits for it any more
 
     async def rows_of(
         self,
@@ -106,6 +126,17 @@ class ViewReader:
             if self._client is None:
                 self._client = ViewClient(self._settings, patience_s=self._settings.publish_timeout_s)
             return self._client
+
+
+def _pass_on(answer: Future[QueryResult], asked: Future[QueryResult]) -> None:
+    """Resolve ``answer`` as ``asked`` was; not if it was cancelled before."""
+    if asked.cancelled():
+        answer.cancel()
+    elif answer.set_running_or_notify_cancel():
+        if (error := asked.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(asked.result())
 
 
 def _parts(keys: Sequence[Key], keys_max: int) -> Iterator[Sequence[Key]]:

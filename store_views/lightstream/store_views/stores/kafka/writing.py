@@ -6,7 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -17,6 +18,7 @@ from lightstream.schemas.errors import (
     LightstreamError,
     RecordError,
     RecordTooLargeError,
+    ServiceUnavailableError,
     StoreError,
 )
 from lightstream.schemas.kafka import KafkaPublisher, Position
@@ -86,9 +88,10 @@ class KafkaWriting(ReadingStore):
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS, compression="lz4")
         self._span_publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
         self._turns = Turns(self._publisher, settings.publish_timeout_s)
-        self._follower = Follower(settings, self._codec)
+        self._follower = Follower(settings, self._codec, self._older_resources)
         self._judge_of_facts = Judge(self._turns, self._follower, settings.publish_timeout_s)
         self._hand_out: HandOut | None = None
+        self._is_closed = False
         self._resource_writer = ResourceWriter(
             self._write_resources, self._follower.resources, settings.publish_timeout_s
         )
@@ -178,6 +181,8 @@ class KafkaWriting(ReadingStore):
     async def _hand_out_ready(self) -> HandOut:
         """Who gets us work, made when it is first asked for, once it knows of all that this store was told of."""
         with self._lock:
+            if self._is_closed:
+                raise ServiceUnavailableError("the store was closed.")
             if self._hand_out is None:
                 self._hand_out = HandOut(
                     self._publisher,
@@ -224,9 +229,11 @@ class KafkaWriting(ReadingStore):
         named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
         facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in named]
-        futures = [self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact) for fact in facts]
-        _, written = self._worker_news.write(worker.worker_id, lambda known: reported(known, worker))
-        futures.append(written)
+        values = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
+        _, written = self._write_worker(worker.worker_id, lambda known: reported(known, worker))
+        futures = [written]
+        for fact, value in zip(facts, values, strict=True):
+            futures.append(await self._handed_over(ROLLOUT_EVENTS, fact.rollout_id, value))
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
@@ -305,12 +312,26 @@ class KafkaWriting(ReadingStore):
         changed = partial(change.applied_to, worker_id)
         if not wait:
             return self._worker_news.keep(worker_id, changed)
-        try:
-            record, written = self._worker_news.write(worker_id, changed)
-        except (RecordTooLargeError, RecordError) as error:
-            raise StoreError(str(error)) from error
+        record, written = self._write_worker(worker_id, changed)
         await asyncio.wrap_future(written)
         return record
+
+    def _write_worker(
+        self, worker_id: str, change: Callable[[WorkerHeartbeat | None], WorkerHeartbeat]
+    ) -> tuple[WorkerHeartbeat, Future[Position]]:
+        """Change a worker and hand it over; the future resolves when that is durable.
+
+        Raises:
+            StoreError: no record can hold it; nothing was changed.
+        """
+        try:
+            return self._worker_news.write(worker_id, change)
+        except (RecordTooLargeError, RecordError) as error:
+            raise StoreError(str(error)) from error
+
+    @abstractmethod
+    async def _older_resources(self, resources_ids: Sequence[str]) -> Mapping[str, ResourcesRecord]:
+        """Resources by id that are in the log, and not kept here any more."""
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         check_timeout("timeout_s", timeout_s)

@@ -30,6 +30,7 @@ class MemoryLog:
         self._deadlines = Deadlines(limits)
         self._ends: dict[str, list[Future[RolloutState]]] = {}
         self._takers: deque[Future[None]] = deque()
+        self._closed = False
         self.watched = threading.Event()
         """Set whenever there is a deadline before all others."""
 
@@ -73,7 +74,7 @@ class MemoryLog:
             return self._fold(start(rollout_id, len(self._states[rollout_id].attempts) + 1))
 
     def expect_task(self) -> Future[None]:
-        """A future that is done when something was put in the queue, for one taker each.
+        """A future that is done when something was put in the queue, for one taker each; cancelled if this is closed.
 
         Whoever was told takes what there is, or has to :meth:`leave`: nobody else is told of it.
         """
@@ -81,6 +82,8 @@ class MemoryLog:
         with self._lock:
             if len(self._queue):
                 future.set_result(None)
+            elif self._closed:
+                future.cancel()
             else:
                 self._takers.append(future)
         return future
@@ -94,7 +97,10 @@ class MemoryLog:
                 self._wake_taker()
 
     def expect_ends(self, rollout_ids: list[str]) -> tuple[dict[str, RolloutState], dict[str, Future[RolloutState]]]:
-        """Those that are over, and futures of the others' ends; neither for a rollout that does not exist."""
+        """Those that are over, and futures of the others' ends; neither for a rollout that does not exist.
+
+        The futures are cancelled if this is closed.
+        """
         with self._lock:
             self.fire_due()
             over: dict[str, RolloutState] = {}
@@ -107,7 +113,24 @@ class MemoryLog:
                     futures[rollout_id] = Future()
                     waiting = [f for f in self._ends.get(rollout_id, []) if not f.done()]
                     self._ends[rollout_id] = [*waiting, futures[rollout_id]]
+            if self._closed:
+                self._cancel_waits()
             return over, futures
+
+    def close(self) -> None:
+        """Nobody waits here any more, now or later."""
+        with self._lock:
+            self._closed = True
+            self._cancel_waits()
+
+    def _cancel_waits(self) -> None:
+        takers, self._takers = self._takers, deque()
+        for taker in takers:
+            taker.cancel()
+        ends, self._ends = self._ends, {}
+        for futures in ends.values():
+            for future in futures:
+                future.cancel()
 
     def _fold(self, fact: RolloutEvent) -> RolloutState | None:
         self._facts.append(fact)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import (
     ResourcesRecord,
     RolloutEvent,
@@ -71,10 +72,17 @@ class InMemoryLightningStore(ReadingStore):
         self._latest_resources: ResourcesRecord | None = None
         self._awaited_resources: list[tuple[str | None, Future[None]]] = []
         self._workers: dict[str, WorkerHeartbeat] = {}
+        self._closed = False
         self._started_unix_nano = self._clock.now_unix_nano()
 
     async def close(self) -> None:
         await asyncio.to_thread(self._timer.stop)
+        self._log.close()
+        with self._lock:
+            self._closed = True
+            awaited, self._awaited_resources = self._awaited_resources, []
+        for _, future in awaited:
+            future.set_result(None)
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
@@ -154,6 +162,7 @@ class InMemoryLightningStore(ReadingStore):
 
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         check_report(worker)
+        self._check_size_of(worker)
         named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
         for rollout_id, attempt_id in named:
@@ -175,7 +184,7 @@ class InMemoryLightningStore(ReadingStore):
         awaited = (resources_id, Future[None]())
         with self._lock:
             found = self._resources_now(resources_id)
-            if found is not None or timeout_s <= 0:
+            if found is not None or timeout_s <= 0 or self._closed:
                 return found
             self._awaited_resources.append(awaited)
         try:
@@ -203,7 +212,9 @@ class InMemoryLightningStore(ReadingStore):
 
     def _encoded_spans(self, spans: Sequence[Span]) -> list[bytes]:
         for span in spans:
-            check_size(span, self._limits_given.record_bytes_max)
+            check_size(
+                f"span {span.span_id!r}", span.model_dump_json(fallback=str), self._limits_given.record_bytes_max
+            )
         return []
 
     async def _keep_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
@@ -246,8 +257,13 @@ class InMemoryLightningStore(ReadingStore):
     async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
         with self._lock:
             record = change.applied_to(worker_id, self._workers.get(worker_id))
+            self._check_size_of(record)
             self._workers[worker_id] = record
             return record
+
+    def _check_size_of(self, worker: WorkerHeartbeat) -> None:
+        what = f"worker {worker.worker_id!r}"
+        check_size(what, worker.stats_json or "", self._limits_given.record_bytes_max)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
         with self._lock:
@@ -258,10 +274,16 @@ class InMemoryLightningStore(ReadingStore):
             return list(self._workers.values())
 
     async def _task_comes(self, timeout_s: float) -> None:
-        """Wait until something may have been put in the queue, or the time is over."""
+        """Wait until something may have been put in the queue, or the time is over.
+
+        Raises:
+            ServiceUnavailableError: this was closed.
+        """
         future, told = self._log.expect_task(), False
         try:
             await _until_done(future, timeout_s)
+            if future.cancelled():
+                raise ServiceUnavailableError("the store was closed.")
             told = future.done()
         finally:
             if not told:

@@ -18,6 +18,10 @@ SIGNS_OF_LIFE = frozenset({Action.REMEMBER_HEARTBEAT, Action.SIGN_OF_LIFE_OF_OPE
 """What is said of an open attempt by those who run it: :meth:`Deadlines.heard`."""
 
 
+VOID_MAX = 1_000
+"""Entries of attempts that are over may wait for their time: so many, and as many as there are open ones."""
+
+
 @dataclass(slots=True)
 class _Watch:
     """One open attempt.
@@ -55,7 +59,8 @@ class _Watch:
 class Deadlines:
     """Deadlines of the open attempts of one partition. Needs no clock: whoever calls says what time it is.
 
-    Cost: a heap entry per open attempt; :meth:`due` looks only at those whose time has come.
+    Cost: two heap entries per open attempt at most (and :data:`VOID_MAX`); :meth:`due` looks only at those whose time
+    has come.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -138,9 +143,10 @@ class Deadlines:
         """The facts that the passing of time makes, each once. They count when they come back from the log."""
         facts: list[RolloutEvent] = []
         while self._heap and self._heap[0][0] <= now_unix_nano:
-            at, _, watch = heapq.heappop(self._heap)
-            if self._watches.get(watch.rollout_id) is not watch or at != watch.queued_unix_nano:
+            entry = heapq.heappop(self._heap)
+            if not self._is_valid(entry):
                 continue
+            watch = entry[2]
             fact = _overdue(watch, now_unix_nano)
             if fact is not None:
                 facts.append(fact)
@@ -152,6 +158,13 @@ class Deadlines:
         if at is not None:
             self._pushes += 1  # breaks ties: watches do not compare
             heapq.heappush(self._heap, (at, self._pushes, watch))
+            if len(self._heap) > 2 * len(self._watches) + VOID_MAX:
+                self._heap = [entry for entry in self._heap if self._is_valid(entry)]
+                heapq.heapify(self._heap)
+
+    def _is_valid(self, entry: tuple[int, int, _Watch]) -> bool:
+        at, _, watch = entry
+        return self._watches.get(watch.rollout_id) is watch and at == watch.queued_unix_nano
 
 
 def _begun(attempt: AttemptState) -> int:

@@ -1,0 +1,30 @@
+"""Closing a store that waits for a view which does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.settings import Settings
+from lightstream.store_views.stores.kafka.view_reader import ViewReader
+
+
+def test_who_asks_a_silent_view_is_told_that_the_store_was_closed(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        reader = ViewReader(Settings.load(view_url=f"http://127.0.0.1:{port}", data_dir=tmp_path))
+        asking = [asyncio.create_task(reader.ask("SELECT 1", {})) for _ in range(10)]  # more than there are threads
+        accepted, _ = await asyncio.to_thread(silent.accept)
+        reader.close()
+        for task in asking:
+            with pytest.raises(ServiceUnavailableError, match="closed"):
+                await asyncio.wait_for(task, 60)
+        with pytest.raises(ServiceUnavailableError, match="closed"):
+            await reader.ask("SELECT 1", {})
+        accepted.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(scenario(silent.getsockname()[1]))
