@@ -68,9 +68,9 @@ def demo(
     )
 
     def work() -> bool:
-        from .given import find_model, find_served_model
         from .measure import measure_endpoint
         from .run import run_demo
+        from .user_model import find_model, find_served_model
 
         if endpoint:
             served = find_served_model(endpoint, model, Settings.load().llm_upstream_api_key)

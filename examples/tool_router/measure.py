@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from examples.watch import take_account
 from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import ProxyLLM
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import AlgorithmContext, Trainer
 from lightstream.up import Stack
-from lightstream.watch import take_account
 
 from .agent import route
 from .options import RUN_ID, Options

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from examples.watch import Snapshot, read_curve, render, take_account, take_snapshot
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
-from lightstream.watch import Snapshot, read_curve, render, take_account, take_snapshot
 
 from .options import RUN_ID, Options
 

@@ -10,11 +10,11 @@ from rich.table import Table
 
 from examples.tool_router.agent import prompt_of
 from examples.tool_router.tasks import sample_tasks
+from examples.watch import take_account
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, teach_answers
 from lightstream.up import SERVICES, Stack
-from lightstream.watch import take_account
 
 from .agent import ANSWERS, TOOL_SPAN, pick_and_judge
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from examples.watch import take_account
 from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.services import discover
@@ -19,7 +20,6 @@ from lightstream.schemas.types import ProxyLLM, RolloutConfig
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import AlgorithmContext, Trainer
 from lightstream.up import Stack
-from lightstream.watch import take_account
 from tests.e2e.misbehaving import LARGE_PROMPT_CHARACTERS, misbehave
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from examples.watch import take_account
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, teach_answers
 from lightstream.up import Stack
-from lightstream.watch import take_account
 from tests.support.digits import digit_tasks, say_digit
 from tests.support.waiting import eventually
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from examples.watch import take_account
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
-from lightstream.watch import take_account
 from tests.support.waiting import eventually
 
 SAMPLES = Path(__file__).parents[1] / "store_views" / "imports" / "samples"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from examples.watch import Account, take_account
 from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
-from lightstream.watch import Account, take_account
 from tests.support.waiting import eventually
 
 VICTIMS: tuple[str, ...] = ("worker", "view", "proxy", "trainer", "broker")

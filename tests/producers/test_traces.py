@@ -50,7 +50,7 @@ def test_the_last_trace(tracer: OtelTracer) -> None:
     with tracer.trace_context("whole", rollout_id="r", attempt_id="r-a1"):
         emit_reward(0.5)
         assert find_final_reward(tracer.get_last_trace()) == 0.5
-    spans = tracer.last_trace()
+    spans = tracer.get_last_trace()
     assert [(span.name, span.rollout_id, span.attempt_id, span.sequence_id) for span in spans] == [
         ("agentlightning.annotation", "r", "r-a1", 1),
         ("whole", "r", "r-a1", 2),
@@ -59,10 +59,10 @@ def test_the_last_trace(tracer: OtelTracer) -> None:
     assert spans[0].parent_id == spans[1].span_id
     with tracer.trace_context():
         emit_message("of nobody")
-    (span,) = tracer.last_trace()
+    (span,) = tracer.get_last_trace()
     assert (get_message_value(span), span.rollout_id) == ("of nobody", "rollout-dummy")
     assert tracer.trace_run(lambda: emit_reward(1.0)).status.status_code == "OK"
-    assert [span.name for span in tracer.last_trace()] == ["agentlightning.annotation", "<lambda>"]
+    assert [span.name for span in tracer.get_last_trace()] == ["agentlightning.annotation", "<lambda>"]
 
 
 def test_each_task_sees_its_own_last_trace(tracer: OtelTracer, spans_in_log: SpansInLog) -> None:
@@ -75,7 +75,7 @@ def test_each_task_sees_its_own_last_trace(tracer: OtelTracer, spans_in_log: Spa
             await asyncio.gather(below(f"{rollout} below"), asyncio.to_thread(emit_message, f"{rollout} thread"))
             await inside.wait()
         await inside.wait()
-        return [get_message_value(span) for span in tracer.last_trace()]
+        return [get_message_value(span) for span in tracer.get_last_trace()]
 
     async def below(text: str) -> None:
         await asyncio.sleep(0)
@@ -104,7 +104,7 @@ def test_threads_and_pools_of_an_agent_stay_in_its_attempt(tracer: OtelTracer, s
             thread.join()
             assert get_active_tracer() is tracer
             inside.wait()
-        assert len(tracer.last_trace()) == 5
+        assert len(tracer.get_last_trace()) == 5
 
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(len(ROLLOUTS)) as agents:
         for agent in [agents.submit(run, rollout, pool) for rollout in ROLLOUTS]:
@@ -127,7 +127,7 @@ def test_a_thread_that_outlives_its_attempt_belongs_to_none(tracer: OtelTracer, 
     thread = threading.Thread(target=serve)
     with tracer.trace_context(rollout_id="r", attempt_id="a"):
         thread.start()
-        eventually(lambda: len(tracer.last_trace()) == 1)
+        eventually(lambda: len(tracer.get_last_trace()) == 1)
     with tracer.trace_context(rollout_id="other", attempt_id="a"):
         left.set()
         thread.join()
@@ -182,7 +182,7 @@ def test_an_attempt_traced_twice_keeps_the_outer_route(settings: Settings, trace
                 emit_message("into the store")
             emit_message("into the log")
         emit_message("outer")
-        assert [get_message_value(span) for span in tracer.last_trace()] == ["outer"]
+        assert [get_message_value(span) for span in tracer.get_last_trace()] == ["outer"]
     assert owners(read_spans(settings)) == {"into the log": rollout.rollout_id, "outer": "r"}
     assert [get_message_value(span) for span in asyncio.run(all_spans(store, rollout.rollout_id))] == ["into the store"]
 

@@ -72,3 +72,7 @@ def test_a_round_number_is_said_in_words() -> None:
     assert in_words("record_bytes_max", 32 * 1024 * 1024) == "32 MiB"
     assert in_words("record_bytes_max", 1025) == ""
     assert in_words("topic_partitions", 1024) == ""
+
+
+def test_the_fields_stand_in_the_order_of_their_groups() -> None:
+    assert [name for group in SETTING_GROUPS for name in group.names] == list(Settings.model_fields)

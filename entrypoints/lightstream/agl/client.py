@@ -1,4 +1,4 @@
-"""The client of Agent Lightning's first protocol, and one that has its own tasks."""
+"""``agentlightning.client``: the client of the first protocol, and one that has its own tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LLM proxy."""
+"""``agentlightning.llm_proxy``: the LLM proxy."""
 
 from __future__ import annotations
 

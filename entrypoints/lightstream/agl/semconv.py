@@ -1,4 +1,4 @@
-"""Names of spans and attributes."""
+"""``agentlightning.semconv``: names of spans and attributes."""
 
 from __future__ import annotations
 

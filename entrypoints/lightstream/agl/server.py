@@ -1,4 +1,4 @@
-"""The server of Agent Lightning's first protocol."""
+"""``agentlightning.server``: the server of the first protocol."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def store() -> None:
 
 @app.command()
 def proxy() -> None:
-    """Run the LLM proxy: OpenAI chat completions, recorded."""
+    """Run the LLM proxy: the interfaces of OpenAI and Anthropic, recorded."""
     log_to_stderr()
     load("lightstream.producers.llm_proxy", "run")(Settings.load())
 

@@ -17,7 +17,7 @@ from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
 from lightstream.stream_processors.core.segments import Segment
 
-from .asking import ask_view
+from .view_query import ask_view
 
 __all__ = ["run_explain"]
 

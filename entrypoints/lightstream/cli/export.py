@@ -13,8 +13,8 @@ from rich.console import Console
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.settings import Settings
 
-from .asking import ask_view
 from .load import load
+from .view_query import ask_view
 
 __all__ = ["app"]
 

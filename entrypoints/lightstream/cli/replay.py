@@ -147,6 +147,7 @@ def _as_json(comparison: Comparison, replay: Replay) -> dict[str, Any]:
         "trained": values(comparison.trained),
         "open_attempts": replay.open_count,
         "undecodable_records": replay.undecodable,
+        "left_out": replay.left_out,
     }
 
 
@@ -164,6 +165,8 @@ def _print(comparison: Comparison, replay: Replay) -> None:
             console.print(counts)
     if replay.open_count or replay.undecodable:
         console.print(f"{replay.open_count:,} attempts are still open; {replay.undecodable:,} records are not spans.")
+    if replay.left_out:
+        console.print(f"{replay.left_out:,} records could not be assembled and are left out: the log says which.")
 
 
 def _pair(difference: Difference) -> str:

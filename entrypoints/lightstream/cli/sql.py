@@ -15,7 +15,7 @@ from rich.table import Table
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.settings import Settings
 
-from .asking import ask_view
+from .view_query import ask_view
 
 __all__ = ["run_sql"]
 

@@ -1,4 +1,4 @@
-"""Every error Lightstream raises, as one tree.
+"""The errors that cross from one part of Lightstream to another, as one tree; others stand where they are raised.
 
     LightstreamError
     ├── SettingsError            a setting is missing or out of range; names the variable and what it accepts

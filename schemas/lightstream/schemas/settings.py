@@ -29,11 +29,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True)
 
-    # --- where things are
+    # --- Folders
     data_dir: Path = Field(Path(".lightstream"), description="Folder for everything that is kept on this machine.")
     cache_dir: Path | None = Field(
         None, description="Folder for downloads, shared by all data folders; unset means the user's cache folder."
     )
+
+    # --- Kafka: connection and security
     kafka_bootstrap_servers: str | None = Field(
         None, description="host:port[,host:port] of a Kafka cluster; unset means the embedded broker."
     )
@@ -57,7 +59,7 @@ class Settings(BaseSettings):
         None, description="user:password for the Schema Registry; unset means none."
     )
 
-    # --- topics
+    # --- Kafka: topics and records
     topic_prefix: str = Field(
         "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Prefix of each topic's name, to share a cluster."
     )
@@ -69,8 +71,17 @@ class Settings(BaseSettings):
         "the work; each costs requests of its own, and a topic keeps the number that it was created with.",
     )
     topic_replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition in the cluster.")
+    record_bytes_max: int = Field(
+        32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
+    )
+    send_buffer_bytes_max: int = Field(
+        256 * 1024 * 1024, ge=1024 * 1024, description="Memory that a process uses for records on their way to Kafka."
+    )
+    publish_timeout_s: float = Field(
+        60.0, gt=0, description="How long a record may take to become durable, restarts of the broker included."
+    )
 
-    # --- addresses of our own servers (0 = any free port, announced in <data_dir>/run)
+    # --- Processes and ports
     host: str = Field("127.0.0.1", description="Address that the HTTP and gRPC servers listen on; 0.0.0.0 means all.")
     broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker; 0 means any free one.")
     view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server; 0 means any free one.")
@@ -89,17 +100,18 @@ class Settings(BaseSettings):
         le=65535,
         description="OTLP/gRPC port of the gateway; unset means 4317 if that is free, else any.",
     )
-    gateway_url: str | None = Field(
-        None, description="OTLP/HTTP URL of a gateway elsewhere; unset means the announced one."
-    )
     view_url: str | None = Field(None, description="URL of a view server elsewhere; unset means the announced one.")
     proxy_url: str | None = Field(None, description="URL of an LLM proxy elsewhere; unset means the announced one.")
     store_url: str | None = Field(None, description="URL of a store server elsewhere; unset means the announced one.")
-    store_token: SecretStr | None = Field(
-        None, description="Bearer token that the store server asks for and its clients send; unset means none."
+    gateway_url: str | None = Field(
+        None, description="OTLP/HTTP URL of a gateway elsewhere; unset means the announced one."
     )
-    proxy_token: SecretStr | None = Field(
-        None, description="Token (an API key, to agents) that the LLM proxy asks for; unset means none."
+
+    # --- LLM proxy
+    llm_backend: Literal["openai", "litellm"] = Field(
+        "openai",
+        description="How the LLM proxy reaches the model: openai forwards to LIGHTSTREAM_LLM_UPSTREAM_URL (or to the "
+        "policy server) and keeps token ids exactly; litellm calls any provider that LiteLLM knows.",
     )
     llm_upstream_url: str | None = Field(
         None,
@@ -109,18 +121,26 @@ class Settings(BaseSettings):
     llm_upstream_api_key: SecretStr | None = Field(
         None, description="API key for that server, sent as a bearer token; unset means none."
     )
-    llm_backend: Literal["openai", "litellm"] = Field(
-        "openai",
-        description="How the LLM proxy reaches the model: openai forwards to LIGHTSTREAM_LLM_UPSTREAM_URL (or to the "
-        "policy server) and keeps token ids exactly; litellm calls any provider that LiteLLM knows.",
-    )
     llm_model: str | None = Field(
         None,
         description="Model to request in place of the agent's choice (a LiteLLM name with that back end); unset means "
         "the agent's choice.",
     )
+    proxy_token: SecretStr | None = Field(
+        None, description="Token (an API key, to agents) that the LLM proxy asks for; unset means none."
+    )
+    llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the LLM proxy waits for the model server.")
+    llm_stream_timeout_s: float = Field(
+        1800.0, gt=0, description="Longest total time for a streamed answer of the model server."
+    )
+    llm_request_bytes_max: int = Field(
+        32 * 1024 * 1024, ge=1024, description="Largest chat request that the LLM proxy and the policy server accept."
+    )
+    llm_response_bytes_max: int = Field(
+        256 * 1024 * 1024, ge=1024, description="Largest answer of the model server that the LLM proxy reads."
+    )
 
-    # --- the OTLP gateway
+    # --- OTLP gateway
     gateway_token: SecretStr | None = Field(
         None, description="Bearer token that the OTLP gateway asks for; unset means none."
     )
@@ -138,8 +158,87 @@ class Settings(BaseSettings):
     gateway_wait_s: float = Field(
         5.0, gt=0, le=60, description="How long an OTLP request may wait for Kafka before its client is told to retry."
     )
+    gateway_request_bytes_max: int = Field(
+        64 * 1024 * 1024,
+        ge=1024,
+        le=1024 * 1024 * 1024,
+        description="Largest OTLP request that the gateway accepts, unpacked.",
+    )
 
-    # --- the policy server
+    # --- Store
+    store_token: SecretStr | None = Field(
+        None, description="Bearer token that the store server asks for and its clients send; unset means none."
+    )
+    store_request_bytes_max: int = Field(
+        64 * 1024 * 1024, ge=1024, description="Largest request that the store server accepts."
+    )
+
+    # --- View
+    view_memory_bytes_max: int | None = Field(
+        None,
+        ge=256 * 1024 * 1024,
+        description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
+        "machine's, at most 4 GiB.",
+    )
+
+    # --- Rollouts and Runners
+    rollout_timeout_s: float = Field(
+        600.0, gt=0, description="Longest that an attempt may run, where its rollout names no limit."
+    )
+    rollout_unresponsive_s: float = Field(
+        60.0, gt=0, description="Silence after which an attempt counts as lost, where its rollout names no limit."
+    )
+    instrument: str = Field(
+        "all",
+        description="Libraries whose calls become spans in Runners: all that are installed with their instrumentors, "
+        "none, or comma-separated names (docs/tracing.md).",
+    )
+
+    # --- Assembler: rewards and credit
+    reward_match: str = Field(
+        "trajectory",
+        description="What a reward without a link is for: trajectory, log_order, first_occurrence or first_sibling "
+        "(docs/training-data.md).",
+    )
+    credit: str = Field(
+        "identical",
+        description="How rewards are assigned to calls: identical, identical_plus_own, last_call_only, "
+        "discounted:<0..1>, or module:function (docs/training-data.md).",
+    )
+    automatic_rewards: str = Field(
+        "",
+        description="Rewards for events in the spans, comma-separated: tool_ok:<value>, tool_error:<value>, "
+        "exception:<value>, violation:<value>, violation.<severity>:<value>, module:function.",
+    )
+    trained_agents: str | None = Field(
+        None, description="Regular expression of the agents whose calls are trained on; unset means all."
+    )
+
+    # --- Assembler: limits
+    late_span_s_max: float = Field(
+        7 * 24 * 3600.0,
+        ge=0,
+        description="How long after an attempt began a late span or reward still revises its trajectory.",
+    )
+    trajectory_bytes_max: int = Field(
+        256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Largest trajectory, and most memory of the worker for an open attempt (without a folder for large "
+        "ones at most 7/8 of a record); calls beyond it are dropped as too_large.",
+    )
+    large_records_dir: Path | None = Field(
+        None,
+        description="Folder for trajectories too large for a record, at the same path wherever workers, views and "
+        "trainers run; unset means the data folder with the embedded broker, else none: their calls are dropped.",
+    )
+    large_record_grace_s: float = Field(
+        24 * 3600.0,
+        ge=120,
+        description="How long the file of a large trajectory is kept after the topic's retention may have deleted its "
+        "record; longer than a reader takes from record to file.",
+    )
+
+    # --- Policy server
     policy_device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the policy runs: auto, cpu, cuda or cuda:N."
     )
@@ -154,98 +253,6 @@ class Settings(BaseSettings):
     policy_versions_kept: int = Field(3, ge=1, le=100, description="Versions of the weights kept in memory.")
     policy_version_wait_s: float = Field(
         30.0, ge=0, description="How long a request may wait for a version that is not known yet."
-    )
-
-    # --- what the assembler makes of an attempt
-    credit: str = Field(
-        "identical",
-        description="How rewards are assigned to calls: identical, identical_plus_own, last_call_only, "
-        "discounted:<0..1>, or module:function (docs/training-data.md).",
-    )
-    reward_match: str = Field(
-        "trajectory",
-        description="What a reward without a link is for: trajectory, log_order, first_occurrence or first_sibling "
-        "(docs/training-data.md).",
-    )
-    automatic_rewards: str = Field(
-        "",
-        description="Rewards for events in the spans, comma-separated: tool_ok:<value>, tool_error:<value>, "
-        "exception:<value>, violation:<value>, violation.<severity>:<value>, module:function.",
-    )
-    trained_agents: str | None = Field(
-        None, description="Regular expression of the agents whose calls are trained on; unset means all."
-    )
-
-    late_span_s_max: float = Field(
-        7 * 24 * 3600.0,
-        ge=0,
-        description="How long after an attempt began a late span or reward still revises its trajectory.",
-    )
-
-    # --- Runners
-    instrument: str = Field(
-        "all",
-        description="Libraries whose calls become spans in Runners: all that are installed with their instrumentors, "
-        "none, or comma-separated names (docs/tracing.md).",
-    )
-
-    # --- limits
-    record_bytes_max: int = Field(
-        32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
-    )
-    large_records_dir: Path | None = Field(
-        None,
-        description="Folder for trajectories too large for a record, at the same path wherever workers, views and "
-        "trainers run; unset means the data folder with the embedded broker, else none: their calls are dropped.",
-    )
-    large_record_grace_s: float = Field(
-        24 * 3600.0,
-        ge=120,
-        description="How long the file of a large trajectory is kept after the topic's retention may have deleted its "
-        "record; longer than a reader takes from record to file.",
-    )
-    trajectory_bytes_max: int = Field(
-        256 * 1024 * 1024,
-        ge=1024 * 1024,
-        description="Largest trajectory, and most memory of the worker for an open attempt (without a folder for large "
-        "ones at most 7/8 of a record); calls beyond it are dropped as too_large.",
-    )
-    send_buffer_bytes_max: int = Field(
-        256 * 1024 * 1024, ge=1024 * 1024, description="Memory that a process uses for records on their way to Kafka."
-    )
-    view_memory_bytes_max: int | None = Field(
-        None,
-        ge=256 * 1024 * 1024,
-        description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
-        "machine's, at most 4 GiB.",
-    )
-    publish_timeout_s: float = Field(
-        60.0, gt=0, description="How long a record may take to become durable, restarts of the broker included."
-    )
-    llm_request_timeout_s: float = Field(120.0, gt=0, description="How long the LLM proxy waits for the model server.")
-    llm_stream_timeout_s: float = Field(
-        1800.0, gt=0, description="Longest total time for a streamed answer of the model server."
-    )
-    llm_response_bytes_max: int = Field(
-        256 * 1024 * 1024, ge=1024, description="Largest answer of the model server that the LLM proxy reads."
-    )
-    llm_request_bytes_max: int = Field(
-        32 * 1024 * 1024, ge=1024, description="Largest chat request that the LLM proxy and the policy server accept."
-    )
-    gateway_request_bytes_max: int = Field(
-        64 * 1024 * 1024,
-        ge=1024,
-        le=1024 * 1024 * 1024,
-        description="Largest OTLP request that the gateway accepts, unpacked.",
-    )
-    store_request_bytes_max: int = Field(
-        64 * 1024 * 1024, ge=1024, description="Largest request that the store server accepts."
-    )
-    rollout_timeout_s: float = Field(
-        600.0, gt=0, description="Longest that an attempt may run, where its rollout names no limit."
-    )
-    rollout_unresponsive_s: float = Field(
-        60.0, gt=0, description="Silence after which an attempt counts as lost, where its rollout names no limit."
     )
 
     @classmethod

@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md."""
+"""What is stored and asked: the view in SQL, the stores, exports and imports."""

@@ -20,8 +20,12 @@ __all__ = ["tables_as_markdown"]
 
 HEAD = """# What the view holds
 
-Query it with `lightstream sql "…"`, or over HTTP (`POST /v1/sql`). Times are nanoseconds since 1970 (`*_unix_nano`).
-Written by `python -m lightstream.store_views.document`; do not edit.
+Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql": "SELECT …"}` is answered with JSON, or
+with an Arrow stream where the request accepts `application/vnd.apache.arrow.stream`. The request may also say
+`at_least` (`"now"`, or `{topic: {partition: offset}}`: what the answer must reflect), `wait_s` (how long that may
+take), `timeout_s` (how long the statement may) and `rows_max`. `GET /v1/positions` tells how far the view is.
+
+Times are nanoseconds since 1970 (`*_unix_nano`). Written by `python -m lightstream.store_views.document`; do not edit.
 
 Ask the **views**: each collapses repeated records by identity and shows the current state. The **raw tables** beneath
 are append-only, one row per record of the log, with `log_partition` and `log_offset` saying where in its topic it was.

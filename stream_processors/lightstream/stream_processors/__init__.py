@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md."""
+"""From facts to rollouts and from spans to trajectories: the pure core, the worker that runs it, adapters, replay."""

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from lightstream.producers import OtelTracer, emit_reward, rollout
+from lightstream.producers import OtelTracer, Runner, emit_reward, rollout
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import SpanRecord, WorkerStatus
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import Attempt, AttemptedRollout, RolloutConfig
+from lightstream.schemas.types import Attempt, AttemptedRollout, EnqueueRolloutRequest, RolloutConfig
 from tests.producers.runner.running import SpansInLog, leaf, rewards, run
 from tests.producers.support import ListStore
 from tests.support.waiting import eventually
@@ -158,3 +158,21 @@ def test_busy_attempts_send_heartbeats_as_often_as_they_need(
     busy = [(worker, attempts) for worker, attempts in store.heartbeats if attempts]
     assert busy[0][0].status is WorkerStatus.BUSY
     assert busy[0][1] == [("r0", "r0-a1")]
+
+
+def test_a_runner_that_runs_again_sends_heartbeats_again(settings: Settings, tracer: OtelTracer) -> None:
+    store = ListStore()
+    counts: list[int] = []
+
+    @rollout
+    def agent(task: str) -> None:
+        before = len(store.heartbeats)
+        eventually(lambda: len(store.heartbeats) >= before + 3)
+        counts.append(len(store.heartbeats))
+
+    limits = settings.model_copy(update={"rollout_unresponsive_s": 0.1})
+    runner = Runner(store, agent, settings=limits, tracer=tracer)
+    for name in ("r0", "r1"):
+        asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", rollout_id=name)]))
+        assert asyncio.run(runner.run(max_rollouts=1)) == 1
+    assert len(counts) == 2

@@ -18,6 +18,7 @@ from lightstream.schemas.records import SpanEventRecord, SpanRecord, Trajectory
 from lightstream.store_views.exports import (
     Answer,
     Ask,
+    Told,
     arrow_batches,
     arrow_rows,
     chat_lines,
@@ -32,9 +33,10 @@ from lightstream.store_views.exports import (
 from lightstream.store_views.exports.arrow_rows import RowLevel
 from lightstream.store_views.server.json_values import json_answer
 from lightstream.store_views.server.query import QueryLimits, run_query
+from lightstream.stream_processors.core.messages import Conversation
 from lightstream.stream_processors.core.segments import segments_of
 from tests.store_views.log_file import LogFile
-from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
+from tests.stream_processors.assembly.build import assemble, closed, framework_span, opened, proxy_span, reward_span
 
 
 def asks(log: LogFile, limits: QueryLimits | None = None) -> Ask:
@@ -275,6 +277,30 @@ def test_atif_documents_keep_every_call_and_say_everything_once(log: LogFile) ->
     assert document["agent"]["tool_definitions"] == [TOOL]
     assert document["final_metrics"]["total_prompt_tokens"] == 4
     assert json.loads(json.dumps(document)) == document
+
+
+DEEP = "[" * 5000
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (5, None),
+        (["text", None], None),
+        ([{"id": "c1", "function": "look"}], ("c1", "look", {"value": None})),
+        ([{"function": {"name": "look", "arguments": DEEP}}], ("", "look", {"text": DEEP})),
+        ([{"function": {"name": "look", "arguments": "no JSON"}}], ("", "look", {"text": "no JSON"})),
+        ([{"function": {"name": "look", "arguments": "[1]"}}], ("", "look", {"value": [1]})),
+        ([{"id": "c1", "name": "look", "arguments": {"at": "sky"}}], ("c1", "look", {"at": "sky"})),
+    ],
+)
+def test_odd_tool_calls_are_exported_as_far_as_they_can_be(asked: Any, told: Any) -> None:
+    trajectory = assemble(proxy_span(1))
+    conversation = Conversation("test", [], [SECOND | {"tool_calls": asked}])
+    (step,) = to_atif(trajectory, [Told(trajectory.triplets[0], conversation)])["steps"]
+    assert step["message"] == SECOND["content"]
+    calls = [(c["tool_call_id"], c["function_name"], c["arguments"]) for c in step.get("tool_calls", ())]
+    assert calls == ([] if told is None else [told])
 
 
 def test_atif_without_messages_still_has_the_tokens(log: LogFile) -> None:

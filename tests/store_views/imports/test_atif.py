@@ -70,6 +70,7 @@ def attempts(draw: st.DrawFn) -> list[SpanRecord]:
             "finish_reason": draw(st.sampled_from([None, "stop", "length"])),
             "response_logprobs": draw(st.sampled_from([None, b"\x00\x00\x80\xbf" * len(response)])),
             "policy_version": draw(st.sampled_from([None, 7])),
+            "response_model": draw(st.sampled_from([None, "policy@3", "other"])),
         }
         if draw(st.booleans()) and number > 1 and spans[-1].llm_call is not None:
             last = spans[-1].llm_call
@@ -101,6 +102,16 @@ def test_a_reward_for_several_calls_comes_back_with_each() -> None:
     before = assemble(*spans, proxy_span(3), reward_span(4, 0.5, link={"span_id": span_id(9)}))
     (trace,) = read(to_atif(before, []))
     assert [t.reward for t in assembled(trace).triplets] == [0.5, 0.5, None]
+
+
+def test_a_missing_model_and_version_stay_missing() -> None:
+    """What the document names as its model would be taken for that of each call."""
+    before = assemble(proxy_span(1), proxy_span(2, response_model=None))
+    document = to_atif(before, [])
+    assert "model_name" not in document["agent"]
+    (trace,) = read(document)
+    assert [(t.model, t.policy_version) for t in assembled(trace).triplets] == [("policy@3", 3), ("", None)]
+    assert to_atif(assemble(proxy_span(1), proxy_span(2)), [])["agent"]["model_name"] == "policy@3"
 
 
 def test_agents_are_those_that_steps_name_else_the_documents() -> None:

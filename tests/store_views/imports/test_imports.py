@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,10 @@ from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.types import Span, Triplet
 from lightstream.store_views.exports import conversations_of, to_atif
 from lightstream.store_views.imports import ImportedTrace, check_score, import_traces, read_traces
+from lightstream.store_views.imports.into_store import AT_ONCE_MAX
+from lightstream.store_views.imports.trace import STORED_SECONDS_MAX, seconds
 from lightstream.store_views.stores import InMemoryLightningStore
+from lightstream.store_views.stores._times import SECONDS_MAX
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks, talk
 from tests.store_views.log_file import LogFile
@@ -335,3 +341,176 @@ def test_scores_of_the_only_root_are_of_the_whole_trace(tmp_path: Path) -> None:
     assert links({"name": "right", "value": 1}, of_root, rows=rows) == [(1.0, False)], "the trace's own counts"
     other = {"id": "agent-2", "traceId": "t-1", "type": "AGENT", "name": "other"}
     assert links(of_root, rows=[*rows, other]) == [(0.5, True)], "which root it is of is for the assembler"
+
+
+def test_times_that_no_store_takes_are_missing() -> None:
+    assert STORED_SECONDS_MAX == SECONDS_MAX
+    taken: list[object] = [SECONDS_MAX, "1700-01-01T00:00:00Z", "2250-01-01", SECONDS_MAX * 1e9]
+    assert None not in map(seconds, taken)
+    not_taken: list[object] = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z"]
+    not_taken += [9e10, -1e10, -(10**400), 10**400, "9" * 400, 1e999]
+    assert [seconds(value) for value in not_taken] == [None] * len(not_taken)
+
+
+def test_zero_times_and_text_that_was_cut_can_be_stored(tmp_path: Path) -> None:
+    rows = [
+        GENERATION,
+        GENERATION | {"traceId": "t-2", "startTime": "0001-01-01T00:00:00Z"},
+        GENERATION | {"traceId": "t-3", "output": "cut \ud83d", "input": "whole \U0001f600"},
+    ]
+    traces = read_traces(saved(tmp_path / "rows.jsonl", *rows, lines=True))
+    assert [trace.spans[0].start_time is None for trace in traces] == [False, True, False]
+    said = traces[2].spans[0].attributes
+    assert (said["langfuse.observation.output"], said["langfuse.observation.input"]) == ("cut ?", "whole \U0001f600")
+
+    async def scenario() -> None:
+        store = InMemoryLightningStore()
+        assert (await import_traces(store, traces, "run")).rollouts == 3
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def alone(number: int, **fields: Any) -> ImportedTrace:
+    """A trace of one span."""
+    trace_id = f"{number:032x}"
+    span = Span.from_attributes(attributes={}, trace_id=trace_id, span_id="a" * 16, name="one").model_copy(
+        update=fields
+    )
+    return ImportedTrace(trace_id, None, [span])
+
+
+def test_a_trace_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """The first error is raised in the end, the others are told of, and what went well stays."""
+    traces = [alone(number) for number in range(2 * AT_ONCE_MAX)]
+    traces[3:5] = [alone(3, start_time=1e12), alone(4, name="cut \ud83d")]
+
+    async def scenario() -> None:
+        store = InMemoryLightningStore()
+        with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="start_time"):
+            await import_traces(store, traces, "run")
+        assert [traces[4].trace_id in record.getMessage() for record in caplog.records] == [True]
+        ended = await store.query_rollouts(status_in=["succeeded"])
+        assert len(ended) == len(traces) - 2
+        report = await import_traces(store, [*traces[:3], alone(3), alone(4), *traces[5:]], "run")
+        assert (report.rollouts, report.known) == (2, len(traces) - 2)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
+    class Away(InMemoryLightningStore):
+        asked = 0
+
+        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+            self.asked += 1
+            raise ServiceUnavailableError("it is away.")
+
+    async def scenario() -> None:
+        store = Away()
+        traces = [alone(number) for number in range(4 * AT_ONCE_MAX)]
+        traces[0].task = "cut \ud83d"
+        with pytest.raises(ServiceUnavailableError, match="it is away"):
+            await import_traces(store, traces, "run")
+        assert 1 <= store.asked <= AT_ONCE_MAX
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+PHOENIX: dict[str, Any] = {"name": "x", "context": {"trace_id": "e" * 32, "span_id": "f" * 16}}
+LANGFUSE: dict[str, Any] = {"id": "t-1", "observations": [GENERATION]}
+
+
+@pytest.mark.parametrize(
+    ("good", "wrong", "told"),
+    [
+        (PHOENIX, PHOENIX | {"attributes": "text"}, "'attributes' of the row is not an object: 'text'"),
+        (PHOENIX, PHOENIX | {"attributes": "[1]"}, "'attributes' of the row is not an object"),
+        (PHOENIX, PHOENIX | {"attributes": 5}, "'attributes' of the row is not an object: 5"),
+        (PHOENIX, PHOENIX | {"context": {"trace_id": "e" * 32}}, "'context' has no 'span_id'"),
+        (PHOENIX, PHOENIX | {"context": {"span_id": "f" * 16}}, "'context' has no 'trace_id'"),
+        (PHOENIX, {"name": "x", "context.trace_id": "e" * 32}, "the row has no 'context.span_id'"),
+        (PHOENIX, {"context": "text", "context.trace_id": "e" * 32}, "'context' of the row is not an object"),
+        (LANGFUSE, LANGFUSE | {"scores": 5}, "'scores' of the document is not a list: 5"),
+        (LANGFUSE, LANGFUSE | {"scores": ["score-1"]}, "item 1 of 'scores' of the document is not an object"),
+        (LANGFUSE, LANGFUSE | {"observations": ["o-1"]}, "item 1 of 'observations' of the document is not an object"),
+        (LANGFUSE, LANGFUSE | {"trace": "t-1"}, "'trace' of the document is not an object"),
+        (LANGFUSE, {"observations": [GENERATION]}, "the trace has no 'id'"),
+        (LANGFUSE, {"id": "t-1", "observations": [{"type": "SPAN"}]}, "the observation has no 'id'"),
+        (GENERATION, {"traceId": "t-1", "type": "SPAN"}, "the observation has no 'id'"),
+    ],
+)
+def test_parts_that_are_missing_or_of_another_type_are_refused(
+    tmp_path: Path, good: dict[str, Any], wrong: dict[str, Any], told: str
+) -> None:
+    path = saved(tmp_path / "rows.jsonl", good, wrong, lines=True)
+    with pytest.raises(SettingsError, match=f"document 2 of .*rows.jsonl: {re.escape(told)}"):
+        read_traces(path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"resourceSpans": 5}, "'resourceSpans' of the document is not a list: 5"),
+        ({"resourceSpans": [{"resource": "text"}]}, "'resource' of 'resourceSpans' is not an object: 'text'"),
+        ({"resourceSpans": [{"scopeSpans": {}}]}, "'scopeSpans' of 'resourceSpans' is not a list"),
+        ({"resourceSpans": [{"scopeSpans": [{"spans": ["text"]}]}]}, "item 1 of 'spans' of 'scopeSpans' is not an"),
+        (otlp("1" * 32, CALL, CALL | {"status": "OK"}), "'status' of span 2 is not an object: 'OK'"),
+        (otlp("1" * 32, CALL | {"attributes": {"a": 1}}), "'attributes' of span 1 is not a list"),
+        (otlp("1" * 32, CALL | {"events": ["text"]}), "item 1 of 'events' of span 1 is not an object"),
+        (otlp("1" * 32, CALL | {"links": "text"}), "'links' of span 1 is not a list"),
+    ],
+)
+def test_otlp_of_another_type_is_refused(tmp_path: Path, wrong: dict[str, Any], told: str) -> None:
+    path = saved(tmp_path / "spans.jsonl", otlp("1" * 32, CALL), wrong, lines=True)
+    with pytest.raises(SettingsError, match=f"document 2 of .*spans.jsonl: {re.escape(told)}"):
+        read_traces(path)
+
+
+def test_values_that_are_not_of_their_kind_stay_as_they_are(tmp_path: Path) -> None:
+    values: dict[str, tuple[Any, Any]] = {
+        "infinite": ({"intValue": 1e999}, math.inf),
+        "long": ({"doubleValue": 10**400}, 10**400),
+        "bare": ("text", "text"),
+        "empty": ({}, None),
+        "no list": ({"arrayValue": 5}, 5),
+        "bare items": ({"arrayValue": {"values": [1, {"intValue": "2"}]}}, [1, 2]),
+        "no pairs": ({"kvlistValue": {"values": [1]}}, {"values": [1]}),
+        "nothing": ({"arrayValue": {}}, []),
+    }
+    call = CALL | {"attributes": [{"key": key, "value": value} for key, (value, _) in values.items()]}
+    (trace,) = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, call)))
+    expected = {key: value for key, (_, value) in values.items() if value is not None}
+    assert trace.spans[0].attributes == expected
+
+
+def test_phoenix_attributes_may_be_json_text(tmp_path: Path) -> None:
+    row = PHOENIX | {"attributes": json.dumps({"llm": {"model_name": "cut \ud83d"}})}
+    (trace,) = read_traces(saved(tmp_path / "rows.json", row))
+    assert trace.spans[0].attributes == {"llm.model_name": "cut ?"}
+
+
+def test_a_score_may_be_too_large_for_a_float(tmp_path: Path) -> None:
+    document = LANGFUSE | {"scores": [{"name": "right", "value": 10**400}]}
+    (trace,) = read_traces(saved(tmp_path / "a.json", document))
+    assert trace.spans[-1].attributes["agentlightning.reward.0.value"] == math.inf
+
+
+@pytest.mark.parametrize(
+    "document", [LANGFUSE, PHOENIX, otlp("1" * 32, CALL), {"schema_version": "ATIF-v1.7", "steps": []}]
+)
+def test_documents_are_read_or_refused_however_deep(tmp_path: Path, document: dict[str, Any]) -> None:
+    """Parsers and encoders of JSON give up at depths that depend on who calls them."""
+    path = tmp_path / "a.json"
+    at_each: list[bool] = []
+    for depth in range(800, 1000):
+        part = "[" * depth + "]" * depth
+        text = json.dumps(document | {"input": "PART", "extra": {"lightstream": {"input": "PART"}}})
+        path.write_text(text.replace('"PART"', part))
+        try:
+            at_each.append(bool(read_traces(path)))
+        except SettingsError:
+            at_each.append(False)
+    assert at_each[0]

@@ -152,7 +152,7 @@ def test_an_answer_that_was_lost_on_its_way_is_given_back(
 
     asyncio.run(scenario())
     assert next_of(behind) == "r"
-    thread.call = call  # type: ignore[method-assign]
+    thread.call = call  # type: ignore[method-assign]  # as it was
     asyncio.run(client.close())
 
 

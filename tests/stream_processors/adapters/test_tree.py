@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,11 @@ def test_visualize_draws_or_leaves_the_graph(tmp_path: Path, monkeypatch: pytest
     tree = TracerTraceToTriplet().visualize(spans, str(tmp_path / "drawn"))
     assert (tmp_path / "drawn.png").read_text() == "digraph {\n"
     assert '"root" -> "b"' in to_dot(tree)
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf, 1e300])
+def test_times_that_are_none_move_no_span(time: float) -> None:
+    spans = [span("a", at=0), span("b", start_time=time, end_time=2.0), span("c", start_time=0.25, end_time=time)]
+    tree = TraceTree.from_spans(spans)
+    tree.repair_hierarchy()
+    assert sorted(node.id for node in tree.traverse() if node.id in "abc") == ["a", "b", "c"]

@@ -9,7 +9,7 @@ import pytest
 
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import DropReason, SpanRecord, SpanStatus
-from lightstream.stream_processors.core.dialects import ReadCall, agent_name, read_calls
+from lightstream.stream_processors.core.dialects import ReadCall, agent_name, read_calls, unflattened
 from lightstream.stream_processors.core.dialects.litellm_legacy import LITERAL_CHARS_MAX, parse_literal
 
 from .build import assemble, framework_span
@@ -284,9 +284,18 @@ def test_python_literals_are_bounded_and_never_run() -> None:
     assert parse_literal("[{'a': None, 'b': (1, 2)}]") == [{"a": None, "b": (1, 2)}]
     assert parse_literal("[1, 2]") == [1, 2]
     assert parse_literal([1]) == [1]
+    untellable = ["0x" + "f" * 6_000, "[-0b" + "1" * 20_000 + "]", "{(1, 2): 3}", "{1: 2, 'a': 3}", "[{1, 2}]", "b'x'"]
+    assert [parse_literal(text) for text in untellable] == [None] * len(untellable)
     hostile = ["__import__('os')", "[" * 10_000, "-" * 100_000 + "1", "{[]: 1}", "1" + "+1" * 50_000, "\0", "["]
     assert [parse_literal(text) for text in hostile] == [None] * len(hostile)
     assert parse_literal("[" + "(), " * (LITERAL_CHARS_MAX // 4) + "]") is None
+
+
+def test_a_number_too_long_to_be_written_is_no_value() -> None:
+    function = "{'name': 'f', 'arguments': 0x" + "f" * 6_000 + "}"
+    message = "{'role': 'assistant', 'content': 'x', 'tool_calls': [{'function': " + function + "}]}"
+    (drop,) = assemble(raw_request(choices="[{'message': " + message + "}]")).drops
+    assert drop.reason == DropReason.NO_TOKEN_IDS
 
 
 AGENTS: list[tuple[dict[str, Any], str, str | None]] = [
@@ -317,6 +326,44 @@ def test_reading_never_changes_the_span() -> None:
         calls: list[ReadCall] = read_calls(span)
         assert calls
         assert span == before
+
+
+def test_a_mapping_among_flat_names_is_not_changed() -> None:
+    told = "gen_ai.completion.0.tool_calls"
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.completion.0.role": "assistant"}
+    attributes |= {told: {"x": {"y": 1}}, f"{told}.0.name": "f", f"{told}.x.z": 2, f"{told}.x.y": 3}
+    span = framework_span(1, attributes)
+    before = span.model_copy(deep=True)
+    assert [drop.reason for drop in assemble(span, span).drops] == [DropReason.NO_TOKEN_IDS]
+    assert span == before
+    assert unflattened(span.attributes, told) == {"0": {"name": "f"}, "x": {"z": 2, "y": 3}}
+    merged = {"x": {"y": 3, "z": 2}, "0": {"name": "f"}}
+    assert unflattened(span.attributes, "gen_ai.completion") == [{"role": "assistant", "tool_calls": merged}]
+    assert span == before
+
+
+UNTOLD_CHOICE = {"index": 1, "message": {"role": "assistant", "content": "x"}}
+HALF_TOLD = {"prompt_token_ids": [1], "choices": [{"index": 0, "token_ids": [2]}, UNTOLD_CHOICE]}
+WEAVES = "agentlightning.operation.output"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        LLM_KIND | {"output.value": HALF_TOLD},
+        {"langfuse.observation.type": "generation", "langfuse.observation.output": json.dumps(HALF_TOLD)},
+        {"gen_ai.response.body": HALF_TOLD},
+        {
+            f"{WEAVES}.prompt_token_ids": [1],
+            f"{WEAVES}.choices.0.token_ids": [2],
+            f"{WEAVES}.choices.1.message.content": "x",
+        },
+    ],
+)
+def test_a_choice_without_tokens_beside_one_with_them_is_dropped_with_its_reason(attributes: dict[str, Any]) -> None:
+    trajectory = assemble(framework_span(1, attributes))
+    assert [triplet.choice_index for triplet in trajectory.triplets] == [0]
+    assert [(drop.reason, drop.choice_index) for drop in trajectory.drops] == [(DropReason.NO_TOKEN_IDS, 1)]
 
 
 def test_a_message_of_anthropics_quotes_its_response() -> None:

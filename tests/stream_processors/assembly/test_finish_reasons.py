@@ -82,6 +82,27 @@ def test_what_is_none_stays_missing(attributes: dict[str, Any]) -> None:
     assert call.finish_reason is None
 
 
+def test_the_first_event_that_tells_of_a_choice_counts() -> None:
+    told = [
+        {"index": [], "finish_reason": "no"},
+        {"index": 1, "finish_reason": "a"},
+        {"index": 1.0, "finish_reason": "b"},
+    ]
+    events = [SpanEventRecord(name="gen_ai.choice", attributes=each) for each in told]
+    whole = [{"finish_reason": reason} for reason in ("c", "d", "", "e")]
+    events.append(SpanEventRecord(name="whole", attributes={OUTPUT: json.dumps(whole)}))
+    events.append(SpanEventRecord(name="gen_ai.choice", attributes={"index": 2, "finish_reason": "f"}))
+    answer = {"prompt_token_ids": [1], "choices": [{"index": i, "token_ids": [i]} for i in (4, 2, 0, 1)]}
+    attributes = {"openinference.span.kind": "LLM", "output.value": answer}
+    calls = read_calls(framework_span(1, attributes, events=events))
+    assert [(call.finish_reason, call.place_of("finish_reason")) for call in calls] == [
+        (None, "openinference"),
+        ("f", "gen_ai.choice"),
+        ("c", "whole"),
+        ("a", "gen_ai.choice"),
+    ]
+
+
 def test_the_record_says_it_itself() -> None:
     (call,) = read_calls(proxy_span(1, attributes={LISTED: ["length"]}))
     assert call.finish_reason == "stop"

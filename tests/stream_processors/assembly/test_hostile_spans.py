@@ -179,3 +179,34 @@ def test_an_index_that_no_list_has_is_no_index(index: str) -> None:
     assert conversation is not None
     assert [message["role"] for message in conversation.messages] == ["user"]
     assert len(assemble(proxy_span(1), span).triplets) == 1
+
+
+@pytest.mark.parametrize(
+    "tool_calls",
+    [5, ["x"], [{"function": "search"}], [{"function": {"name": 3, "arguments": {"a": [1]}}}], [{"function": None}]],
+)
+def test_tool_calls_of_any_shape_lose_no_tokens(tool_calls: Any) -> None:
+    answer = json.dumps({"role": "assistant", "content": "x", "tool_calls": tool_calls})
+    trajectory = assemble(proxy_span(1, response_json=answer), proxy_span(2))
+    assert [triplet.span_id for triplet in trajectory.triplets] == [span_id(1), span_id(2)]
+    raw = framework_span(1, {"openinference.span.kind": "LLM", "output.value": json.dumps({"choices": [answer]})})
+    assert assemble(raw, proxy_span(2)).triplets
+
+
+@pytest.mark.parametrize("arguments", ["{1: 2, 'a': 3}", "{(1, 2): 3}", "0x" + "f" * 6_000, "[" * 2_000])
+def test_arguments_that_json_cannot_say_lose_no_tokens(arguments: str) -> None:
+    choices = (
+        f"[{{'index': 0, 'message': {{'tool_calls': [{{'function': {{'name': 'f', 'arguments': {arguments}}}}}]}}}}]"
+    )
+    request = framework_span(1, {"llm.openai.id": "resp-2", "llm.openai.choices": choices}, name="raw_gen_ai_request")
+    assert [triplet.span_id for triplet in assemble(request, proxy_span(2)).triplets] == [span_id(2)]
+
+
+@pytest.mark.parametrize("choice_index", [-1, 0, 7])
+def test_a_prompt_that_the_choice_does_not_have_is_none(choice_index: int) -> None:
+    answer = '{"role": "assistant", "content": "b"}'
+    record = proxy_span(1, choice_index=choice_index, request_json='{"prompt": ["a"]}', response_json=answer)
+    conversation = read_conversation(record)
+    assert conversation is not None
+    asked = [{"role": "user", "content": "a"}] if choice_index == 0 else []
+    assert conversation.messages == asked

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lightstream.schemas.packing import pack_int32, unpack_int32
+import pytest
+
+from lightstream.schemas.packing import pack_float32, pack_int32, unpack_int32
 from lightstream.schemas.records import DropReason, NoteReason, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
@@ -343,3 +345,55 @@ def test_a_span_without_words_decorates_the_only_record_made_during_it() -> None
         assert noted(two)[NoteReason.UNATTRIBUTED_CALL] == 1
     elsewhere = silent.model_copy(update={"start_unix_nano": 12})
     assert noted(assemble(said(1, "yes"), elsewhere)) == {NoteReason.UNATTRIBUTED_CALL: 1}
+
+
+def test_spans_with_the_same_tokens_are_one_call_with_spans_without_any_between_them() -> None:
+    for response_id in (None, "resp-9"):
+        outer, inner = sdk_span(1, [1], [2]), sdk_span(3, [1], [2], parent=2)
+        trajectory = assemble(outer, sdk_span(2, response_id=response_id, parent=1), inner)
+        assert called(trajectory) == [span_id(1)]
+        assert trajectory.triplets[0].joined_span_ids == [span_id(2), span_id(3)]
+    two = assemble(sdk_span(1, [1], [2]), sdk_span(2, parent=1), sdk_span(3, [1], [3], parent=2))
+    assert called(two) == [span_id(1), span_id(3)], "other tokens are another call"
+
+
+def test_the_only_request_within_a_call_is_that_call_whatever_id_it_quotes() -> None:
+    def request(number: int, response_id: str) -> SpanRecord:
+        attributes = {
+            "llm.openai.id": response_id,
+            "llm.openai.prompt_token_ids": "[1]",
+            "llm.openai.choices": "[{'index': 0, 'token_ids': [2]}]",
+        }
+        return framework_span(number, attributes, name="raw_gen_ai_request", parent=1)
+
+    outer = sdk_span(1, [1], [2], "litellm-1", name="litellm_request")
+    assert called(assemble(outer, request(2, "up-1"))) == [span_id(1)]
+    several = assemble(outer, request(2, "up-1"), request(3, "up-2"))
+    assert called(several) == [span_id(1), span_id(2), span_id(3)]
+
+
+def told_span(number: int, prompt: list[int], response: list[int], logprobs: list[float]) -> SpanRecord:
+    """A span in the canonical dialect that answers ``resp-1``."""
+    tokens = {"prompt_token_ids": prompt, "response_token_ids": response, "response_logprobs": logprobs}
+    attributes: dict[str, Any] = {f"lightstream.{name}": values for name, values in tokens.items()}
+    return framework_span(number, attributes | {"gen_ai.response.id": "resp-1"}, name="chat")
+
+
+@pytest.mark.parametrize("wrong", [([1], [2], [-0.5, -0.5]), ([-1], [2], [-0.5]), ([1], [], [])])
+def test_tokens_that_can_be_trained_on_are_believed_in_any_order(
+    wrong: tuple[list[int], list[int], list[float]],
+) -> None:
+    good, bad = told_span(1, [1], [2], [-0.5]), told_span(2, *wrong)
+    for spans in ((good, bad), (bad, good)):
+        trajectory = assemble(*spans)
+        assert called(trajectory) == [span_id(1)]
+        assert not any(drop.is_llm_call for drop in trajectory.drops)
+
+
+def test_a_record_without_its_prompt_has_it_from_a_span_with_the_same_response() -> None:
+    record = proxy_span(1, response=[4, 5], prompt_token_ids=None, response_logprobs=None)
+    (triplet,) = assemble(record, told_span(2, [7], [4, 5], [-0.5, -0.25])).triplets
+    assert (unpack_int32(triplet.prompt_token_ids).tolist(), triplet.span_id) == ([7], span_id(1))
+    assert triplet.response_logprobs == pack_float32([-0.5, -0.25])
+    other = assemble(record, told_span(2, [7], [4, 6], [-0.5, -0.25]))
+    assert not other.triplets, "of another response it is not its own"

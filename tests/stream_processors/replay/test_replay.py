@@ -302,3 +302,20 @@ def test_what_began_before_any_log_is_all_of_it() -> None:
     assert parse_start("1m") > parse_start("1h") > parse_start("1d") > 0
     with pytest.raises(SettingsError):
         parse_start("9" * 5_000 + "h")
+
+
+def test_a_record_that_cannot_be_assembled_ends_no_replay(
+    settings: Settings, history: list[Trajectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the worker, which makes it a dead letter."""
+    whole = Assembler.on_record
+
+    def fails_at_one(self: Assembler, record: Any, offset: int, logged_unix_nano: int = 0) -> list[Trajectory]:
+        if isinstance(record, AttemptClosed) and record.rollout_id == "b":
+            raise RuntimeError("a bug")
+        return whole(self, record, offset, logged_unix_nano)
+
+    monkeypatch.setattr(Assembler, "on_record", fails_at_one)
+    replay = Replay(settings, ReplayRules())
+    assert [t.rollout_id for t in replay.trajectories()] == [t.rollout_id for t in history if t.rollout_id != "b"]
+    assert replay.left_out == 1

@@ -1,4 +1,4 @@
-"""Adapters."""
+"""``agentlightning.adapter``: spans as triplets and as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of adapters."""
+"""``agentlightning.adapter.base``: what an adapter is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans as chat messages."""
+"""``agentlightning.adapter.messages``: spans as chat messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans as triplets."""
+"""``agentlightning.adapter.triplet``: spans as triplets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithms."""
+"""``agentlightning.algorithm``: what works on a store beside its Runners."""
 
 from __future__ import annotations
 

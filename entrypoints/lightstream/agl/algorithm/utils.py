@@ -1,4 +1,4 @@
-"""Helpers of algorithms."""
+"""``agentlightning.algorithm.utils``: helpers of algorithms."""
 
 from __future__ import annotations
 

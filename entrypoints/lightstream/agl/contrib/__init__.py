@@ -1,1 +1,1 @@
-"""Agent Lightning's contributions."""
+"""``agentlightning.contrib``: what its users contributed."""

@@ -1,4 +1,4 @@
-"""Emitters, and readers of what they wrote."""
+"""``agentlightning.emitter``: emitters, and readers of what they wrote."""
 
 from __future__ import annotations
 

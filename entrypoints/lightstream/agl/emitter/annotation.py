@@ -1,4 +1,4 @@
-"""Annotations and operations."""
+"""``agentlightning.emitter.annotation``: annotations and operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions."""
+"""``agentlightning.emitter.exception``: emit_exception, and the reader of what it wrote."""
 
 from __future__ import annotations
 

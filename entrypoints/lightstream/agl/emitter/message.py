@@ -1,4 +1,4 @@
-"""Messages."""
+"""``agentlightning.emitter.message``: emit_message, and the reader of what it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects."""
+"""``agentlightning.emitter.object``: emit_object, and the reader of what it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards."""
+"""``agentlightning.emitter.reward``: emit_reward, and the readers of what it wrote."""
 
 from __future__ import annotations
 

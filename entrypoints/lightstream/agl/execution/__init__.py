@@ -1,4 +1,4 @@
-"""Where an algorithm and its Runners run."""
+"""``agentlightning.execution``: in which processes an algorithm and its Runners run."""
 
 from __future__ import annotations
 

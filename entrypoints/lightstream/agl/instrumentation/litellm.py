@@ -1,4 +1,4 @@
-"""LiteLLM's calls as spans."""
+"""``agentlightning.instrumentation.litellm``: LiteLLM's calls as spans."""
 
 from __future__ import annotations
 

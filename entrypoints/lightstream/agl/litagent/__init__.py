@@ -1,4 +1,4 @@
-"""Agents."""
+"""``agentlightning.litagent``: agents, from classes and from functions."""
 
 from __future__ import annotations
 

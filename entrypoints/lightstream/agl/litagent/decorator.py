@@ -1,4 +1,4 @@
-"""Agents from functions."""
+"""``agentlightning.litagent.decorator``: agents from functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base class of agents."""
+"""``agentlightning.litagent.litagent``: the base class of agents."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
-from .._where_spans_go import spans_beside
+from .._span_store import spans_beside
 from ..execution.events import ExecutionEvent
 from ._hooks import OwnRunner
 from .base import Runner

@@ -1,4 +1,4 @@
-"""Stores."""
+"""``agentlightning.store``: stores in memory and over HTTP."""
 
 from __future__ import annotations
 

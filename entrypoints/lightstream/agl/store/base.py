@@ -1,4 +1,4 @@
-"""The interface of stores."""
+"""``agentlightning.store.base``: the interface of stores."""
 
 from __future__ import annotations
 

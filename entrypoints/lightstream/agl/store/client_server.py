@@ -1,4 +1,4 @@
-"""Stores over HTTP."""
+"""``agentlightning.store.client_server``: stores over HTTP."""
 
 from __future__ import annotations
 

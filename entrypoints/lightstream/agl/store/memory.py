@@ -1,4 +1,4 @@
-"""A store in memory."""
+"""``agentlightning.store.memory``: the store in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store for several threads."""
+"""``agentlightning.store.threading``: a store for several threads, as all are here."""
 
 from __future__ import annotations
 

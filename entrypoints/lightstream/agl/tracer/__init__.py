@@ -1,4 +1,4 @@
-"""Tracers."""
+"""``agentlightning.tracer``: tracers, and the one that is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracer on AgentOps."""
+"""``agentlightning.tracer.agentops``: the tracer on AgentOps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of tracers."""
+"""``agentlightning.tracer.base``: the interface of tracers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracer that sends nothing."""
+"""``agentlightning.tracer.dummy``: the tracer that sends nothing."""
 
 from __future__ import annotations
 

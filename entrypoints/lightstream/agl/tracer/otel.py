@@ -1,4 +1,4 @@
-"""The tracer on OpenTelemetry."""
+"""``agentlightning.tracer.otel``: the tracer on OpenTelemetry."""
 
 from __future__ import annotations
 

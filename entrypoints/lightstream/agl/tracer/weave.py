@@ -1,4 +1,4 @@
-"""The tracer on Weave."""
+"""``agentlightning.tracer.weave``: the tracer on Weave."""
 
 from __future__ import annotations
 

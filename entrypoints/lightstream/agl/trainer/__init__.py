@@ -1,4 +1,4 @@
-"""The trainer."""
+"""``agentlightning.trainer``: the Trainer, and its parts from their descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents and algorithms handle."""
+"""``agentlightning.types``: what agents and algorithms handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts, attempts, tasks, workers."""
+"""``agentlightning.types.core``: rollouts, attempts, tasks, workers."""
 
 from __future__ import annotations
 

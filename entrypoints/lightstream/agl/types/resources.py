@@ -1,4 +1,4 @@
-"""Resources."""
+"""``agentlightning.types.resources``: resources."""
 
 from __future__ import annotations
 

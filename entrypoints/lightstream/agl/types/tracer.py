@@ -1,4 +1,4 @@
-"""Spans."""
+"""``agentlightning.types.tracer``: spans."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Helpers."""
+"""``agentlightning.utils``: helpers."""

@@ -1,4 +1,4 @@
-"""Random ids."""
+"""``agentlightning.utils.id``: random ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of spans, made and read."""
+"""``agentlightning.utils.otel``: attributes of spans, made and read."""
 
 from __future__ import annotations
 

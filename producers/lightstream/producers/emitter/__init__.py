@@ -16,7 +16,7 @@ from .reading import (
     is_reward_span,
 )
 from .rewards import emit_reward, reward
-from .speaking import NoActiveTracerError
+from .tracer_in_use import NoActiveTracerError
 
 __all__ = [
     "NoActiveTracerError",

@@ -9,7 +9,7 @@ from lightstream.schemas.types import SpanCoreFields, TraceStatus
 
 from .. import semconv
 from ..attributes import check_attributes_sanity, flatten_attributes, sanitize_attributes
-from .speaking import speaking_tracer
+from .tracer_in_use import speaking_tracer
 
 __all__ = ["emit_annotation"]
 

@@ -16,7 +16,7 @@ from ..attributes import (
     full_qualified_name,
     sanitize_attributes,
 )
-from .speaking import speaking_tracer
+from .tracer_in_use import speaking_tracer
 
 __all__ = ["emit_exception", "emit_message", "emit_object", "encode_object"]
 

@@ -13,7 +13,7 @@ from lightstream.schemas.types import SpanCoreFields, SpanRecordingContext
 
 from .. import semconv
 from ..attributes import flatten_attributes, sanitize_attributes
-from .speaking import speaking_tracer
+from .tracer_in_use import speaking_tracer
 
 __all__ = ["OperationContext", "operation"]
 

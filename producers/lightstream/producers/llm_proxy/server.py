@@ -19,7 +19,7 @@ __all__ = ["llm_proxy", "proxy_server", "run", "upstream_of"]
 
 logger = logging.getLogger(__name__)
 
-LINGER_MS = 0.5
+LINGER_MS = 0.0
 """An agent waits for each record: batches are what gathers while the last one is on its way."""
 
 

@@ -1,4 +1,4 @@
-"""Places where one's own code joins in."""
+"""Hooks: a user's code, called around each attempt."""
 
 from __future__ import annotations
 

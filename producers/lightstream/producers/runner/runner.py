@@ -92,7 +92,7 @@ class Runner:
         self._heartbeat_interval_s_max = math.inf if heartbeat_interval_s_max is None else heartbeat_interval_s_max
         self._clock = clock or SystemClock()
         self._running: dict[tuple[str, str], AttemptedRollout] = {}
-        self._hurried = asyncio.Event()
+        self._hurried = asyncio.Event()  # made anew by run: one of another loop cannot be waited for
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
@@ -109,9 +109,10 @@ class Runner:
             SettingsError: there is no such instrumentor, or OpenTelemetry is switched off; nothing was taken.
         """
         instrument_as_asked(self._instrument)
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        stopping = asyncio.Event()
+        self._loop, self._stopping, self._hurried = asyncio.get_running_loop(), stopping, asyncio.Event()
         if self._stop_asked:
-            self._stopping.set()
+            stopping.set()
         self._left, self._finished = max_rollouts, 0
         tracer = self._tracer or OtelTracer(self._settings)
         attempts = AttemptRunner(
@@ -123,9 +124,9 @@ class Runner:
             default_timeout_s=self._settings.rollout_timeout_s,
         )
         heart = asyncio.create_task(self._beat())
-        slots = [asyncio.create_task(self._work(attempts)) for _ in range(self._n_concurrent)]
+        slots = [asyncio.create_task(self._work(attempts, stopping)) for _ in range(self._n_concurrent)]
         try:
-            await self._until_done(slots)
+            await self._until_done(slots, stopping)
         finally:
             heart.cancel()
             for slot in slots:
@@ -134,8 +135,8 @@ class Runner:
             await self._send_heartbeat(WorkerStatus.STOPPED)
             if self._tracer is None:
                 await asyncio.to_thread(tracer.close)
-        for slot in slots:
-            if not slot.cancelled() and (error := slot.exception()) is not None:
+        for task in (heart, *slots):
+            if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
         return self._finished
 
@@ -160,9 +161,8 @@ class Runner:
         """The attempts that run now."""
         return list(self._running.values())
 
-    async def _until_done(self, slots: list[asyncio.Task[None]]) -> None:
-        assert self._stopping is not None  # noqa: S101  # set by run
-        stopped = asyncio.create_task(self._stopping.wait())
+    async def _until_done(self, slots: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
+        stopped = asyncio.create_task(stopping.wait())
         try:
             pending: set[asyncio.Task[Any]] = {*slots}
             while pending and not stopped.done():
@@ -175,9 +175,9 @@ class Runner:
         finally:
             stopped.cancel()
 
-    async def _work(self, attempts: AttemptRunner) -> None:
+    async def _work(self, attempts: AttemptRunner, stopping: asyncio.Event) -> None:
         """One slot: take, run, again."""
-        while (rollout := await self._next()) is not None:
+        while (rollout := await self._next(stopping)) is not None:
             key = (rollout.rollout_id, rollout.attempt.attempt_id)
             self._running[key] = rollout
             if (rollout.config.unresponsive_seconds or self._idle_limit_s) < self._idle_limit_s:
@@ -189,33 +189,24 @@ class Runner:
                 del self._running[key]
                 self._finished += 1
 
-    async def _next(self) -> AttemptedRollout | None:
+    async def _next(self, stopping: asyncio.Event) -> AttemptedRollout | None:
         """The next rollout to run, or ``None`` when there is nothing more to do."""
-        assert self._stopping is not None  # noqa: S101  # set by run
         if self._left is not None:
             if self._left <= 0:
                 return None
             self._left -= 1
         backoff_s = DEQUEUE_BACKOFF_S
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             try:
                 rollout = await self._store.dequeue_rollout(self.worker_id, timeout_s=DEQUEUE_TIMEOUT_S)
             except LightstreamError as error:
                 logger.warning("no rollout could be taken, trying again in %g s: %s", backoff_s, error)
-                await self._pause(backoff_s)
+                await _pause(stopping, backoff_s)
                 backoff_s = min(2 * backoff_s, DEQUEUE_BACKOFF_S_MAX)
                 continue
             if rollout is not None:
                 return rollout
         return None
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, unless asked to stop."""
-        assert self._stopping is not None  # noqa: S101  # set by run
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
@@ -266,3 +257,9 @@ def _signals(stop: Callable[[], None]) -> Generator[None]:
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    """Sleep, unless asked to stop."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)

@@ -62,10 +62,6 @@ class Tracer(ParallelWorkerBase):
         """The spans of the running trace context, or of the last one that the caller's context left."""
         raise NotImplementedError(f"{type(self).__name__} keeps no spans")
 
-    def last_trace(self) -> list[Span]:
-        """As :meth:`get_last_trace`."""
-        return self.get_last_trace()
-
     def create_span(
         self,
         name: str,

@@ -12,7 +12,7 @@ from ..context import AttemptRef
 __all__ = ["SPANS_KEPT_MAX", "TraceRecording"]
 
 SPANS_KEPT_MAX = 16384
-"""Of one trace, for ``last_trace()``: 10 MB of small spans. The log has all of them, whatever is kept here."""
+"""Of one trace, for ``get_last_trace()``: 10 MB of small spans. The log has all of them, whatever is kept here."""
 
 NO_ROLLOUT, NO_ATTEMPT = "rollout-dummy", "attempt-dummy"
 """Agent Lightning's names for spans of no attempt: a :class:`Span` needs some."""

@@ -31,7 +31,8 @@ FLUSH_TIMEOUT_S = 30.0
 class StoreSpanSink:
     """One daemon thread that adds spans to a store, in their order. See ``SpanSink``.
 
-    Spans of no attempt have no place in a store; they are left to ``last_trace()`` and the application's own exporters.
+    Spans of no attempt have no place in a store; they are left to ``get_last_trace()`` and the application's own
+    exporters.
     """
 
     def __init__(self, store: LightningStore) -> None:

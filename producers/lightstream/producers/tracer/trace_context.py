@@ -106,7 +106,7 @@ class TraceContext:
             self._on_left(self._recording)
             if self._recording.left_out:
                 logger.warning(
-                    "last_trace() holds the first %d spans of this trace; %d more were sent without being kept.",
+                    "get_last_trace() holds the first %d spans of this trace; %d more were sent without being kept.",
                     SPANS_KEPT_MAX,
                     self._recording.left_out,
                 )

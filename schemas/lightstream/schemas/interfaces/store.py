@@ -178,7 +178,8 @@ class LightningStore:
         Returns ``None`` if none came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
         no other has it, and its opening record precedes every span it will make.
         """
-        raise NotImplementedError
+        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s)
+        return taken[0] if taken else None
 
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0

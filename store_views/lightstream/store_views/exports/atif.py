@@ -15,6 +15,7 @@ from typing import Any
 from lightstream.schemas.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import TOKEN_BYTES, unpack_float32, unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
+from lightstream.stream_processors.core.dialects import is_list, is_map, parse_json
 from lightstream.stream_processors.core.messages import Conversation
 
 from .conversations import Told
@@ -40,11 +41,11 @@ def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
             steps.add_messages(conversation.messages)
         steps.add_call(triplet, conversation, given.get(triplet.call_index, []))
     names = [t.agent_name for t in trajectory.triplets if t.agent_name is not None]
-    models = [t.model for t in trajectory.triplets if t.model]
+    models = {t.model for t in trajectory.triplets}
     tools = next((c.tools for c in said.values() if c.tools), None)
     agent: dict[str, Any] = {"name": names[0] if names else "agent", "version": AGENT_VERSION}
-    if models:
-        agent["model_name"] = models[0]
+    if len(models) == 1 and (model := models.pop()):  # else readers would take it for that of calls without one
+        agent["model_name"] = model
     if tools:
         agent["tool_definitions"] = tools
     return {
@@ -119,7 +120,8 @@ class _Steps:
                 "finish_reason": triplet.finish_reason,
             }
         }
-        calls = [_tool_call(call) for call in answer.get("tool_calls") or () if isinstance(call, Mapping)]
+        asked = answer.get("tool_calls")
+        calls = [_tool_call(call) for call in asked if is_map(call)] if is_list(asked) else []
         if calls:
             step["tool_calls"] = calls
         self._add(step)
@@ -155,16 +157,16 @@ def _metrics(triplet: TripletRecord) -> dict[str, Any]:
 
 
 def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
-    arguments: Any = function.get("arguments")
+    """What a call says, as far as it does: some name only their function, or spread it out beside the id."""
+    function = call.get("function")
+    inner = function if is_map(function) else {"name": function, **call}
+    arguments: Any = inner.get("arguments")
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            arguments = {"text": arguments}
+        parsed = parse_json(arguments)
+        arguments = {"text": arguments} if parsed is None else parsed
     return {
         "tool_call_id": str(call.get("id") or ""),
-        "function_name": str(function.get("name") or ""),
+        "function_name": str(inner.get("name") or ""),
         "arguments": arguments if isinstance(arguments, dict) else {"value": arguments},
     }
 

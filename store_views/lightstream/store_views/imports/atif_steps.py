@@ -9,7 +9,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-from .json_parts import map_in, maps_in
+from .json_parts import as_float, map_in, maps_in
 from .trace import SPAN_DIGITS, hex_id, made_span, reward_span
 
 __all__ = ["StepNames", "StepSpans", "number_or_none", "rewards_of"]
@@ -140,7 +140,7 @@ def rewards_of(ours: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def number_or_none(value: object) -> float | None:
     """A number as such, anything else as missing."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _message(step: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.types import Span
+from lightstream.schemas.valid_text import valid_text
 
 from .atif import atif_trace, is_atif
 from .langfuse import is_langfuse, langfuse_trace, observation_span
@@ -31,14 +34,15 @@ FORMATS = ("auto", *_IS)
 
 
 def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> list[ImportedTrace]:
-    """The traces of a file of JSON or JSON lines.
+    """The traces of a file of JSON or JSON lines, with ``?`` for each lone surrogate: no store takes one.
 
     Args:
         kind: one of :data:`FORMATS`; ``auto`` decides by the first document.
         score: name of the score (Langfuse) or annotation (Phoenix) that is the reward.
 
     Raises:
-        SettingsError: the file is missing, too large, not JSON, or in no known format.
+        SettingsError: the file is missing, too large, not JSON, or in no known format; or a document of it has a part
+            that is missing or of the wrong type.
     """
     documents = _documents(path)
     if kind == "auto":
@@ -48,36 +52,43 @@ def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> lis
     wrong = next((index for index, document in enumerate(documents) if not _IS[kind](document)), None)
     if wrong is not None:
         raise SettingsError(f"document {wrong + 1} of {path} is not {kind}: {str(documents[wrong])[:200]}")
+    numbered = list(enumerate(documents, start=1))
     if kind == "atif":
-        return [_atif_trace(path, number, document) for number, document in enumerate(documents, start=1)]
+        return [_read(path, number, atif_trace, document) for number, document in numbered]
     if kind == "langfuse" and all("observations" in document for document in documents):
-        return [langfuse_trace(document, score) for document in documents]
+        return [_read(path, number, partial(langfuse_trace, score=score), document) for number, document in numbered]
     annotated = kind == "phoenix"
     annotations = [document for document in documents if annotated and is_annotation(document)]
     by_trace: dict[str, ImportedTrace] = {}
-    for span in _spans(kind, [d for d in documents if not (annotated and is_annotation(d))]):
+    for span in _spans(path, kind, [(n, d) for n, d in numbered if not (annotated and is_annotation(d))]):
         by_trace.setdefault(span.trace_id, ImportedTrace(span.trace_id)).spans.append(span)
     traces = list(by_trace.values())
     add_annotations(traces, annotations, score)
     return traces
 
 
-def _atif_trace(path: Path, number: int, document: Any) -> ImportedTrace:
+T = TypeVar("T")
+
+
+def _read(path: Path, number: int, reader: Callable[[Any], T], document: Any) -> T:
+    """What the reader makes of a document; its errors name the document."""
     try:
-        return atif_trace(document)
+        return reader(document)
     except SettingsError as error:
-        raise SettingsError(f"document {number} of {path}: {error.message}") from error
+        raise SettingsError(f"document {number} of {path}: {error.message}", next_step=error.next_step) from error
+    except RecursionError as error:
+        raise SettingsError(f"document {number} of {path} is nested too deeply.") from error
 
 
-def _spans(kind: str, documents: list[Any]) -> Iterator[Any]:
+def _spans(path: Path, kind: str, documents: Sequence[tuple[int, Any]]) -> list[Span]:
     """In the order in which they ended; spans that collectors wrote, in the order in which they came."""
-    if kind == "otlp" and not all(map(is_otlp_span, documents)):
-        return chain.from_iterable(map(otlp_spans, documents))
-    spans = [span for document in documents for span in _READERS[kind](document)]
-    return iter(sorted(spans, key=lambda span: span.end_time or span.start_time or 0.0))
+    spans = [span for number, document in documents for span in _read(path, number, _READERS[kind], document)]
+    if kind == "otlp" and not all(is_otlp_span(document) for _, document in documents):
+        return spans
+    return sorted(spans, key=lambda span: span.end_time or span.start_time or 0.0)
 
 
-_READERS: dict[str, Callable[[Any], Iterable[Any]]] = {
+_READERS: dict[str, Callable[[Any], list[Span]]] = {
     "otlp": otlp_spans,
     "phoenix": lambda row: [phoenix_span(row)],
     "langfuse": lambda row: [observation_span(row)],
@@ -96,7 +107,7 @@ def _documents(path: Path) -> list[Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.") from error
     try:
-        value: Any = json.loads(text)
+        value: Any = _parsed(text)
     except (ValueError, RecursionError):
         return _lines(path, text)
     if isinstance(value, dict) and isinstance(value.get("data"), list):
@@ -110,7 +121,16 @@ def _lines(path: Path, text: str) -> list[Any]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                documents.append(json.loads(line))
+                documents.append(_parsed(line))
             except (ValueError, RecursionError) as error:
                 raise SettingsError(f"line {number} of {path} is not valid JSON: {error}.") from error
     return documents
+
+
+def _parsed(text: str) -> Any:
+    value = json.loads(text)
+    return valid_text(value) if _SURROGATE.search(text) else value
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""How a surrogate begins in JSON; most are one half of a pair, which is whole."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightstream.schemas.errors import StoreError
+from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import RolloutConfig
 
@@ -15,6 +16,8 @@ from .merging import merged
 from .trace import ImportedTrace
 
 __all__ = ["ImportReport", "import_traces"]
+
+logger = logging.getLogger(__name__)
 
 NO_DEADLINES = RolloutConfig(timeout_seconds=math.inf, unresponsive_seconds=math.inf)
 """An import that was interrupted can be finished however long after: until then, nobody is silent or late."""
@@ -44,37 +47,60 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
 
     Spans get sequence ids in their order; the assembler takes them from there as it takes those of agents.
 
+    A trace that fails stops no other: the first error is raised when all are done, the others are logged. What was
+    imported stays. The rollout of a trace that failed may stay open: importing again continues it.
+
     Raises:
-        ServiceUnavailableError: the store's cluster does not answer. What was imported stays.
-        StoreError: somebody else ended a rollout meanwhile.
+        ServiceUnavailableError: the store's cluster does not answer. Traces that were not begun are not tried; this is
+            raised before other errors.
+        StoreError: a trace has something that the store does not take, or somebody else ended its rollout meanwhile.
     """
     report = ImportReport()
     gate = asyncio.Semaphore(AT_ONCE_MAX)
+    away = False
 
     async def one(trace: ImportedTrace) -> None:
+        nonlocal away
         async with gate:
-            rollout_id = f"{run_id}-{trace.trace_id}"
-            attempt_id = await _attempt_of(store, rollout_id, trace, run_id)
-            if attempt_id is None:
-                report.known += 1
-                missing = await _missing(store, rollout_id, trace)
-                report.incomplete += missing > 0
-                report.spans_missing += missing
+            if away:
                 return
-            update = {"rollout_id": rollout_id, "attempt_id": attempt_id}
-            spans = [
-                span.model_copy(update={**update, "sequence_id": number})
-                for number, span in enumerate(trace.spans, start=1)
-            ]
-            await store.add_many_spans(spans)
-            ended = await store.update_attempt(rollout_id, attempt_id, status="succeeded")
-            if ended.status != "succeeded":
-                raise StoreError(f"{rollout_id} is {ended.status}: somebody else ended it during the import")
-            report.rollouts += 1
-            report.spans += len(spans)
+            try:
+                await _import_one(store, trace, run_id, report)
+            except ServiceUnavailableError:
+                away = True
+                raise
 
-    await asyncio.gather(*map(one, merged(traces)))
+    all_traces = merged(traces)
+    outcomes = await asyncio.gather(*map(one, all_traces), return_exceptions=True)
+    failed = [(trace, error) for trace, error in zip(all_traces, outcomes, strict=True) if error is not None]
+    failed.sort(key=lambda pair: not isinstance(pair[1], ServiceUnavailableError))
+    for trace, error in failed[1:]:
+        logger.warning("trace %s was not imported: %s", trace.trace_id, error)
+    if failed:
+        raise failed[0][1]
     return report
+
+
+async def _import_one(store: LightningStore, trace: ImportedTrace, run_id: str, report: ImportReport) -> None:
+    """Import a trace, and count it."""
+    rollout_id = f"{run_id}-{trace.trace_id}"
+    attempt_id = await _attempt_of(store, rollout_id, trace, run_id)
+    if attempt_id is None:
+        missing = await _missing(store, rollout_id, trace)
+        report.known += 1
+        report.incomplete += missing > 0
+        report.spans_missing += missing
+        return
+    update = {"rollout_id": rollout_id, "attempt_id": attempt_id}
+    spans = [
+        span.model_copy(update={**update, "sequence_id": number}) for number, span in enumerate(trace.spans, start=1)
+    ]
+    await store.add_many_spans(spans)
+    ended = await store.update_attempt(rollout_id, attempt_id, status="succeeded")
+    if ended.status != "succeeded":
+        raise StoreError(f"{rollout_id} is {ended.status}: somebody else ended it during the import")
+    report.rollouts += 1
+    report.spans += len(spans)
 
 
 async def _missing(store: LightningStore, rollout_id: str, trace: ImportedTrace) -> int:

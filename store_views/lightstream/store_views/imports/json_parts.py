@@ -1,13 +1,14 @@
-"""Parts of a JSON document that must be of one type; ``null`` counts as missing."""
+"""Parts of a JSON document that must be there, or of one type; ``null`` counts as missing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
 from lightstream.schemas.errors import SettingsError
 
-__all__ = ["list_in", "map_in", "maps_in"]
+__all__ = ["as_float", "id_in", "list_in", "map_in", "maps_in"]
 
 
 def map_in(holder: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
@@ -50,6 +51,26 @@ def maps_in(holder: Mapping[str, Any], key: str, where: str) -> list[Mapping[str
         if not isinstance(item, dict):
             raise SettingsError(f"item {number} of {key!r} of {where} is not an object: {_shown(item)}.")
     return items
+
+
+def id_in(holder: Mapping[str, Any], key: str, where: str) -> Any:
+    """The id under ``key``.
+
+    Raises:
+        SettingsError: there is none: things without an id would all be one.
+    """
+    value = holder.get(key)
+    if value is None or value == "":
+        raise SettingsError(f"{where} has no {key!r}.")
+    return value
+
+
+def as_float(value: float) -> float:
+    """A number of JSON; a whole one that is too large is infinite, as JSON's ``1e999`` is."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _shown(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
+from .json_parts import as_float, id_in, map_in, maps_in
 from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, seconds
 
 __all__ = ["is_langfuse", "langfuse_trace", "observation_span"]
@@ -25,19 +26,28 @@ def langfuse_trace(document: Mapping[str, Any], score: str | None) -> ImportedTr
     """One trace, with the scores named ``score`` (``None``: the only name) as rewards, and the others next to them.
 
     Raises:
-        SettingsError: there are several names of scores for one thing, and ``score`` is ``None``.
+        SettingsError: there are several names of scores for one thing, and ``score`` is ``None``; or it or one of its
+            observations has no id; or a part of it is of another type than Langfuse writes.
     """
-    head: Mapping[str, Any] = document.get("trace") or document
-    trace_id = hex_id(head.get("id"), TRACE_DIGITS)
-    observations = [row for row in document["observations"] if isinstance(row, dict)]
-    observations.sort(key=lambda row: seconds(_of(row, "endTime", "end_time", "startTime", "start_time")) or 0.0)
+    head = map_in(document, "trace", "the document") or document
+    trace_id = hex_id(id_in(head, "id", "the trace"), TRACE_DIGITS)
+    observations = sorted(maps_in(document, "observations", "the document"), key=_ended)
     trace = ImportedTrace(trace_id, head.get("input"), [observation_span(row, trace_id) for row in observations])
-    trace.add_scores(_scores(document.get("scores") or head.get("scores") or []), score)
+    scores = maps_in(document, "scores", "the document") or maps_in(head, "scores", "the trace")
+    trace.add_scores(_scores(scores), score)
     return trace
 
 
+def _ended(row: Mapping[str, Any]) -> float:
+    return seconds(_of(row, "endTime", "end_time", "startTime", "start_time")) or 0.0
+
+
 def observation_span(row: Mapping[str, Any], trace_id: str | None = None) -> Span:
-    """The span of an observation."""
+    """The span of an observation.
+
+    Raises:
+        SettingsError: it has no id.
+    """
     kind = str(row.get("type") or "SPAN").lower()
     name = str(row.get("name") or kind)
     attributes: dict[str, Any] = {"langfuse.observation.type": kind}
@@ -53,7 +63,7 @@ def observation_span(row: Mapping[str, Any], trace_id: str | None = None) -> Spa
     failed = row.get("level") == "ERROR"
     return made_span(
         trace_id or hex_id(_of(row, "traceId", "trace_id"), TRACE_DIGITS),
-        hex_id(row.get("id"), SPAN_DIGITS),
+        hex_id(id_in(row, "id", "the observation"), SPAN_DIGITS),
         hex_id(parent, SPAN_DIGITS) if parent else None,
         name,
         attributes,
@@ -63,15 +73,15 @@ def observation_span(row: Mapping[str, Any], trace_id: str | None = None) -> Spa
     )
 
 
-def _scores(scores: Iterable[Any]) -> dict[str | None, dict[str, float]]:
+def _scores(scores: Iterable[Mapping[str, Any]]) -> dict[str | None, dict[str, float]]:
     """Span (``None``: the whole trace) -> name -> value."""
     by_span: dict[str | None, dict[str, float]] = {}
     for score in scores:
-        value = score.get("value") if isinstance(score, dict) else None
+        value = score.get("value")
         if isinstance(value, bool | int | float):
             observation = _of(score, "observationId", "observation_id") or _judged_observation(score)
             target = hex_id(observation, SPAN_DIGITS) if observation else None
-            by_span.setdefault(target, {})[str(score.get("name") or "")] = float(value)
+            by_span.setdefault(target, {})[str(score.get("name") or "")] = as_float(value)
     return by_span
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext
+from lightstream.stream_processors.core.dialects import is_list, is_map
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, is_list, is_map, made_span, seconds
+from .json_parts import map_in, maps_in
+from .trace import SPAN_DIGITS, TRACE_DIGITS, made_span, seconds
 
 __all__ = ["is_otlp", "is_otlp_span", "otlp_spans"]
 
@@ -32,28 +34,37 @@ def is_otlp_span(document: Any) -> bool:
     )
 
 
-def otlp_spans(document: Mapping[str, Any]) -> Iterator[Span]:
-    """The spans of a document, in its order. Unknown fields are ignored, as the specification asks."""
+def otlp_spans(document: Mapping[str, Any]) -> list[Span]:
+    """The spans of a document, in its order. Unknown fields are ignored, as the specification asks.
+
+    Raises:
+        SettingsError: a part of it is of another type than the specification says.
+    """
+    spans: list[Span] = []
     if is_otlp_span(document):
-        yield _span(document, OtelResource(attributes={}, schema_url=""))
-    for resource_spans in _items(document, "resourceSpans", "resource_spans"):
-        resource = resource_spans.get("resource") or {}
-        attributes = _attributes(resource.get("attributes"))
-        for scope_spans in _items(resource_spans, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
-            for span in _items(scope_spans, "spans"):
-                yield _span(span, OtelResource(attributes=attributes, schema_url=resource_spans.get("schemaUrl") or ""))
+        spans.append(_span(document, OtelResource(attributes={}, schema_url=""), "the span"))
+    for resource_spans in _maps(document, "the document", "resourceSpans", "resource_spans"):
+        attributes = _attributes(map_in(resource_spans, "resource", "'resourceSpans'"), "'resource'")
+        resource = OtelResource(attributes=attributes, schema_url=str(resource_spans.get("schemaUrl") or ""))
+        for scope_spans in _maps(resource_spans, "'resourceSpans'", *_SCOPE_SPANS):
+            for span in maps_in(scope_spans, "spans", "'scopeSpans'"):
+                spans.append(_span(span, resource, f"span {len(spans) + 1}"))
+    return spans
 
 
-def _span(value: Mapping[str, Any], resource: OtelResource) -> Span:
+_SCOPE_SPANS = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+
+
+def _span(value: Mapping[str, Any], resource: OtelResource, where: str) -> Span:
     trace_id = _id(_first(value, "traceId", "trace_id"), TRACE_DIGITS)
-    status = value.get("status") or {}
+    status = map_in(value, "status", where)
     failed = status.get("code") in ERROR_CODES
     span = made_span(
         trace_id,
         _id(_first(value, "spanId", "span_id"), SPAN_DIGITS),
         _id(_first(value, "parentSpanId", "parent_span_id"), SPAN_DIGITS) or None,
         str(value.get("name") or ""),
-        _attributes(value.get("attributes")),
+        _attributes(value, where),
         start=_first(value, "startTimeUnixNano", "start_time_unix_nano"),
         end=_first(value, "endTimeUnixNano", "end_time_unix_nano"),
         error=str(status.get("message") or "") if failed else None,
@@ -62,10 +73,10 @@ def _span(value: Mapping[str, Any], resource: OtelResource) -> Span:
     span.events = [
         Event(
             name=str(event.get("name") or ""),
-            attributes=_attributes(event.get("attributes")),
+            attributes=_attributes(event, f"an event of {where}"),
             timestamp=seconds(_first(event, "timeUnixNano", "time_unix_nano")),
         )
-        for event in _items(value, "events")
+        for event in maps_in(value, "events", where)
     ]
     span.links = [
         Link(
@@ -75,9 +86,9 @@ def _span(value: Mapping[str, Any], resource: OtelResource) -> Span:
                 is_remote=False,
                 trace_state={},
             ),
-            attributes=_attributes(link.get("attributes")),
+            attributes=_attributes(link, f"a link of {where}"),
         )
-        for link in _items(value, "links")
+        for link in maps_in(value, "links", where)
     ]
     return span
 
@@ -93,30 +104,34 @@ def _id(value: object, digits: int) -> str:
         return text
 
 
-def _attributes(values: object) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if isinstance(values, list):
-        for item in values:
-            if isinstance(item, dict) and isinstance(item.get("key"), str):
-                found[item["key"]] = _value(item.get("value"), 0)
-    return found
+def _attributes(holder: Mapping[str, Any], where: str) -> dict[str, Any]:
+    return {_key(item): _value(item.get("value"), 0) for item in maps_in(holder, "attributes", where)}
+
+
+def _key(item: Mapping[str, Any]) -> str:
+    """Protobuf's JSON may leave out a text that is empty."""
+    return str(item.get("key") or "")
 
 
 def _value(value: Any, depth: int) -> Any:
     """An AnyValue as plain Python. 64-bit integers come as text; what is not of its kind stays as it is."""
-    if not isinstance(value, dict) or not value:
+    if not is_map(value):
+        return value
+    if not value:
         return None
     kind, content = next(((k, v) for k, v in value.items() if v is not None), ("", None))  # some write all kinds
     if depth > DEPTH_MAX:
         return str(content)
+    values = content.get("values") or [] if is_map(content) else None
     if kind in ("arrayValue", "array_value"):
-        return [_value(item, depth + 1) for item in _items(content, "values")]
+        return [_value(item, depth + 1) for item in values] if is_list(values) else content
     if kind in ("kvlistValue", "kvlist_value"):
-        return {str(item.get("key")): _value(item.get("value"), depth + 1) for item in _items(content, "values")}
+        pairs = is_list(values) and all(map(is_map, values))
+        return {_key(item): _value(item.get("value"), depth + 1) for item in values or ()} if pairs else content
     convert = _SCALARS.get(kind)
     try:
         return content if convert is None else convert(content)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return content
 
 
@@ -134,9 +149,9 @@ def _has(value: Mapping[str, Any], *names: str) -> bool:
     return any(name in value for name in names)
 
 
-def _items(value: Any, *names: str) -> list[Any]:
-    found = _first(value, *names) if is_map(value) else None
-    return [item for item in found if is_map(item)] if found is not None and is_list(found) else []
+def _maps(value: Mapping[str, Any], where: str, *names: str) -> list[Mapping[str, Any]]:
+    """The objects under the first of the spellings that is there."""
+    return maps_in(value, next((name for name in names if name in value), names[0]), where)
 
 
 def _first(value: Mapping[str, Any], *names: str) -> Any:

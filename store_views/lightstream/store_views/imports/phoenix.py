@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightstream.schemas.types import Span
+from lightstream.stream_processors.core.dialects import is_map, parse_json
 
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, is_map, made_span
+from .json_parts import as_float, id_in, map_in
+from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, made_span
 
 __all__ = ["add_annotations", "is_annotation", "is_phoenix", "phoenix_span"]
 
@@ -37,7 +39,7 @@ def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str,
         score = row["result"].get("score")
         if isinstance(score, bool | int | float):
             span_id = hex_id(row["span_id"], SPAN_DIGITS)
-            by_span.setdefault(span_id, {})[str(row.get("name") or "")] = float(score)
+            by_span.setdefault(span_id, {})[str(row.get("name") or "")] = as_float(score)
     for trace in traces:
         trace.add_scores(
             {span.span_id: by_span[span.span_id] for span in trace.spans if span.span_id in by_span}, chosen
@@ -45,21 +47,22 @@ def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str,
 
 
 def phoenix_span(row: Mapping[str, Any]) -> Span:
-    """The span of a row. Messages are nested there; here their names are spelled out, as OpenInference has them."""
-    context = row.get("context") or {"trace_id": row.get("context.trace_id"), "span_id": row.get("context.span_id")}
-    nested = row.get("attributes") or {
-        name.removeprefix(ATTRIBUTES): value for name, value in row.items() if name.startswith(ATTRIBUTES)
-    }
+    """The span of a row. Messages are nested there; here their names are spelled out, as OpenInference has them.
+
+    Raises:
+        SettingsError: it has no ids, or a part of it is of another type than Phoenix writes.
+    """
+    trace_id, span_id = _ids(row)
     attributes: dict[str, Any] = {}
-    for name, value in nested.items():
+    for name, value in _nested(row).items():
         _spell_out(attributes, name, value, 0)
     if row.get("span_kind"):
         attributes["openinference.span.kind"] = row["span_kind"]
     failed = str(row.get("status_code") or "").upper() == "ERROR"
     parent = row.get("parent_id")
     return made_span(
-        hex_id(context["trace_id"], TRACE_DIGITS),
-        hex_id(context["span_id"], SPAN_DIGITS),
+        hex_id(trace_id, TRACE_DIGITS),
+        hex_id(span_id, SPAN_DIGITS),
         hex_id(parent, SPAN_DIGITS) if parent else None,
         str(row.get("name") or ""),
         attributes,
@@ -67,6 +70,22 @@ def phoenix_span(row: Mapping[str, Any]) -> Span:
         end=row.get("end_time"),
         error=str(row.get("status_message") or "") if failed else None,
     )
+
+
+def _ids(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Those of the trace and the span."""
+    context = map_in(row, "context", "the row")
+    if context:
+        return id_in(context, "trace_id", "'context'"), id_in(context, "span_id", "'context'")
+    return id_in(row, "context.trace_id", "the row"), id_in(row, "context.span_id", "the row")
+
+
+def _nested(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes: an object, which may be JSON text, or columns of their own."""
+    if not row.get("attributes"):
+        return {name.removeprefix(ATTRIBUTES): value for name, value in row.items() if name.startswith(ATTRIBUTES)}
+    parsed = parse_json(row["attributes"])
+    return parsed if is_map(parsed) else map_in(row, "attributes", "the row")
 
 
 def _spell_out(into: dict[str, Any], name: str, value: Any, depth: int) -> None:

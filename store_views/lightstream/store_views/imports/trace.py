@@ -13,12 +13,12 @@ from typing import Any
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import Span, TraceStatus
 
+from .json_parts import as_float
+
 __all__ = [
     "ImportedTrace",
     "check_score",
     "hex_id",
-    "is_list",
-    "is_map",
     "json_text",
     "made_span",
     "reward_span",
@@ -86,16 +86,6 @@ def check_score(traces: Iterable[ImportedTrace], chosen: str | None) -> None:
         )
 
 
-def is_map(value: object) -> bool:
-    """Whether ``value`` is a JSON object."""
-    return isinstance(value, dict)
-
-
-def is_list(value: object) -> bool:
-    """Whether ``value`` is a JSON array."""
-    return isinstance(value, list)
-
-
 def hex_id(value: object, digits: int) -> str:
     """An id as hex digits of that number: as it is where it is one, without dashes where it is a UUID, else hashed."""
     text = str(value).lower().removeprefix("0x").replace("-", "")
@@ -105,7 +95,15 @@ def hex_id(value: object, digits: int) -> str:
 
 
 def seconds(value: object) -> float | None:
-    """A time as seconds since 1970: ISO text (UTC unless it says otherwise), or a number of s, ms, µs or ns."""
+    """A time as seconds since 1970: ISO text (UTC unless it says otherwise), or a number of s, ms, µs or ns.
+
+    One that no store takes is missing, as one that is no time: Go's zero time is of the year 1.
+    """
+    at = _seconds(value)
+    return at if at is not None and abs(at) <= STORED_SECONDS_MAX else None
+
+
+def _seconds(value: object) -> float | None:
     if isinstance(value, str) and not value.replace(".", "", 1).isdecimal():
         try:
             at = datetime.fromisoformat(value)
@@ -114,7 +112,7 @@ def seconds(value: object) -> float | None:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
-    number = float(value)
+    number = float(value) if isinstance(value, str) else as_float(value)
     if not math.isfinite(number):
         return None
     while number > SECONDS_MAX:
@@ -124,6 +122,9 @@ def seconds(value: object) -> float | None:
 
 SECONDS_MAX = 1e11
 """The year 5138: more is a smaller unit."""
+
+STORED_SECONDS_MAX = 9e9
+"""What stores take, on either side of 1970 (to 2255): nanoseconds must fit in 64 bits."""
 
 
 def json_text(value: object) -> str:

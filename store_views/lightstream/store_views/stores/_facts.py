@@ -48,8 +48,8 @@ LATEST = "latest"
 
 USUAL_CONFIG = RolloutConfig()
 
-ERROR_MESSAGE_CHARACTERS_MAX = 10_000
-"""Long enough for a traceback's end, short enough for a record that is folded in memory."""
+FACT_ERROR_CHARACTERS_MAX = 10_000
+"""Of an error's end, where a traceback says what went wrong. The state keeps less of it."""
 
 
 def new_attempt_id(rollout_id: str, sequence: int | None = None) -> str:
@@ -287,7 +287,7 @@ def _end_of(message: Any) -> str | None:
         return None
     check_text("error_message", message)
     text = str(message)
-    return text if len(text) <= ERROR_MESSAGE_CHARACTERS_MAX else "…" + text[-ERROR_MESSAGE_CHARACTERS_MAX:]
+    return text if len(text) <= FACT_ERROR_CHARACTERS_MAX else "…" + text[1 - FACT_ERROR_CHARACTERS_MAX :]
 
 
 def _nonce() -> str:

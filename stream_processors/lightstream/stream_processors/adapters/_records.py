@@ -77,4 +77,5 @@ def record_of(span: Span, trace_id: str | None = None) -> SpanRecord:
 
 
 def _nanos(seconds: float | None) -> int:
-    return int(seconds * NANOS_PER_SECOND) if seconds is not None and math.isfinite(seconds) else 0
+    nanos = 0.0 if seconds is None else seconds * NANOS_PER_SECOND
+    return int(nanos) if math.isfinite(nanos) else 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import TypeGuard
+
 from ._enclosing import Interval, closest_enclosing
 from ._node import SpanNode
 
@@ -17,7 +20,7 @@ def repair(root: SpanNode) -> None:
     floating: dict[int, int] = {}
     for group, child in enumerate(root.children):
         for node in child.traverse():
-            if node.start_time is None or node.end_time is None:
+            if not (_is_time(node.start_time) and _is_time(node.end_time)):
                 continue
             if node is child:
                 floating[group] = len(nodes)
@@ -36,6 +39,11 @@ def repair(root: SpanNode) -> None:
         group_of[group] = _find(group_of, intervals[home].group)
         moved.add(group)
     root.children = [child for group, child in enumerate(root.children) if group not in moved]
+
+
+def _is_time(seconds: float | None) -> TypeGuard[float]:
+    """NaN is none: it equals nothing, and is neither before nor after anything."""
+    return seconds is not None and math.isfinite(seconds)
 
 
 def _find(group_of: list[int], group: int) -> int:

@@ -1,1 +1,1 @@
-"""Pure decisions: life cycle, assembly, rewards, credit. Imports only the schemas; knows no Kafka and no clock."""
+"""Pure decisions: life cycle, assembly, rewards, credit. It imports the schemas alone, and is told the time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,8 @@ from .log import LogEntry, TopicReader
 from .reward_rule import ReplayedAttempt, RewardRule, reward_again
 
 __all__ = ["MERGES", "Replay", "ReplayRules"]
+
+logger = logging.getLogger(__name__)
 
 MERGES = ("prefix", "none")
 """How calls become sequences: one where a prompt continues the previous ids exactly; or each call alone."""
@@ -65,6 +68,7 @@ class Replay:
     Attributes:
         open_count: attempts that were still open at the end of their partition.
         undecodable: records of ``spans`` that could not be decoded.
+        left_out: records, and trajectories, that could not be assembled; the log says which.
     """
 
     def __init__(self, settings: Settings, rules: ReplayRules, from_unix_nano: int = 0) -> None:
@@ -73,6 +77,7 @@ class Replay:
         self._from_unix_nano = from_unix_nano
         self.open_count = 0
         self.undecodable = 0
+        self.left_out = 0
 
     def trajectories(self) -> Iterator[Trajectory]:
         """The newest revision of each: in every partition first of the rollouts without late spans, in log order.
@@ -96,7 +101,7 @@ class Replay:
             if rollout_of(entry.record) not in late:
                 for trajectory in reading.on_entry(entry):
                     yield reading.rewarded(trajectory)
-        self.open_count += reading.assembler.open_count
+        self._count(reading)
 
     def _with_late_spans(
         self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
@@ -106,9 +111,13 @@ class Replay:
         for entry in reader.again(partition, ranges_of(batch.values())):
             if rollout_of(entry.record) in batch:
                 newest |= {_key(trajectory): trajectory for trajectory in reading.on_entry(entry)}
-        newest |= {_key(trajectory): trajectory for trajectory in reading.assembler.take_revisions()}
+        newest |= {_key(trajectory): trajectory for trajectory in reading.revisions()}
         yield from map(reading.rewarded, newest.values())
+        self._count(reading)
+
+    def _count(self, reading: _Reading) -> None:
         self.open_count += reading.assembler.open_count
+        self.left_out += reading.left_out
 
 
 class _Reading:
@@ -122,6 +131,7 @@ class _Reading:
         self.assembler = Assembler(partition, rules.assembly, held_spans_max=held_max, held_bytes_max=held_max)
         self._rules = rules
         self._spans: dict[AttemptKey, list[SpanRecord]] = {}
+        self.left_out = 0
 
     def on_entry(self, entry: LogEntry) -> list[Trajectory]:
         """Take a record; returns the trajectory it completes, if any."""
@@ -134,7 +144,21 @@ class _Reading:
                 self._spans.setdefault(key, [])
             elif isinstance(record, SpanRecord) and key in self._spans:
                 self._spans[key].append(record)
-        return self.assembler.on_record(record, entry.offset, entry.logged_unix_nano)
+        try:
+            return self.assembler.on_record(record, entry.offset, entry.logged_unix_nano)
+        except Exception:  # the worker set it aside, too: one span must not end the replay of all others
+            logger.exception("offset %d is left out", entry.offset)
+            self.left_out += 1
+            return []
+
+    def revisions(self) -> Iterator[Trajectory]:
+        """The newest revision of each attempt that was revised."""
+        for revised in self.assembler.take_revised():
+            try:
+                yield revised.trajectory()
+            except Exception:  # as above
+                logger.exception("no revision of %s", revised.attempt_id)
+                self.left_out += 1
 
     def rewarded(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with the rule's rewards; as it is where another attempt follows, as it has no calls then."""

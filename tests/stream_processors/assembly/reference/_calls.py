@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from ._model import Expected, Id, Sighting, note
@@ -9,13 +11,13 @@ from ._spans import above
 
 __all__ = [
     "around",
+    "bad_tokens",
     "believed",
     "by_doubt",
     "complement",
     "has_proxy",
     "joinable",
     "key_of",
-    "no_tokens",
     "not_with_proxy",
     "response_id",
     "sets_of",
@@ -68,9 +70,13 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
             )
             unite(first, s)
     nested = [(outer, s) for s in others for outer in around(s, others, sightings, parents)]
-    for outer, s in nested:
-        if not outer.anonymous and (s.anonymous or (s.content is not None and s.content == outer.content)):
-            unite(outer, s)
+    for s in others:
+        for outer in around(s, others, sightings, parents):
+            if not outer.anonymous and joinable(outer, s):
+                unite(outer, s)
+        for outer in with_tokens_around(s, others, sightings, parents):
+            if s.content is not None and s.content == outer.content:
+                unite(outer, s)
     for outer, _ in nested:
         inside = [s for o, s in nested if o is outer and not outer.anonymous and not joinable(outer, s)]
         if len(inside) == 1 and complement(outer, inside[0]):
@@ -135,35 +141,67 @@ def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], paren
     return []
 
 
+def with_tokens_around(
+    s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]
+) -> list[Sighting]:
+    """The calls of the nearest span above that has tokens, where those between that tell of calls have none."""
+    telling = [key for key in above(s.id, parents) if any(other.id == key for other in sightings)]
+    for place, key in enumerate(telling[:9]):
+        told = [other for other in others if other.id == key]
+        if not told or (place == 0 and told[0].content is not None):
+            return []
+        if told[0].content is not None:
+            same = [other for other in told if other.choice == s.choice]
+            return same + [other for other in told if other.choice != s.choice]
+    return []
+
+
 def believed(group: list[Sighting]) -> Sighting:
     """The one whose word counts."""
-
-    def doubt(s: Sighting) -> tuple[bool, bool, bool, int]:
-        return not s.proxy, s.prompt is None or s.response is None, not s.recorded, s.offset
-
-    return min(group, key=doubt)
-
-
-def tokens_of(group: list[Sighting]) -> Sighting:
-    """The sighting whose tokens count: the believed one's, else the least doubtful that has any."""
-    best = believed(group)
-    if best.prompt is None and best.response is None:
-        having = [s for s in group if s.prompt is not None and s.response is not None]
-        return believed(having) if having else best
-    return best
-
-
-def response_id(group: list[Sighting]) -> str | None:
-    best = believed(group)
-    rest = sorted(
-        (s for s in group if s is not best), key=lambda s: (not s.proxy, no_tokens(s), not s.recorded, s.offset)
-    )
-    return next((s.rid for s in [best, *rest] if s.rid is not None), None)
-
-
-def no_tokens(s: Sighting) -> bool:
-    return s.prompt is None or s.response is None
+    return by_doubt(group)[0]
 
 
 def by_doubt(group: list[Sighting]) -> list[Sighting]:
-    return sorted(group, key=lambda s: (not s.proxy, no_tokens(s), not s.recorded, s.offset))
+    """The one whose word counts, then those whose word does where it is silent."""
+
+    def useless(s: Sighting) -> bool:  # of a call that failed, only the lack of tokens counts
+        return s.prompt is None or s.response is None or (not s.failed and bad_tokens(s) is not None)
+
+    return sorted(group, key=lambda s: (not s.proxy, useless(s), not s.recorded, s.offset))
+
+
+def tokens_of(group: list[Sighting]) -> Sighting:
+    """The believed sighting with the tokens that count: its own, else another's; what it lacks of them, from others."""
+    told, *others = by_doubt(group)
+    for s in others:
+        if told.prompt is None and told.response is None and s.prompt is not None and s.response is not None:
+            told = replace(told, prompt=s.prompt, response=s.response, logprobs=s.logprobs)
+        elif told.response is not None and told.response == s.response:
+            told = replace(
+                told,
+                prompt=s.prompt if told.prompt is None else told.prompt,
+                logprobs=s.logprobs if told.logprobs is None else told.logprobs,
+            )
+    return told
+
+
+def response_id(group: list[Sighting]) -> str | None:
+    return next((s.rid for s in by_doubt(group) if s.rid is not None), None)
+
+
+def bad_tokens(s: Sighting) -> str | None:
+    """Why these tokens cannot be trained on."""
+    if s.prompt is None or s.response is None:
+        return "no_token_ids"
+    if min([0, *s.prompt, *s.response]) < 0:
+        return "bad_token_ids"
+    if not s.prompt:
+        return "no_token_ids"
+    if not s.response:
+        return "empty_response"
+    if s.logprobs is not None:
+        if len(s.logprobs) != len(s.response):
+            return "logprobs_length_mismatch"
+        if not all(math.isfinite(x) and x <= 1e-3 for x in s.logprobs):
+            return "bad_logprobs"
+    return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from lightstream.schemas.records import AttemptClosed, SpanRecord
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
-from ._calls import believed, response_id, tokens_of
+from ._calls import bad_tokens, believed, response_id, tokens_of
 from ._model import AGENT, REWARD_SCOPE, Expected, Id, Sighting
 from ._spans import above
 
@@ -69,18 +68,4 @@ def fault(group: list[Sighting]) -> str | None:
     """Why a call cannot be trained on."""
     if believed(group).failed:
         return "call_failed"
-    told = tokens_of(group)
-    if told.prompt is None or told.response is None:
-        return "no_token_ids"
-    if min([0, *told.prompt, *told.response]) < 0:
-        return "bad_token_ids"
-    if not told.prompt:
-        return "no_token_ids"
-    if not told.response:
-        return "empty_response"
-    if told.logprobs is not None:
-        if len(told.logprobs) != len(told.response):
-            return "logprobs_length_mismatch"
-        if not all(math.isfinite(x) and x <= 1e-3 for x in told.logprobs):
-            return "bad_logprobs"
-    return None
+    return bad_tokens(tokens_of(group))

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from lightstream.stream_processors.core.segments import NO_VERSION
+
 from .rows import Row
 
 __all__ = ["BatchArrays", "build_arrays"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Float32s: TypeAlias = npt.NDArray[np.float32]
-NO_VERSION = -1
 
 
 @dataclass(frozen=True, slots=True)

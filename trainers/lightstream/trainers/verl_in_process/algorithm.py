@@ -14,6 +14,7 @@ from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.services import discover
 from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources, ProxyLLM
+from lightstream.stream_processors.core.segments import NO_VERSION
 
 from ..algorithm import Algorithm, AlgorithmContext
 from ..batch import BatchArrays, BatchRows, build_arrays, select_rows
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 LOGPROB_DIFF_EXPECTED_MAX = 1e-3
 """Between float32 on both sides about 1e-6 is seen; more than this means that the two do not run the same model."""
-
-NO_VERSION = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +64,9 @@ class VERL(VerlConfig, Algorithm):
             mark = time.perf_counter()
             waiting = [group for wave in sorted(groups_of_step) for group in groups_of_step[wave]]
             groups = context.collect(waiting, min(self.tasks_per_step, len(waiting)))
+            taken = {group.group_id for group in groups}
             for ids in groups_of_step.values():
-                ids[:] = [group_id for group_id in ids if group_id not in {group.group_id for group in groups}]
+                ids[:] = [group_id for group_id in ids if group_id not in taken]
             metrics["seconds/collect"] = time.perf_counter() - mark
             rows, trained = self._train(engine, groups, step)
             metrics |= trained
@@ -85,8 +85,6 @@ class VERL(VerlConfig, Algorithm):
                 steps=self.steps,
             )
             context.keep_checkpoints(self.keep_checkpoints)
-        if context.last_step:
-            context.keep_checkpoints(self.keep_checkpoints)  # a crash after the last commit left this to do
 
     def _train(self, engine: VerlEngine, groups: list[Group], step: int) -> tuple[BatchRows, dict[str, float]]:
         """Build the batch and update; without a usable row, nothing is updated."""

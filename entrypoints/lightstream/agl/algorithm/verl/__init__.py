@@ -1,4 +1,4 @@
-"""VERL."""
+"""``agentlightning.algorithm.verl``: VERL, under the path it has there."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runners of the contributions."""
+"""``agentlightning.contrib.runner``: Runners that its users contributed."""

@@ -33,7 +33,7 @@ SERVICE = "gateway"
 GRPC_SERVICE = "gateway-grpc"
 """Under these names the two addresses are announced."""
 
-LINGER_MS = 0.5
+LINGER_MS = 0.0
 """A client waits for each request: a batch is what one request holds, and what gathers while the last is sent."""
 
 

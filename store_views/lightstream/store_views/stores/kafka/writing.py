@@ -100,10 +100,6 @@ class KafkaWriting(ReadingStore):
         self._lock = threading.Lock()
         self._span_writer = SpanWriter(partial(self._handed_over, SPANS))
 
-    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
-        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s)
-        return taken[0] if taken else None
-
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
     ) -> list[AttemptedRollout]:

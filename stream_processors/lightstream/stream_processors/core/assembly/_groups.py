@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from lightstream.schemas.records import DropReason
+
+from ..dialects import ReadCall
 from ._sighting import Sighting
 from ._tree import SpanKey
 
@@ -113,19 +116,31 @@ def _doubt(sighting: Sighting) -> tuple[bool, bool, bool, int]:
     read = sighting.read
     return (
         not sighting.by_proxy,
-        not read.has_tokens or read.problem is not None,
+        not read.has_tokens or read.problem is not None or _is_faulty(sighting),
         not sighting.recorded,
         sighting.offset,
     )
 
 
+def _is_faulty(sighting: Sighting) -> bool:
+    """Whether what it says cannot be trained on, whatever became of the call."""
+    return sighting.fault is not None and sighting.fault[0] is not DropReason.CALL_FAILED
+
+
+def _is_same_response(read: ReadCall, other: ReadCall) -> bool:
+    """Whether both have response ids, the same, and the other has no problem."""
+    return other.problem is None and read.response_token_ids == other.response_token_ids is not None
+
+
 def _fill(call: Sighting, other: Sighting) -> None:
-    """Take from ``other`` what the believed sighting does not say. Tokens and log-probabilities only together."""
+    """Take from ``other`` what the believed sighting does not say: of its tokens, where it has none or the same."""
     read = call.read
     fields: list[str] = []
     untold = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
     if untold and other.read.has_tokens and other.read.problem is None:
         fields += ["prompt_token_ids", "response_token_ids", "response_logprobs"]
+    elif _is_same_response(read, other.read):
+        fields += [name for name in ("prompt_token_ids", "response_logprobs") if getattr(read, name) is None]
     for name in ("response_id", "policy_version", "finish_reason"):
         if getattr(read, name) is None:
             fields.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..rewards import CallIndex, named_span
-from ._around import spans_around
+from ._calls_below import spans_around
 from ._held import Held
 from ._sighting import Sighting
 from ._tree import Tree

@@ -23,6 +23,9 @@ __all__ = ["Joined", "join"]
 OUTER_CHOICES_MAX = 8
 """Choices of a surrounding span that are compared with a span inside it: bounds the work for spans of many choices."""
 
+WITHOUT_TOKENS_MAX = 8
+"""Spans of LLM kind without tokens that may lie between two that have the same."""
+
 LOOKED_BACK_MAX = 256
 """Records before a span that are searched for the one it describes: bounds the work for many spans that say nothing."""
 
@@ -197,10 +200,15 @@ def _join_nested(
             around = sightings[outer]
             if around.is_anonymous:
                 wrapping.add(outer)
-            elif _says_nothing_else(sighting, around):
+                continue
+            said_again = _says_nothing_else(sighting, around)
+            if said_again:
                 groups.union(outer, index)
-            else:
+            if not said_again or sighting.read.is_request:  # whose response id may be another
                 only_child[outer] = index if outer not in only_child else -1
+        for outer in _with_tokens_around(sighting, at_span, tree, sightings):
+            if sighting.content == sightings[outer].content:
+                groups.union(outer, index)
     for outer, index in only_child.items():
         if index < 0:
             continue
@@ -212,6 +220,23 @@ def _join_nested(
         if groups.is_alone(outer):
             groups.remove(outer)
             joined.wrappers.append(sightings[outer])
+
+
+def _with_tokens_around(
+    inside: Sighting, at_span: dict[SpanKey, list[int]], tree: Tree, sightings: Sequence[Sighting]
+) -> list[int]:
+    """Choices of the nearest span around ``inside`` that has tokens, where spans without any lie between the two."""
+    if inside.content is None:
+        return []
+    above = tree.inherited[inside.key].call_above
+    for between in range(WITHOUT_TOKENS_MAX + 1):
+        around = at_span.get(above, []) if above is not None else []
+        if above is None or not around:
+            return []
+        if sightings[around[0]].content is not None:
+            return _choices_around(inside, around, sightings) if between else []
+        above = tree.inherited[above].call_above
+    return []
 
 
 def _choices_around(inside: Sighting, outer: list[int], sightings: Sequence[Sighting]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import is_list, is_map, parse_json
-from ..messages import read_conversation, text_of
+from ..messages import as_text, read_conversation, text_of
 
 __all__ = ["AnswersByWord", "said_in"]
 
@@ -32,11 +31,11 @@ def said_in(span: SpanRecord) -> int | None:
 
 def _call(call: object) -> tuple[str, str]:
     """A tool's name and arguments; whitespace between these and their order do not count."""
-    function: Mapping[str, Any] = call.get("function") or {} if is_map(call) else {}
+    named = call.get("function") if is_map(call) else None
+    function: Mapping[str, Any] = named if is_map(named) else {}
     arguments = function.get("arguments")
     parsed = parse_json(arguments)
-    shown = str(arguments) if parsed is None else json.dumps(parsed, sort_keys=True, default=str)
-    return str(function.get("name")), shown
+    return as_text(function.get("name")), as_text(arguments if parsed is None else parsed, sort_keys=True)
 
 
 class AnswersByWord:
@@ -44,7 +43,7 @@ class AnswersByWord:
 
     def __init__(self) -> None:
         self._records: dict[int, list[int]] = {}
-        self._free: dict[tuple[int, str], tuple[list[int], int]] = {}
+        self._taken: dict[tuple[int, str], dict[int, int]] = {}
 
     def add(self, said: int, index: int) -> None:
         """A record at position ``index`` of the log's sightings; in ascending order."""
@@ -60,7 +59,23 @@ class AnswersByWord:
         before = bisect_left(records, index)
         if not before:
             return None
-        free, seen = self._free.get((said, scope), ([], 0))
-        free.extend(records[seen:before])
-        self._free[said, scope] = free, before
-        return free.pop() if free else records[before - 1]
+        taken = self._taken.setdefault((said, scope), {})
+        free = _last_free(taken, before - 1)
+        if free < 0:
+            return records[before - 1]
+        taken[free] = free - 1
+        return records[free]
+
+
+def _last_free(taken: dict[int, int], position: int) -> int:
+    """The last position up to this one that is not ``taken``; -1 for none.
+
+    Each taken position points at one before it, with none free between. What was passed then points at the result, so
+    that no way is walked twice.
+    """
+    free = position
+    while free in taken:
+        free = taken[free]
+    while position != free:
+        taken[position], position = free, taken[position]
+    return free

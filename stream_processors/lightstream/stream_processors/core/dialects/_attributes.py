@@ -8,7 +8,7 @@ from typing import Any
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import SpanRecord, SpanStatus
 
-from ._finish_reason import finish_reason
+from ._finish_reason import FinishReasons
 from ._model import ReadCall
 from ._values import is_map, parse_json, text_or_none
 
@@ -38,8 +38,15 @@ def _response_id(attributes: Mapping[str, Any]) -> tuple[str, str]:
     return ("", "") if found[0] and found[0] == attributes.get(_LITELLM_CALL_ID) else found
 
 
-def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
-    """Fill what ``call`` lacks from GenAI attributes: response id, model, policy version, finish reason, failure."""
+def complete(calls: list[ReadCall], span: SpanRecord) -> list[ReadCall]:
+    """Fill what ``calls`` lack from GenAI attributes: response id, model, policy version, finish reason, failure."""
+    reasons = FinishReasons(span)
+    for call in calls:
+        _complete(call, span, reasons)
+    return calls
+
+
+def _complete(call: ReadCall, span: SpanRecord, reasons: FinishReasons) -> None:
     attributes = span.attributes
     if call.response_id is None:
         value, place = _response_id(attributes)
@@ -60,13 +67,12 @@ def complete(call: ReadCall, span: SpanRecord) -> ReadCall:
             if call.policy_version is not None:
                 call.found("policy_version", call.place_of("model"))
     if call.finish_reason is None:
-        found = finish_reason(span, call.choice_index)
+        found = reasons.of(call.choice_index)
         if found is not None:
             call.finish_reason, place = found
             call.found("finish_reason", place)
     if call.failure is None and span.status == SpanStatus.ERROR and call.response_token_ids is None:
         call.failure = span.status_message or "the span's status is an error"
-    return call
 
 
 def _first(attributes: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> Any:
     Mappings whose keys are exactly 0 … n-1 become lists. A name that is also the beginning of another gives way.
     """
     start = prefix + "."
-    tree: dict[str, Any] = {}
+    tree = _Node()
     for name, value in attributes.items():
         if name.startswith(start):
             _put(tree, name[len(start) :].split(".", DEPTH_MAX), value)
@@ -33,7 +33,7 @@ def grouped(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | list
     Names next to the numbers are left out (``gen_ai.prompt.prompt_filter_results`` next to ``gen_ai.prompt.0.role``).
     """
     start = prefix + "."
-    tree: dict[str, Any] = {}
+    tree = _Node()
     for name, value in attributes.items():
         if name.startswith(start):
             _put(tree, name[len(start) :].split(".", DEPTH_MAX), value)
@@ -47,20 +47,24 @@ def in_order(values: Mapping[str, Any]) -> list[Any]:
     return [values[key] for key in sorted(indices, key=int)]
 
 
-def _put(tree: dict[str, Any], parts: list[str], value: Any) -> None:
+class _Node(dict[str, Any]):
+    """A mapping made here, which may be changed; any other belongs to the span."""
+
+
+def _put(tree: _Node, parts: list[str], value: Any) -> None:
     node = tree
     for part in parts[:-1]:
         below = node.get(part)
-        if type(below) is not dict:
-            below = node[part] = {}
+        if type(below) is not _Node:
+            below = node[part] = _Node(below if type(below) is dict else {})
         node = below
-    if type(node.get(parts[-1])) is not dict:
+    if not isinstance(node.get(parts[-1]), dict):
         node[parts[-1]] = value
 
 
 def _as_lists(node: Any) -> Any:
     """Depth is bounded by :data:`DEPTH_MAX`."""
-    if type(node) is not dict:
+    if not isinstance(node, dict):
         return node
     values = {key: _as_lists(value) for key, value in node.items()}
     if values and all(key.isdecimal() for key in values):
@@ -71,7 +75,7 @@ def _as_lists(node: Any) -> Any:
 
 
 def _with_any_numbers(node: Any) -> Any:
-    if type(node) is not dict:
+    if not isinstance(node, dict):
         return node
     values = {key: _with_any_numbers(value) for key, value in node.items()}
     return in_order(values) or values

@@ -23,7 +23,7 @@ def read_agent_lightning(span: SpanRecord) -> list[ReadCall]:
         set_token_ids(call, "prompt_token_ids", attributes.get("prompt_token_ids"), "prompt_token_ids")
         set_token_ids(call, "response_token_ids", attributes.get("response_token_ids"), "response_token_ids")
         set_logprobs(call, attributes.get("logprobs.content"), "logprobs.content")
-        return [complete(call, span)]
+        return complete([call], span)
     return _weave(span)
 
 
@@ -32,11 +32,13 @@ def _weave(span: SpanRecord) -> list[ReadCall]:
     if _OF_ANSWERS.isdisjoint(span.attributes):
         return []
     body = unflattened(span.attributes, OUTPUT)
-    calls = [call for call in read_response(body, OUTPUT, "agent_lightning") if call.names_a_call]
+    calls = read_response(body, OUTPUT, "agent_lightning")
+    if not any(call.names_a_call for call in calls):
+        calls = []
     if not calls and is_map(body) and "prompt_token_ids" in body:
         calls = [ReadCall("agent_lightning")]
         set_token_ids(calls[0], "prompt_token_ids", body["prompt_token_ids"], f"{OUTPUT}:prompt_token_ids")
-    return [complete(call, span) for call in calls]
+    return complete(calls, span)
 
 
 _OF_A_CHOICE = ("index", "finish_reason", "message.role", "message.content", "token_ids", "logprobs")

@@ -26,4 +26,4 @@ def read_canonical(span: SpanRecord) -> list[ReadCall]:
     set_token_ids(call, "prompt_token_ids", attributes.get(PROMPT), PROMPT)
     set_token_ids(call, "response_token_ids", attributes.get(RESPONSE), RESPONSE)
     set_logprobs(call, attributes.get(LOGPROBS), LOGPROBS)
-    return [complete(call, span)]
+    return complete([call], span)

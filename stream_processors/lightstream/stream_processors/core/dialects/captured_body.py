@@ -27,7 +27,7 @@ BODY_ATTRIBUTES = {
 
 
 def read_captured_body(span: SpanRecord) -> list[ReadCall]:
-    """The calls of the first such attribute that holds token ids; without them where the span is of LLM kind.
+    """The calls of the first such attribute that holds token ids of any; without them where the span is of LLM kind.
 
     Entities around a call often keep its answer too, so a body without token ids alone does not mean a call.
     """
@@ -38,8 +38,7 @@ def read_captured_body(span: SpanRecord) -> list[ReadCall]:
             continue
         body = parse_json(attributes[name])
         calls = read_response(body, name, dialect) or read_atif(body, name)
-        told = [call for call in calls if call.response_token_ids is not None or call.problem is not None]
-        if told:
-            return [complete(call, span) for call in told]
+        if any(call.response_token_ids is not None or call.problem is not None for call in calls):
+            return complete(calls, span)
         without_tokens = without_tokens or calls
-    return [complete(call, span) for call in without_tokens] if without_tokens and is_of_llm_kind(span) else []
+    return complete(without_tokens, span) if without_tokens and is_of_llm_kind(span) else []

@@ -35,7 +35,8 @@ def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
         return []
     if is_list(body.get("choices")):
         choices = [c for c in body["choices"][:CHOICES_MAX] if is_map(c)]
-        return [_choice(body, choice, position, place, dialect) for position, choice in enumerate(choices)]
+        shared = _with_prompt(body, place, dialect)
+        return [_choice(body, choice, position, place, shared) for position, choice in enumerate(choices)]
     if is_list(body.get("output")):
         items = [item for item in body["output"] if is_map(item) and "generation_token_ids" in item][:CHOICES_MAX]
         calls = [_start(body, position, dialect) for position in range(len(items) or 1)]
@@ -64,10 +65,11 @@ def _is_message(body: Mapping[str, Any]) -> bool:
 def _without_choices(body: Mapping[str, Any], told: Sequence[Any], place: str, dialect: str) -> list[ReadCall]:
     """Response ids at the top: of one choice, or a list of one list per choice."""
     per_choice = told[:CHOICES_MAX] if told and all(is_list(ids) for ids in told) else [told]
+    shared = _with_prompt(body, place, dialect)
     calls: list[ReadCall] = []
     for position, ids in enumerate(per_choice):
         call = _start(body, position, dialect)
-        set_token_ids(call, "prompt_token_ids", body.get("prompt_token_ids"), f"{place}:prompt_token_ids")
+        _share_prompt(call, shared)
         set_token_ids(call, "response_token_ids", ids, f"{place}:response_token_ids[{position}]")
         if len(per_choice) == 1:
             set_logprobs(call, body.get("logprobs"), f"{place}:logprobs")
@@ -80,8 +82,29 @@ def _start(body: Mapping[str, Any], position: int, dialect: str) -> ReadCall:
     return ReadCall(dialect, text_or_none(body.get("id")), position, model, version_of_model(model))
 
 
-def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, place: str, dialect: str) -> ReadCall:
-    call = _start(body, position, dialect)
+def _with_prompt(body: Mapping[str, Any], place: str, dialect: str) -> ReadCall:
+    """A call with nothing but the prompt that the choices share: long, so it is read and packed once."""
+    call = ReadCall(dialect)
+    extension = body.get("sglext")
+    prompts = [(body.get("prompt_token_ids"), f"{place}:prompt_token_ids")]
+    if is_map(extension):
+        prompts.append((extension.get("input_ids"), f"{place}:sglext.input_ids"))
+    any(set_token_ids(call, "prompt_token_ids", value, where) for value, where in prompts)
+    return call
+
+
+def _share_prompt(call: ReadCall, shared: ReadCall) -> None:
+    if shared.prompt_token_ids is not None:
+        call.prompt_token_ids = shared.prompt_token_ids
+        call.found("prompt_token_ids", shared.place_of("prompt_token_ids"))
+    elif call.problem is None:
+        call.problem, call.detail = shared.problem, shared.detail
+
+
+def _choice(
+    body: Mapping[str, Any], choice: Mapping[str, Any], position: int, place: str, shared: ReadCall
+) -> ReadCall:
+    call = _start(body, position, shared.dialect)
     index = choice.get("index")
     if type(index) is int and 0 <= index < CHOICES_MAX:
         call.choice_index = index
@@ -91,8 +114,6 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
     meta, extension = choice.get("meta_info"), body.get("sglext")
     if is_map(message):
         _generation(call, message, f"{at}.message")
-    prompts = [(choice.get("prompt_token_ids"), f"{at}.prompt_token_ids")]
-    prompts.append((body.get("prompt_token_ids"), f"{place}:prompt_token_ids"))
     responses = [(choice.get(name), f"{at}.{name}") for name in ("token_ids", "response_token_ids")]
     for holder, where in ((choice, at), (message, f"{at}.message")):
         extra = holder.get("provider_specific_fields") if is_map(holder) else None
@@ -101,11 +122,12 @@ def _choice(body: Mapping[str, Any], choice: Mapping[str, Any], position: int, p
     alone = len(body["choices"]) == 1
     responses.append((_of_choice(body.get("response_token_ids"), call, alone=alone), f"{place}:response_token_ids"))
     if is_map(extension):
-        prompts.append((extension.get("input_ids"), f"{place}:sglext.input_ids"))
         ids = _of_choice(extension.get("output_ids"), call, alone=alone)
         responses.append((ids, f"{place}:sglext.output_ids"))
     if call.prompt_token_ids is None:
-        any(set_token_ids(call, "prompt_token_ids", value, where) for value, where in prompts)
+        own = choice.get("prompt_token_ids")
+        if not set_token_ids(call, "prompt_token_ids", own, f"{at}.prompt_token_ids"):
+            _share_prompt(call, shared)
     if call.response_token_ids is None:
         any(set_token_ids(call, "response_token_ids", value, where) for value, where in responses)
     if call.response_logprobs is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from typing import Any
 
 from lightstream.schemas.records import SpanRecord
@@ -31,7 +32,7 @@ def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
     calls = read_response(body, provider, "litellm_legacy") or [_untold(body)]
     for call in calls:
         call.is_request = True
-    return [complete(call, span) for call in calls]
+    return complete(calls, span)
 
 
 def raw_values(span: SpanRecord, keys: frozenset[str]) -> tuple[str, dict[str, Any]]:
@@ -51,13 +52,18 @@ def _untold(body: dict[str, Any]) -> ReadCall:
 
 
 def parse_literal(value: object) -> Any:
-    """Text as JSON or as a Python literal, other values as they are; ``None`` where it is neither or over a limit."""
+    """Text as JSON or as a Python literal, other values as they are; ``None`` where it is neither or over a limit.
+
+    A literal that JSON cannot hold, such as a set or a whole number too long to be written, is none either.
+    """
     if not isinstance(value, str):
         return value
     parsed = parse_json(value)
     if parsed is not None or len(value) > LITERAL_CHARS_MAX:
         return parsed
     try:
-        return valid_text(ast.literal_eval(value))
+        literal = valid_text(ast.literal_eval(value))
+        json.dumps(literal, sort_keys=True)  # what comes later writes it as JSON
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None
+    return literal

@@ -31,7 +31,7 @@ def read_openinference(span: SpanRecord) -> list[ReadCall]:
         calls = [_langchain(body["generations"], body)]
     else:
         calls = []
-    return [complete(call, span) for call in calls or [ReadCall("openinference")]]
+    return complete(calls or [ReadCall("openinference")], span)
 
 
 def _langchain(generations: Any, body: Any) -> ReadCall:

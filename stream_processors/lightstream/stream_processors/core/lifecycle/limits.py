@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 1000
 """Attempts of one rollout. Each stays in the rollout's state, so their number bounds its size."""
 
 ERROR_MESSAGE_CHARACTERS_MAX = 2000
-"""Kept of an attempt's error in the state (all of it is in the fact): 8 KB in UTF-8 at most."""
+"""Kept of an attempt's error in the state (the fact has more of its end): 8 KB in UTF-8 at most."""
 
 ERROR_TYPE_CHARACTERS_MAX = 200
 

@@ -2,7 +2,17 @@
 
 from ..dialects import grouped, in_order, unflattened
 from ._content import text_of
-from ._conversation import Conversation
+from ._conversation import Conversation, as_text
 from ._read import READERS, Reader, read_conversation
 
-__all__ = ["READERS", "Conversation", "Reader", "grouped", "in_order", "read_conversation", "text_of", "unflattened"]
+__all__ = [
+    "READERS",
+    "Conversation",
+    "Reader",
+    "as_text",
+    "grouped",
+    "in_order",
+    "read_conversation",
+    "text_of",
+    "unflattened",
+]

@@ -87,7 +87,7 @@ def _asked(request: Mapping[str, Any], choice_index: int) -> list[Message]:
     if is_list(prompt):
         wanted = request.get("n")
         place = choice_index // wanted if type(wanted) is int and wanted > 0 else choice_index
-        prompt = prompt[place] if place < len(prompt) else None
+        prompt = prompt[place] if 0 <= place < len(prompt) else None
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
 
 

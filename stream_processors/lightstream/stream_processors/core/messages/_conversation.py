@@ -107,11 +107,21 @@ def _function_tool(value: object) -> dict[str, Any] | None:
 _PARAMETERS = ("parameters", "input_schema", "inputSchema")
 
 
-def as_text(value: object) -> str:
-    """Text as it is, anything else as JSON."""
+def as_text(value: object, *, sort_keys: bool = False) -> str:
+    """Text as it is, anything else as JSON; what JSON cannot say (keys that are no text, say) as Python shows it."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, sort_keys=sort_keys)
+    except (TypeError, ValueError, RecursionError):
+        return _shown(value)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; nested too deeply
+        return f"<{type(value).__name__}>"
 
 
 def messages_of(values: object) -> list[Message]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lightstream.schemas.records import RewardMatch, RewardRecord
 
-from ._around import SpanAround, named_span
+from ._named_span import SpanAround, named_span
 from ._read import RewardReading, is_reward
 
 __all__ = ["LINK_TARGETS_MAX", "REWARD_MATCHES", "CallIndex", "MatchedRewards", "match_rewards"]
