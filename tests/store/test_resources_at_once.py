@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import PromptTemplate, ResourcesUpdate
+from lightstream.schemas.types import LLM, PromptTemplate, ResourcesUpdate
 from lightstream.store_views.stores import KafkaLightningStore
 
 from .support import unique
@@ -63,3 +63,22 @@ async def test_stores_of_their_own(kafka_settings: Settings) -> None:
             await _are_told_apart(store, name, made)
     finally:
         await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_resources_that_are_not_in_memory_any_more_come_from_the_view(kafka_settings: Settings) -> None:
+    store = KafkaLightningStore(kafka_settings)
+    store._follower.resources._kept_max = 2  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
+    await store.start()
+    try:
+        family = unique()
+        llm = {"policy": LLM(endpoint="http://e", model="m", sampling_parameters={"temperature": 0.5})}
+        first = await store.update_resources(f"{family}-a", llm)
+        others = [await store.update_resources(f"{family}-{name}", {}) for name in "bc"]
+        assert await store.get_resources_by_id(f"{family}-a") == first
+        found = await store.query_resources(resources_id_contains=family)
+        assert list(found) == [first, *others]
+        again = await store.update_resources(f"{family}-a", llm)
+        assert (again.version, again.create_time) == (first.version + 1, first.create_time)
+        assert await store.get_latest_resources() == again
+    finally:
+        await store.close()

@@ -24,6 +24,7 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: str
     Raises:
         SettingsError: a file cannot be read or understood, or none has the score; nothing was imported.
         ServiceUnavailableError: Kafka or the worker does not answer; what was imported stays. A repeat continues.
+        StoreError: a trace cannot be stored, or somebody else ended its rollout; all others were imported.
     """
     read = load("lightstream.store_views.imports", "read_traces")
     traces = [trace for file in files for trace in read(file, kind, score)]

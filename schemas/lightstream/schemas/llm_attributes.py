@@ -9,27 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .attribute_names import (
+    CHOICE_INDEX,
+    POLICY_VERSION,
+    PROMPT_TOKEN_IDS,
+    RESOURCES_ID,
+    RESPONSE_LOGPROBS,
+    RESPONSE_TOKEN_IDS,
+)
 from .errors import RecordError
 from .packing import pack_float32, pack_int32
 from .records import LlmCall
 
 __all__ = ["attributes_of_call", "call_of_attributes"]
 
-_CHOICE = "lightstream.llm_call.choice_index"
-"""Every call has it: it says that the record had an ``llm_call``."""
 _FINISH_REASONS = "gen_ai.response.finish_reasons"
 _IDS = {
-    "prompt_token_ids": "lightstream.prompt_token_ids",
-    "response_token_ids": "lightstream.response_token_ids",
+    "prompt_token_ids": PROMPT_TOKEN_IDS,
+    "response_token_ids": RESPONSE_TOKEN_IDS,
 }
-_LOGPROBS = "lightstream.response_logprobs"
 _PLAIN = {
     "response_id": "gen_ai.response.id",
     "requested_model": "gen_ai.request.model",
     "response_model": "gen_ai.response.model",
-    "policy_version": "lightstream.policy_version",
-    "resources_id": "lightstream.resources_id",
-    "choice_index": _CHOICE,
+    "policy_version": POLICY_VERSION,
+    "resources_id": RESOURCES_ID,
+    "choice_index": CHOICE_INDEX,
     "streamed": "lightstream.llm_call.streamed",
     "http_status": "lightstream.llm_call.http_status",
     "error_message": "lightstream.llm_call.error_message",
@@ -47,7 +52,7 @@ def attributes_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
     names = _PLAIN | _IDS
     attributes = {name: call[field] for field, name in names.items() if call.get(field) not in (None, "")}
     if call.get("response_logprobs") is not None:
-        attributes[_LOGPROBS] = [float(value) for value in call["response_logprobs"]]  # JSON has NaN as text
+        attributes[RESPONSE_LOGPROBS] = [float(value) for value in call["response_logprobs"]]  # JSON has NaN as text
     if call.get("finish_reason") is not None:
         attributes[_FINISH_REASONS] = [call["finish_reason"]]
     return attributes
@@ -55,7 +60,7 @@ def attributes_of_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def call_of_attributes(attributes: Mapping[str, Any]) -> LlmCall | None:
     """The call that :func:`attributes_of_call` wrote; ``None`` where these are other attributes."""
-    if _CHOICE not in attributes:
+    if CHOICE_INDEX not in attributes:  # every call has it
         return None
     values = {field: attributes[name] for field, name in _PLAIN.items() if name in attributes}
     reasons = attributes.get(_FINISH_REASONS)
@@ -65,8 +70,8 @@ def call_of_attributes(attributes: Mapping[str, Any]) -> LlmCall | None:
         for field, name in _IDS.items():
             if name in attributes:
                 values[field] = pack_int32(attributes[name])
-        if _LOGPROBS in attributes:
-            values["response_logprobs"] = pack_float32(attributes[_LOGPROBS])
+        if RESPONSE_LOGPROBS in attributes:
+            values["response_logprobs"] = pack_float32(attributes[RESPONSE_LOGPROBS])
         return LlmCall(**values)
     except (RecordError, TypeError, ValueError):
         return None

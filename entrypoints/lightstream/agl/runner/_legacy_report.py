@@ -10,11 +10,10 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from lightstream.producers.runner import Outcome
+from lightstream.schemas.attribute_names import ERROR_MESSAGE, ERROR_TYPE
 from lightstream.schemas.types import RolloutLegacy, Span, Task, Triplet
 
 __all__ = ["error_of", "report_of"]
-
-ERROR_TYPE, ERROR_MESSAGE = "lightstream.error_type", "lightstream.error_message"
 
 
 def report_of(

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from lightstream.producers import LitAgent, OtelTracer
+from lightstream.schemas.attribute_names import ATTEMPT_ID
 from lightstream.schemas.errors import LightstreamError, NotFoundError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Attempt, AttemptedRollout, NamedResources, RolloutLegacy, Span, Task
@@ -21,9 +22,6 @@ from .base import Runner
 __all__ = ["LegacyAgentRunner"]
 
 logger = logging.getLogger(__name__)
-
-ATTEMPT = "lightstream.attempt_id"
-"""In a task's metadata, where our server handed it out: which attempt it is."""
 
 
 class TaskRollout(AttemptedRollout):
@@ -173,7 +171,7 @@ class LegacyAgentRunner(Runner[Any]):
 
 
 def _attempt_id(task: Task) -> str:
-    found = task.metadata.get(ATTEMPT)
+    found = task.metadata.get(ATTEMPT_ID)
     return found if isinstance(found, str) else f"at-{task.rollout_id}"
 
 

@@ -7,19 +7,17 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from lightstream.schemas.attribute_names import TRUNCATED
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall, SpanKind, SpanRecord, SpanStatus
 
 from .call import Call, Choice
 
-__all__ = ["SPAN_NAME", "TRUNCATED_ATTRIBUTE", "smaller", "span_records"]
+__all__ = ["SPAN_NAME", "TRUNCATED", "smaller", "span_records"]
 
 SPAN_NAME = "chat.completion"
 SCOPE_NAME = "lightstream.producers.llm_proxy"
-
-TRUNCATED_ATTRIBUTE = "lightstream.truncated"
-"""Names the fields that were cut out because the record would have been over the topic's limit."""
 
 API_ATTRIBUTE = "lightstream.proxy.api"
 """Of a translated call: what the agent spoke. The recorded request is the chat request that was made of it."""
@@ -47,12 +45,12 @@ def span_records(call: Call) -> list[SpanRecord]:
 def smaller(record: SpanRecord) -> SpanRecord | None:
     """The record without the next field on the cutting list, or ``None`` if nothing is left to cut."""
     call = record.llm_call
-    cut: list[str] = list(record.attributes.get(TRUNCATED_ATTRIBUTE, []))
+    cut: list[str] = list(record.attributes.get(TRUNCATED, []))
     for names in CUT_ORDER if call is not None else ():
         if any(getattr(call, name) is not None for name in names):
             cut += [f"llm_call.{name}" for name in names]
             without = LlmCall.model_copy(call, update=dict.fromkeys(names)) if call is not None else None
-            attributes = record.attributes | {TRUNCATED_ATTRIBUTE: cut}
+            attributes = record.attributes | {TRUNCATED: cut}
             return record.model_copy(update={"llm_call": without, "attributes": attributes})
     return None
 

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lightstream.schemas.attribute_names import (
+    CHOICE_INDEX,
+    POLICY_VERSION,
+    PROMPT_TOKEN_IDS,
+    RESPONSE_LOGPROBS,
+    RESPONSE_TOKEN_IDS,
+)
 from lightstream.schemas.types import Span
 
 from .json_parts import as_float, map_in, maps_in
@@ -97,11 +104,11 @@ class StepSpans:
             "gen_ai.request.model": step.get("model_name") or agent.get("model_name"),
             "gen_ai.response.id": self.names.response_id(ours.get("response_id"), choice),
             "agent.name": ours.get("agent_name"),
-            "lightstream.prompt_token_ids": metrics.get("prompt_token_ids"),
-            "lightstream.response_token_ids": metrics.get("completion_token_ids"),
-            "lightstream.response_logprobs": metrics.get("logprobs"),
-            "lightstream.policy_version": ours.get("policy_version"),
-            "lightstream.llm_call.choice_index": choice or None,
+            PROMPT_TOKEN_IDS: metrics.get("prompt_token_ids"),
+            RESPONSE_TOKEN_IDS: metrics.get("completion_token_ids"),
+            RESPONSE_LOGPROBS: metrics.get("logprobs"),
+            POLICY_VERSION: ours.get("policy_version"),
+            CHOICE_INDEX: choice or None,
             "langfuse.observation.input": json.dumps(asked),
             "langfuse.observation.output": json.dumps(message),
         }

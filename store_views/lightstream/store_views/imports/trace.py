@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_ANNOTATION
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import Span, TraceStatus
 
@@ -166,4 +167,4 @@ def reward_span(trace_id: str, rewards: Sequence[tuple[str, float]], of_span: st
     if of_span is not None:
         attributes |= {"agentlightning.link.0.key_match": "span_id", "agentlightning.link.0.value_match": of_span}
     span_id = hex_id(f"{trace_id}:{of_span}:{sorted(name for name, _ in rewards)}", SPAN_DIGITS)
-    return made_span(trace_id, span_id, None, "agentlightning.annotation", attributes)
+    return made_span(trace_id, span_id, None, AGL_ANNOTATION, attributes)

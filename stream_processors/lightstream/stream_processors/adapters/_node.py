@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
+from lightstream.schemas.attribute_names import AGL_ANNOTATION
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span
 
@@ -13,8 +14,6 @@ from ..core.rewards import encloses_reward, read_rewards
 from ._records import record_of
 
 __all__ = ["SpanNode"]
-
-_ANNOTATION = "agentlightning.annotation"
 
 
 class SpanNode:
@@ -72,7 +71,7 @@ class SpanNode:
         """Whether the span is a reward, or computes one: LLM calls below it are a judge's."""
         if encloses_reward(self.record):
             return True
-        return self.span.name == _ANNOTATION and bool(self.maybe_reward_dict())
+        return self.span.name == AGL_ANNOTATION and bool(self.maybe_reward_dict())
 
     def _nodes(self) -> Iterator[Self]:
         stack: list[Self] = [self]

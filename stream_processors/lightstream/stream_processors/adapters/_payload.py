@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
@@ -16,9 +17,6 @@ from ..core.messages import in_order, read_conversation, unflattened
 from ._records import record_of
 
 __all__ = ["completed", "has_tokens", "image_urls", "token_ids", "triplet_of"]
-
-OPERATION_INPUT = "agentlightning.operation.input"
-OPERATION_OUTPUT = "agentlightning.operation.output"
 
 
 def triplet_of(span: Span, agent_name: str) -> Triplet:
@@ -38,9 +36,9 @@ def triplet_of(span: Span, agent_name: str) -> Triplet:
         },
         response=response,
         metadata={
-            "request": _without(_first(record, "gen_ai.request", OPERATION_INPUT), "messages"),
+            "request": _without(_first(record, "gen_ai.request", AGL_OPERATION_INPUT), "messages"),
             "response": _without(
-                _first(record, "gen_ai.response", OPERATION_OUTPUT),
+                _first(record, "gen_ai.response", AGL_OPERATION_OUTPUT),
                 "choices",
                 "prompt_token_ids",
                 "response_token_ids",
@@ -103,8 +101,8 @@ def _with_tokens(triplet: Triplet, read: ReadCall) -> Triplet:
 
 def _contents(record: SpanRecord) -> tuple[Any, Any]:
     """Messages sent and received, as recorded where they are flat attributes, else as chat messages."""
-    asked = _first(record, "gen_ai.prompt", f"{OPERATION_INPUT}.messages")
-    answered = _first(record, "gen_ai.completion", f"{OPERATION_OUTPUT}.choices")
+    asked = _first(record, "gen_ai.prompt", f"{AGL_OPERATION_INPUT}.messages")
+    answered = _first(record, "gen_ai.completion", f"{AGL_OPERATION_OUTPUT}.choices")
     if asked is None and answered is None:
         conversation = read_conversation(record)
         if conversation is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT, POLICY_VERSION
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import SpanRecord, SpanStatus
 
@@ -16,13 +17,12 @@ __all__ = ["agent_name", "complete", "response_id"]
 
 _RESPONSE_IDS = (
     "gen_ai.response.id",
-    "agentlightning.operation.output.id",
+    f"{AGL_OPERATION_OUTPUT}.id",
     "lightstream.response_id",
     "ai.response.id",
     "llm.response.id",
 )
 _MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
-_POLICY_VERSION = "lightstream.policy_version"
 _IN_METADATA = ("lc_agent_name", "langgraph_node")
 _LITELLM_CALL_ID = "litellm.call_id"
 
@@ -58,10 +58,10 @@ def _complete(call: ReadCall, span: SpanRecord, reasons: FinishReasons) -> None:
         if call.model:
             call.found("model", place)
     if call.policy_version is None:
-        version = attributes.get(_POLICY_VERSION)
+        version = attributes.get(POLICY_VERSION)
         if type(version) is int:
             call.policy_version = version
-            call.found("policy_version", _POLICY_VERSION)
+            call.found("policy_version", POLICY_VERSION)
         else:
             call.policy_version = version_of_model(call.model)
             if call.policy_version is not None:
@@ -97,9 +97,7 @@ def agent_name(span: SpanRecord) -> str | None:
     for name in ("recipient_agent_type", "langchain.chain.type", "executor.id", "graph.node.id"):
         if found := text_or_none(attributes.get(name)):
             return found
-    if attributes.get("type") == "agent" and (
-        found := text_or_none(attributes.get("agentlightning.operation.input.name"))
-    ):
+    if attributes.get("type") == "agent" and (found := text_or_none(attributes.get(f"{AGL_OPERATION_INPUT}.name"))):
         return found
     if span.name.startswith("langchain.Chain."):
         return text_or_none(attributes.get("lc_name"))

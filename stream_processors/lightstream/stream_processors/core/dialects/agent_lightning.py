@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lightstream.schemas.attribute_names import AGL_OPERATION_OUTPUT
 from lightstream.schemas.records import SpanRecord
 
 from ._attributes import complete
@@ -11,8 +12,6 @@ from ._values import is_map, set_logprobs, set_token_ids
 from .engine_response import read_response
 
 __all__ = ["read_agent_lightning"]
-
-OUTPUT = "agentlightning.operation.output"
 
 
 def read_agent_lightning(span: SpanRecord) -> list[ReadCall]:
@@ -31,19 +30,21 @@ def _weave(span: SpanRecord) -> list[ReadCall]:
     """The answer, which Weave's tracer spells out: one call a choice. An operation may return anything else."""
     if _OF_ANSWERS.isdisjoint(span.attributes):
         return []
-    body = unflattened(span.attributes, OUTPUT)
-    calls = read_response(body, OUTPUT, "agent_lightning")
+    body = unflattened(span.attributes, AGL_OPERATION_OUTPUT)
+    calls = read_response(body, AGL_OPERATION_OUTPUT, "agent_lightning")
     if not any(call.names_a_call for call in calls):
         calls = []
     if not calls and is_map(body) and "prompt_token_ids" in body:
         calls = [ReadCall("agent_lightning")]
-        set_token_ids(calls[0], "prompt_token_ids", body["prompt_token_ids"], f"{OUTPUT}:prompt_token_ids")
+        set_token_ids(
+            calls[0], "prompt_token_ids", body["prompt_token_ids"], f"{AGL_OPERATION_OUTPUT}:prompt_token_ids"
+        )
     return complete(calls, span)
 
 
 _OF_A_CHOICE = ("index", "finish_reason", "message.role", "message.content", "token_ids", "logprobs")
 _OF_ANSWERS = frozenset(
-    f"{OUTPUT}.{name}"
+    f"{AGL_OPERATION_OUTPUT}.{name}"
     for name in (
         "prompt_token_ids",
         "response_token_ids",

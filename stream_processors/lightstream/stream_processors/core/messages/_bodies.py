@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_OPERATION, AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import is_list, is_map, parse_json, unflattened
@@ -31,10 +32,10 @@ def read_recorded(span: SpanRecord) -> Conversation | None:
 
 def read_weave(span: SpanRecord) -> Conversation | None:
     """Agent Lightning's operations: ``agentlightning.operation.input.messages``, ``….output.choices``."""
-    if not any(name.startswith("agentlightning.operation.") for name in span.attributes):
+    if not any(name.startswith(f"{AGL_OPERATION}.") for name in span.attributes):
         return None
-    request = unflattened(span.attributes, "agentlightning.operation.input")
-    response = unflattened(span.attributes, "agentlightning.operation.output")
+    request = unflattened(span.attributes, AGL_OPERATION_INPUT)
+    response = unflattened(span.attributes, AGL_OPERATION_OUTPUT)
     return request_and_response("weave", parse_json(request), parse_json(response))
 
 

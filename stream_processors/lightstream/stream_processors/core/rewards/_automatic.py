@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_EXCEPTION
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import SpanRecord, SpanStatus
 from lightstream.schemas.valid_text import valid_text
@@ -67,7 +68,7 @@ def _violated_as(severity: str) -> Callable[[SpanRecord], bool]:
 _SIGNS: dict[str, Callable[[SpanRecord], bool]] = {
     "tool_ok": lambda span: _is_tool(span) and not _failed(span),
     "tool_error": lambda span: _is_tool(span) and _failed(span),
-    "exception": lambda span: span.name == "agentlightning.exception",
+    "exception": lambda span: span.name == AGL_EXCEPTION,
     "violation": lambda span: any(_violations(span)),
     **{f"violation.{severity}": _violated_as(severity) for severity in ("critical", "high", "medium", "low")},
 }

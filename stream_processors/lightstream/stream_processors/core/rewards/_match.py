@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lightstream.schemas.attribute_names import AGL_OPERATION_OUTPUT
 from lightstream.schemas.records import RewardMatch, RewardRecord
 
 from ._named_span import SpanAround, named_span
@@ -21,7 +22,7 @@ REWARD_MATCHES = ("trajectory", "log_order", "first_occurrence", "first_sibling"
 last one before it that has no reward yet (Agent Lightning's policy); or for the last such sibling in the tree.
 Where there is no such call it is for the whole trajectory."""
 
-_KEYS = {"gen_ai.response.id": "response_id", "agentlightning.operation.output.id": "response_id"}
+_KEYS = {"gen_ai.response.id": "response_id", f"{AGL_OPERATION_OUTPUT}.id": "response_id"}
 
 
 @dataclass(slots=True)

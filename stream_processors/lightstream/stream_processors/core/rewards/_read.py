@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lightstream.schemas.attribute_names import AGL_LINK, AGL_OPERATION_NAME, AGL_REWARD
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import is_list, is_map, parse_json
@@ -30,8 +31,6 @@ REWARD_MAX = 3.4028235e38
 NAME_CHARS_SHOWN = 80
 """Of a reward's name, where it is part of what is wrong: it may be any text."""
 
-REWARD = "agentlightning.reward"
-LINK = "agentlightning.link"
 _INDEXED = re.compile(r"agentlightning\.(reward|link)\.(\d{1,9})\.(name|value|key_match|value_match)")
 _AGENTOPS = ("agentops.task.output", "agentops.entity.output")
 _EVALUATION = "gen_ai.evaluation.result"
@@ -84,7 +83,7 @@ def is_reward(number: float) -> bool:
 def encloses_reward(span: SpanRecord) -> bool:
     """Whether LLM calls below ``span`` belong to computing a reward (a judge), not to the agent."""
     attributes = span.attributes
-    if span.name == REWARD or attributes.get("agentlightning.operation.name") == REWARD:
+    if span.name == AGL_REWARD or attributes.get(AGL_OPERATION_NAME) == AGL_REWARD:
         return True
     return _agentops_reward(attributes) is not None
 
@@ -139,14 +138,14 @@ def _of_attributes(span: SpanRecord, attributes: Mapping[str, Any], offset: int)
         if name.startswith("agentlightning.") and (match := _INDEXED.fullmatch(name)):
             kind, index, part = match.groups()
             (found if kind == "reward" else links).setdefault(int(index), {})[part] = value
-    for name, into in ((REWARD, found), (LINK, links)):
+    for name, into in ((AGL_REWARD, found), (AGL_LINK, links)):
         structured = attributes.get(name)
         if is_list(structured):
             into.update({i: dict(item) for i, item in enumerate(structured) if is_map(item)})
     reading = RewardReading(span.span_id, span.trace_id, offset, scope=_scope(span))
     if found:
         _take_dimensions(reading, found)
-    elif span.name == REWARD and "reward" in attributes:
+    elif span.name == AGL_REWARD and "reward" in attributes:
         if attributes["reward"] is not None:
             reading.add(0, "", attributes["reward"])
     elif not _take_agentops(reading, attributes):

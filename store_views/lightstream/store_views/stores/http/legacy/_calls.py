@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from lightstream.schemas.attribute_names import ATTEMPT_ID, ERROR_MESSAGE, ERROR_TYPE
 from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.types import AttemptedRollout, AttemptStatus, GenericResponse, RolloutLegacy, Task, TaskIfAny
 
@@ -15,13 +16,7 @@ from .._calls import Call, HandedOut
 from .._requests import DequeueRollouts
 from ._report import spans_of
 
-__all__ = ["ATTEMPT", "NextTask", "latest_resources", "next_task", "report_rollout", "resources_by_id"]
-
-ATTEMPT = "lightstream.attempt_id"
-"""In a task's metadata: which attempt it is. An agent that sends the task back says with it which one it ran."""
-
-ERROR_TYPE, ERROR_MESSAGE = "lightstream.error_type", "lightstream.error_message"
-"""In a report's metadata: the agent failed, and why."""
+__all__ = ["NextTask", "latest_resources", "next_task", "report_rollout", "resources_by_id"]
 
 
 class NextTask(BaseModel):
@@ -59,7 +54,7 @@ async def report_rollout(call: Call) -> Any:
     The protocol knows no failure: an error in the metadata (:data:`ERROR_TYPE`, an extension) makes it one.
     """
     report: RolloutLegacy = call.asked
-    attempt_id = report.task.metadata.get(ATTEMPT) if report.task else None
+    attempt_id = report.task.metadata.get(ATTEMPT_ID) if report.task else None
     if not isinstance(attempt_id, str):
         attempt_id = await _latest_attempt(call, report.rollout_id)
     spans, unreadable = spans_of(report, attempt_id)
@@ -98,5 +93,5 @@ def _task(rollout: AttemptedRollout) -> Task:
         create_time=rollout.start_time,
         last_claim_time=rollout.attempt.start_time,
         num_claims=rollout.attempt.sequence_id,
-        metadata=(rollout.metadata or {}) | {ATTEMPT: rollout.attempt.attempt_id},
+        metadata=(rollout.metadata or {}) | {ATTEMPT_ID: rollout.attempt.attempt_id},
     )

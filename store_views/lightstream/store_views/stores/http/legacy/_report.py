@@ -9,6 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lightstream.schemas.attribute_names import (
+    AGL_LINK,
+    AGL_REWARD,
+    PROMPT_TOKEN_IDS,
+    RESPONSE_LOGPROBS,
+    RESPONSE_TOKEN_IDS,
+)
 from lightstream.schemas.types import Attributes, RolloutLegacy, Span, Triplet
 from lightstream.stream_processors.core.rewards import read_rewards
 
@@ -21,8 +28,6 @@ REPORT = "agentlightning.rollout"
 """Name of the span that carries the whole report, as JSON, in the attribute of the same name."""
 
 TRIPLET = "agentlightning.triplet"
-REWARD = "agentlightning.reward"
-LINK = "agentlightning.link"
 RESPONSE_ID = "gen_ai.response.id"
 
 
@@ -55,7 +60,10 @@ def spans_of(report: RolloutLegacy, attempt_id: str) -> tuple[list[Span], int]:
     for triplet in report.triplets or ():
         span_id = add(TRIPLET, _attributes_of(triplet))
         if triplet.reward is not None:
-            add(REWARD, _reward(triplet.reward) | {f"{LINK}.0.key_match": "span_id", f"{LINK}.0.value_match": span_id})
+            add(
+                AGL_REWARD,
+                _reward(triplet.reward) | {f"{AGL_LINK}.0.key_match": "span_id", f"{AGL_LINK}.0.value_match": span_id},
+            )
     for said in () if report.triplets else report.trace or ():
         span = span_of_json(said, report.rollout_id, attempt_id, len(spans) + 1)
         if span is None:
@@ -63,7 +71,7 @@ def spans_of(report: RolloutLegacy, attempt_id: str) -> tuple[list[Span], int]:
         else:
             spans.append(span)
     if report.final_reward is not None:
-        add(REWARD, _reward(report.final_reward))
+        add(AGL_REWARD, _reward(report.final_reward))
     add(REPORT, {REPORT: report.model_dump_json()})
     return spans, unreadable
 
@@ -90,18 +98,18 @@ def _attributes_of(triplet: Triplet) -> Attributes:
     prompt, response = triplet.prompt, triplet.response
     attributes: Attributes = {"gen_ai.operation.name": "chat"}  # without token ids it is still a call, and told so
     if isinstance(prompt, dict) and prompt.get("token_ids") is not None:
-        attributes["lightstream.prompt_token_ids"] = prompt["token_ids"]
+        attributes[PROMPT_TOKEN_IDS] = prompt["token_ids"]
     if isinstance(response, dict) and response.get("token_ids") is not None:
-        attributes["lightstream.response_token_ids"] = response["token_ids"]
+        attributes[RESPONSE_TOKEN_IDS] = response["token_ids"]
         if response.get("logprobs"):
-            attributes["lightstream.response_logprobs"] = _json(response["logprobs"])
+            attributes[RESPONSE_LOGPROBS] = _json(response["logprobs"])
     if isinstance(triplet.metadata.get("response_id"), str):
         attributes[RESPONSE_ID] = triplet.metadata["response_id"]
     return attributes
 
 
 def _reward(value: float) -> Attributes:
-    return {f"{REWARD}.0.name": "primary", f"{REWARD}.0.value": value}
+    return {f"{AGL_REWARD}.0.name": "primary", f"{AGL_REWARD}.0.value": value}
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,87 @@
+"""Names of attributes and spans on the wire. The ``agentlightning.*`` names are the field's own."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AGL_ANNOTATION",
+    "AGL_ATTEMPT_ID",
+    "AGL_EXCEPTION",
+    "AGL_LINK",
+    "AGL_MESSAGE",
+    "AGL_MESSAGE_BODY",
+    "AGL_OBJECT",
+    "AGL_OBJECT_JSON",
+    "AGL_OBJECT_LITERAL",
+    "AGL_OBJECT_TYPE",
+    "AGL_OPERATION",
+    "AGL_OPERATION_INPUT",
+    "AGL_OPERATION_NAME",
+    "AGL_OPERATION_OUTPUT",
+    "AGL_REWARD",
+    "AGL_ROLLOUT_ID",
+    "AGL_SPAN_SEQUENCE_ID",
+    "AGL_TAG",
+    "AGL_TRACER_NAME",
+    "AGL_VIRTUAL",
+    "ATTEMPT_ID",
+    "CHOICE_INDEX",
+    "ERROR_MESSAGE",
+    "ERROR_TYPE",
+    "LOG_BODY",
+    "LOG_SEVERITY_NUMBER",
+    "LOG_SEVERITY_TEXT",
+    "POLICY_VERSION",
+    "PROMPT_TOKEN_IDS",
+    "RESOURCES_ID",
+    "RESPONSE_LOGPROBS",
+    "RESPONSE_TOKEN_IDS",
+    "ROLLOUT_ID",
+    "TRUNCATED",
+]
+
+# --- ours
+ROLLOUT_ID = "lightstream.rollout_id"
+ATTEMPT_ID = "lightstream.attempt_id"
+RESOURCES_ID = "lightstream.resources_id"
+POLICY_VERSION = "lightstream.policy_version"
+PROMPT_TOKEN_IDS = "lightstream.prompt_token_ids"
+RESPONSE_TOKEN_IDS = "lightstream.response_token_ids"
+RESPONSE_LOGPROBS = "lightstream.response_logprobs"
+CHOICE_INDEX = "lightstream.llm_call.choice_index"
+"""Of a recorded call: which choice of its answer the span tells of."""
+TRUNCATED = "lightstream.truncated"
+"""List of what was cut out of a span that was over the record limit, each with its size."""
+
+# --- in the metadata of the first protocol: of a report, why the agent failed (of a task, ATTEMPT_ID says which it is)
+ERROR_TYPE = "lightstream.error_type"
+ERROR_MESSAGE = "lightstream.error_message"
+
+# --- of a log record that is kept as a span
+LOG_BODY = "lightstream.log.body"
+LOG_SEVERITY_NUMBER = "lightstream.log.severity_number"
+LOG_SEVERITY_TEXT = "lightstream.log.severity_text"
+
+# --- Agent Lightning's span names
+AGL_ANNOTATION = "agentlightning.annotation"
+AGL_EXCEPTION = "agentlightning.exception"
+AGL_MESSAGE = "agentlightning.message"
+AGL_OBJECT = "agentlightning.object"
+AGL_OPERATION = "agentlightning.operation"
+AGL_VIRTUAL = "agentlightning.virtual"
+
+# --- Agent Lightning's attributes
+AGL_ROLLOUT_ID = "agentlightning.rollout_id"
+AGL_ATTEMPT_ID = "agentlightning.attempt_id"
+AGL_SPAN_SEQUENCE_ID = "agentlightning.span_sequence_id"
+AGL_REWARD = "agentlightning.reward"
+"""Prefix of a reward's dimensions; before 0.3 the name of a reward's span."""
+AGL_LINK = "agentlightning.link"
+AGL_TAG = "agentlightning.tag"
+AGL_MESSAGE_BODY = "agentlightning.message.body"
+AGL_OBJECT_TYPE = "agentlightning.object.type"
+AGL_OBJECT_LITERAL = "agentlightning.object.literal"
+AGL_OBJECT_JSON = "agentlightning.object.json"
+AGL_OPERATION_NAME = "agentlightning.operation.name"
+AGL_OPERATION_INPUT = "agentlightning.operation.input"
+AGL_OPERATION_OUTPUT = "agentlightning.operation.output"
+AGL_TRACER_NAME = "agentlightning.tracer.name"
