@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from lightstream.schemas.interfaces import LightningStore
@@ -107,9 +107,11 @@ class ClientOfRollouts(LightningStore):
         started_after: float | None = None,
         started_before: float | None = None,
     ) -> PaginatedResult[Rollout]:
+        statuses = kept(status if status_in is None else status_in)
+        ids = kept(rollout_ids if rollout_id_in is None else rollout_id_in)
         rollouts_query(
-            status_in=status if status_in is None else status_in,
-            rollout_id_in=rollout_ids if rollout_id_in is None else rollout_id_in,
+            status_in=statuses,
+            rollout_id_in=ids,
             rollout_id_contains=rollout_id_contains,
             rollout_id_prefix=rollout_id_prefix,
             started_after=started_after,
@@ -121,8 +123,8 @@ class ClientOfRollouts(LightningStore):
             offset=offset,
         )
         body = {
-            "status_in": known_words(status if status_in is None else status_in, RolloutStatus),
-            "rollout_id_in": rollout_ids if rollout_id_in is None else rollout_id_in,
+            "status_in": known_words(statuses, RolloutStatus),
+            "rollout_id_in": ids,
             "rollout_id_contains": rollout_id_contains,
             "filter_logic": filter_logic,
             "sort_by": sort_by,
@@ -226,6 +228,11 @@ class ClientOfRollouts(LightningStore):
 def given(**arguments: Any) -> dict[str, Any]:
     """The arguments that were given."""
     return {name: value for name, value in arguments.items() if value is not UNSET}
+
+
+def kept(values: Any) -> Any:
+    """Values that can be looked at twice: an iterator is empty after the first time."""
+    return list(values) if isinstance(values, Iterator) else values
 
 
 def rollout_of(value: Any) -> Rollout:
