@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import LLM, PromptTemplate, ResourcesUpdate
+from lightstream.schemas.types import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from lightstream.store_views.stores import KafkaLightningStore
 
 from .support import unique
@@ -71,7 +71,7 @@ async def test_resources_that_are_not_in_memory_any_more_come_from_the_view(kafk
     await store.start()
     try:
         family = unique()
-        llm = {"policy": LLM(endpoint="http://e", model="m", sampling_parameters={"temperature": 0.5})}
+        llm: NamedResources = {"policy": LLM(endpoint="http://e", model="m", sampling_parameters={"temperature": 0.5})}
         first = await store.update_resources(f"{family}-a", llm)
         others = [await store.update_resources(f"{family}-{name}", {}) for name in "bc"]
         assert await store.get_resources_by_id(f"{family}-a") == first
