@@ -284,8 +284,9 @@ def test_python_literals_are_bounded_and_never_run() -> None:
     assert parse_literal("[{'a': None, 'b': (1, 2)}]") == [{"a": None, "b": (1, 2)}]
     assert parse_literal("[1, 2]") == [1, 2]
     assert parse_literal([1]) == [1]
-    untellable = ["0x" + "f" * 6_000, "[-0b" + "1" * 20_000 + "]", "{(1, 2): 3}", "{1: 2, 'a': 3}", "[{1, 2}]", "b'x'"]
-    assert [parse_literal(text) for text in untellable] == [None] * len(untellable)
+    assert parse_literal("{1: 2, 'a': {(1, 2): 3}}") == {1: 2, "a": {(1, 2): 3}}
+    too_long = ["0x" + "f" * 6_000, "[-0b" + "1" * 20_000 + "]"]
+    assert [parse_literal(text) for text in too_long] == [None] * len(too_long)
     hostile = ["__import__('os')", "[" * 10_000, "-" * 100_000 + "1", "{[]: 1}", "1" + "+1" * 50_000, "\0", "["]
     assert [parse_literal(text) for text in hostile] == [None] * len(hostile)
     assert parse_literal("[" + "(), " * (LITERAL_CHARS_MAX // 4) + "]") is None

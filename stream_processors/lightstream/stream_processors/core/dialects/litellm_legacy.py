@@ -54,7 +54,7 @@ def _untold(body: dict[str, Any]) -> ReadCall:
 def parse_literal(value: object) -> Any:
     """Text as JSON or as a Python literal, other values as they are; ``None`` where it is neither or over a limit.
 
-    A literal that JSON cannot hold, such as a set or a whole number too long to be written, is none either.
+    Nor is one with a whole number that is too long to be written down.
     """
     if not isinstance(value, str):
         return value
@@ -63,7 +63,7 @@ def parse_literal(value: object) -> Any:
         return parsed
     try:
         literal = valid_text(ast.literal_eval(value))
-        json.dumps(literal, sort_keys=True)  # what comes later writes it as JSON
+        json.dumps(literal, default=str, skipkeys=True)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None
     return literal
