@@ -1,77 +1,26 @@
-"""Traces of others become rollouts of ours."""
+"""Files of other tools are read as traces, or refused with what is wrong in them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lightstream.schemas.clock import ManualClock
-from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, StoreError
+from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import unpack_int32
-from lightstream.schemas.types import Span, Triplet
 from lightstream.store_views.exports import conversations_of, to_atif
-from lightstream.store_views.imports import ImportedTrace, check_score, import_traces, read_traces
-from lightstream.store_views.imports.into_store import AT_ONCE_MAX
+from lightstream.store_views.imports import check_score, read_traces
 from lightstream.store_views.imports.trace import STORED_SECONDS_MAX, seconds
-from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores._times import SECONDS_MAX
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks, talk
 from tests.store_views.log_file import LogFile
 
-ANY_LLM = TracerTraceToTriplet(llm_call_match=".", repair_hierarchy=False)
-
-
-def saved(path: Path, *documents: Any, lines: bool = False) -> Path:
-    text = "\n".join(map(json.dumps, documents)) if lines else json.dumps(documents[0])
-    path.write_text(text)
-    return path
-
-
-def calls(trace: ImportedTrace) -> list[Triplet]:
-    """Those with tokens."""
-    return [t for t in ANY_LLM.adapt(trace.spans) if t.prompt["token_ids"]]
-
-
-def otlp(trace_id: str, *spans: dict[str, Any]) -> dict[str, Any]:
-    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "agent"}}]}
-    return {
-        "resourceSpans": [
-            {"resource": resource, "scopeSpans": [{"spans": [{"traceId": trace_id, **s} for s in spans]}]}
-        ]
-    }
-
-
-def ids(*values: int) -> dict[str, Any]:
-    return {"arrayValue": {"values": [{"intValue": str(value)} for value in values]}}
-
-
-CALL = {
-    "spanId": "b" * 16,
-    "parentSpanId": "a" * 16,
-    "name": "openai.chat.completion",
-    "startTimeUnixNano": "1700000000000000000",
-    "endTimeUnixNano": "1700000001500000000",
-    "attributes": [
-        {"key": "prompt_token_ids", "value": ids(1, 2)},
-        {"key": "response_token_ids", "value": ids(3)},
-        {"key": "score", "value": {"doubleValue": 0.5}},
-        {"key": "nested", "value": {"kvlistValue": {"values": [{"key": "on", "value": {"boolValue": True}}]}}},
-        {"key": "bad", "value": {"intValue": "many"}},
-    ],
-    "events": [{"name": "said", "timeUnixNano": "1700000001000000000", "attributes": []}],
-    "links": [{"traceId": "c" * 32, "spanId": "d" * 16}],
-    "status": {"code": 2, "message": "no"},
-    "unknown": 1,
-}
+from .build import CALL, GENERATION, LANGFUSE, PHOENIX, calls, otlp, saved
 
 
 def test_otlp_files_as_collectors_write_them(tmp_path: Path) -> None:
@@ -95,18 +44,6 @@ def test_otlp_files_as_collectors_write_them(tmp_path: Path) -> None:
     assert [span.name for span in two.spans] == ["alone"]
 
 
-GENERATION = {
-    "id": "5f0e9e26-6a6c-4c60-9d8b-6a3f8f1c2d3e",
-    "traceId": "t-1",
-    "type": "GENERATION",
-    "name": "answer",
-    "parentObservationId": "agent-1",
-    "startTime": "2026-01-01T00:00:01Z",
-    "endTime": "2026-01-01T00:00:02.500Z",
-    "model": "policy",
-    "input": [{"role": "user", "content": "Hi"}],
-    "output": {"role": "assistant", "content": "Yo"},
-}
 AGENT = {"id": "agent-1", "traceId": "t-1", "type": "AGENT", "name": "planner", "startTime": "2026-01-01T00:00:00Z"}
 
 
@@ -220,113 +157,11 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
         read_traces(tmp_path / "nowhere")
 
 
-async def import_twice(traces: list[ImportedTrace]) -> tuple[Any, Any, list[Span], str]:
-    store = InMemoryLightningStore()
-    try:
-        await store.start_rollout(traces[1].task, rollout_id=f"run-{traces[1].trace_id}")  # an import was interrupted
-        first = await import_traces(store, traces, "run")
-        second = await import_traces(store, traces, "run")
-        rollout_id = f"run-{traces[0].trace_id}"
-        rollout = await store.get_rollout_by_id(rollout_id)
-        assert rollout is not None
-        return first, second, list(await store.query_spans(rollout_id)), rollout.status
-    finally:
-        await store.close()
-
-
-def test_each_trace_becomes_a_rollout_once(tmp_path: Path) -> None:
-    traces = read_traces(saved(tmp_path / "a.jsonl", otlp("1" * 32, CALL), otlp("2" * 32, CALL), lines=True))
-    first, second, spans, status = asyncio.run(import_twice(traces))
-    assert (first.rollouts, first.spans, first.known) == (2, 2, 0)
-    assert (second.rollouts, second.known) == (0, 2)
-    assert status == "succeeded"
-    assert [t.prompt["token_ids"] for t in ANY_LLM.adapt(spans)] == [[1, 2]]
-
-
-def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_path: Path) -> None:
-    traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
-
-    class Away(InMemoryLightningStore):
-        goes = False
-
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-            if self.goes:
-                raise ServiceUnavailableError("it is away.")
-            return await super().add_many_spans(spans)
-
-    async def scenario() -> None:
-        clock = ManualClock()
-        store = Away(clock=clock)
-        store.goes = True
-        with pytest.raises(ServiceUnavailableError):
-            await import_traces(store, traces, "run")
-        clock.advance(30 * 24 * 3600.0)
-        store.goes = False
-        assert (await import_traces(store, traces, "run")).spans == 1
-        (rollout,) = await store.query_rollouts()
-        assert rollout.status == "succeeded"
-        assert (await import_traces(store, traces, "run")).known == 1
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) -> None:
-    traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
-
-    class Cancelling(InMemoryLightningStore):
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-            await self.cancel_rollout(spans[0].rollout_id)
-            return await super().add_many_spans(spans)
-
-    async def scenario() -> None:
-        store = Cancelling()
-        with pytest.raises(StoreError, match="somebody else"):
-            await import_traces(store, traces, "run")
-        assert (await import_traces(store, traces, "run")).known == 1
-        await store.close()
-
-    asyncio.run(scenario())
-
-
 def test_strings_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
     call = CALL | {"name": "a\u2028b\x85c"}
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(otlp(n * 32, call), ensure_ascii=False) for n in "12"), encoding="utf-8")
     assert [trace.spans[0].name for trace in read_traces(path)] == [call["name"]] * 2
-
-
-def test_a_trace_in_several_files_is_one_rollout(tmp_path: Path) -> None:
-    root = {"spanId": "a" * 16, "name": "root", "endTimeUnixNano": "1700000009000000000"}
-    first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, root)))
-    second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        report = await import_traces(store, [*first, *second, *first], "run")
-        assert (report.rollouts, report.spans, report.known) == (1, 2, 0)
-        (rollout,) = await store.query_rollouts()
-        spans = await store.query_spans(rollout.rollout_id)
-        assert [(s.sequence_id, s.name) for s in spans] == [(1, "openai.chat.completion"), (2, "root")]
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_what_a_rollout_lacks_that_was_imported_before_is_told(tmp_path: Path) -> None:
-    first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, {"spanId": "a" * 16, "name": "root"})))
-    second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        await import_traces(store, first, "run")
-        report = await import_traces(store, second, "run")
-        assert (report.rollouts, report.known, report.incomplete, report.spans_missing) == (0, 1, 1, 1)
-        report = await import_traces(store, first, "run")
-        assert (report.known, report.incomplete, report.spans_missing) == (1, 0, 0)
-        await store.close()
-
-    asyncio.run(scenario())
 
 
 def test_scores_of_the_only_root_are_of_the_whole_trace(tmp_path: Path) -> None:
@@ -350,77 +185,6 @@ def test_times_that_no_store_takes_are_missing() -> None:
     not_taken: list[object] = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z"]
     not_taken += [9e10, -1e10, -(10**400), 10**400, "9" * 400, 1e999]
     assert [seconds(value) for value in not_taken] == [None] * len(not_taken)
-
-
-def test_zero_times_and_text_that_was_cut_can_be_stored(tmp_path: Path) -> None:
-    rows = [
-        GENERATION,
-        GENERATION | {"traceId": "t-2", "startTime": "0001-01-01T00:00:00Z"},
-        GENERATION | {"traceId": "t-3", "output": "cut \ud83d", "input": "whole \U0001f600"},
-    ]
-    traces = read_traces(saved(tmp_path / "rows.jsonl", *rows, lines=True))
-    assert [trace.spans[0].start_time is None for trace in traces] == [False, True, False]
-    said = traces[2].spans[0].attributes
-    assert (said["langfuse.observation.output"], said["langfuse.observation.input"]) == ("cut ?", "whole \U0001f600")
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        assert (await import_traces(store, traces, "run")).rollouts == 3
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def alone(number: int, **fields: Any) -> ImportedTrace:
-    """A trace of one span."""
-    trace_id = f"{number:032x}"
-    span = Span.from_attributes(attributes={}, trace_id=trace_id, span_id="a" * 16, name="one").model_copy(
-        update=fields
-    )
-    return ImportedTrace(trace_id, None, [span])
-
-
-def test_a_trace_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """The first error is raised in the end, the others are told of, and what went well stays."""
-    traces = [alone(number) for number in range(2 * AT_ONCE_MAX)]
-    traces[3:5] = [alone(3, start_time=1e12), alone(4, name="cut \ud83d")]
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="start_time"):
-            await import_traces(store, traces, "run")
-        assert [traces[4].trace_id in record.getMessage() for record in caplog.records] == [True]
-        ended = await store.query_rollouts(status_in=["succeeded"])
-        assert len(ended) == len(traces) - 2
-        report = await import_traces(store, [*traces[:3], alone(3), alone(4), *traces[5:]], "run")
-        assert (report.rollouts, report.known) == (2, len(traces) - 2)
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
-    class Away(InMemoryLightningStore):
-        asked = 0
-
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
-            self.asked += 1
-            raise ServiceUnavailableError("it is away.")
-
-    async def scenario() -> None:
-        store = Away()
-        traces = [alone(number) for number in range(4 * AT_ONCE_MAX)]
-        traces[0].task = "cut \ud83d"
-        with pytest.raises(ServiceUnavailableError, match="it is away"):
-            await import_traces(store, traces, "run")
-        assert 1 <= store.asked <= AT_ONCE_MAX
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-PHOENIX: dict[str, Any] = {"name": "x", "context": {"trace_id": "e" * 32, "span_id": "f" * 16}}
-LANGFUSE: dict[str, Any] = {"id": "t-1", "observations": [GENERATION]}
 
 
 @pytest.mark.parametrize(
