@@ -78,7 +78,7 @@ class LightningStoreClient(ClientOfRollouts):
             self._otlp_traces_url = f"{self.server_address}{told}" if is_path else told
 
     async def close(self) -> None:
-        """Close connections; calls under way are cancelled."""
+        """Close connections. Calls under way end with a :class:`ServiceUnavailableError`, as the interface says."""
         await self._connection.close()
 
     @property
