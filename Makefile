@@ -3,20 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 # Agents whose frameworks do not fit beside the rest.
 APART := .venv-frameworks
-# Tests mostly wait: for brokers to start, for processes to die. Two at a time fill two cores.
-TEST_PROCESSES ?= 2
+# Tests mostly wait: for brokers to start, for processes to die. Three at a time fill two cores. The files are taken in
+# order, as those with few tests (end to end, faults) take longest and would otherwise come last, one after another.
+TEST_PROCESSES ?= 3
 PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
 INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
+CORE_VENV := .venv-core
+# Tests that need neither Kafka nor torch.
+CORE_TESTS := tests/schemas tests/runtime \
+	$(addprefix tests/stream_processors/,adapters assembly lifecycle messages) \
+	$(addprefix tests/producers/test_,agent.py convert.py emitter.py operation.py policy.py reading.py traces.py) \
+	$(addprefix tests/trainers/test_,checkpoint_folder.py groups.py tasks.py)
 AGL_VENV := .venv-agent-lightning
-CODE := schemas producers stream_processors trainers store_views entrypoints tests examples benchmarks
+CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-frameworks test-vllm test-agent-lightning check docker-check soak bench lock schemas docs install clean help
+.PHONY: demo test test-core test-frameworks test-vllm test-agent-lightning check docker-check soak bench lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
 	@echo "make test     all tests"
+	@echo "make test-core  those that need neither Kafka nor torch, from an environment of 0.2 GB"
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
@@ -24,6 +32,7 @@ help:
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
+	@echo "make install-core  .venv-core, which test-core makes when it is missing"
 	@echo "make install  .venv, which all of these make when it is missing"
 	@echo "make lock     the lock files, after a change of dependencies"
 	@echo "make schemas  the Avro files, after a change of records"
@@ -34,7 +43,11 @@ demo: $(INSTALLED)
 	$(PY) -m examples.tool_router
 
 test: $(INSTALLED)
-	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
+	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+test-core: $(CORE_VENV)/.installed
+	$(CORE_VENV)/bin/python -m pytest -q -m "not kafka and not soak" --numprocesses $(TEST_PROCESSES) \
+		--ignore tests/runtime/test_kafka.py --ignore tests/schemas/test_prompts.py $(CORE_TESTS)
 
 test-frameworks: $(APART)/.installed
 	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(APART)/bin/python -m pytest -q tests/frameworks/apart
@@ -66,7 +79,7 @@ schemas: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(PY) -m lightstream.store_views.document > docs/tables.md
-	$(PY) -m lightstream.schemas.settings_document > docs/settings.md
+	$(PY) -m lightstream.runtime.settings_document > docs/settings.md
 	$(PY) -m lightstream.agl.document > docs/agent-lightning.md
 
 lock: $(INSTALLED)
@@ -88,6 +101,14 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@test -n "$$LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" || $(VENV)/bin/lightstream broker fetch
 	@touch $@
 
+install-core: $(CORE_VENV)/.installed
+
+$(CORE_VENV)/.installed: requirements/lock.txt pyproject.toml
+	@test -x $(CORE_VENV)/bin/python || $(PYTHON) -m venv $(CORE_VENV)
+	@$(CORE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@VIRTUAL_ENV=$(CURDIR)/$(CORE_VENV) $(CORE_VENV)/bin/uv pip install --quiet --constraint requirements/lock.txt --editable ".[test]"
+	@touch $@
+
 # Apart from ours: other versions of what we need too.
 $(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(APART)
@@ -106,4 +127,4 @@ $(AGL_VENV)/.installed: | $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

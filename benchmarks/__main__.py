@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .store.processes import BROKER_PID
 
@@ -20,12 +20,13 @@ NAMES = (
     "import_cost",
     "assembler_core",
     "batch",
+    "update",
     "exporter",
     "worker",
     "trajectory_latency",
     "view",
     "store",
-    "hand_out",
+    "dispatch",
     "worker_start",
     "proxy",
     "proxy_overhead",

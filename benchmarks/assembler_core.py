@@ -17,8 +17,8 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 
+from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.garbage import relax_collector
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -52,7 +52,7 @@ Payload = tuple[bytes, bytes, bytes]
 def measure(*, spans: int = 100_000, rounds: int = 3) -> dict[str, float]:
     """Rates per second and microseconds per span."""
     payloads = [_payload(number) for number in range(PAYLOADS)]
-    relax_collector()
+    tune_gc()
     figures: dict[str, float] = {}
     for calls in CALLS:
         best = min(_assemble(payloads, spans, calls) for _ in range(rounds))

@@ -1,4 +1,4 @@
-"""Records of attempts for benchmarks of the worker: facts, marks and LLM spans of 640 token ids."""
+"""Records of attempts for benchmarks of the worker: events, marks and LLM spans of 640 token ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightstream.schemas.records import (
     SpanRecord,
 )
 
-__all__ = ["SPANS_PER_ATTEMPT", "attempt_closed", "attempt_opened", "facts", "span"]
+__all__ = ["SPANS_PER_ATTEMPT", "attempt_closed", "attempt_opened", "events", "span"]
 
 PROMPT = pack_int32(range(1000, 1512))
 RESPONSE = pack_int32(range(2000, 2128))
@@ -28,7 +28,7 @@ LOGPROBS = pack_float32([-0.5] * 128)
 SPANS_PER_ATTEMPT = 4
 
 
-def facts(rollout_id: str) -> tuple[RolloutEvent, RolloutEvent, RolloutEvent]:
+def events(rollout_id: str) -> tuple[RolloutEvent, RolloutEvent, RolloutEvent]:
     """Enqueued, started, ended."""
     now = time.time_ns()
     spec = RolloutSpec(rollout_id=rollout_id, input_json='{"question": "what is 2 + 2?"}', enqueued_unix_nano=now)

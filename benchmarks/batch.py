@@ -36,7 +36,7 @@ def measure(*, rows: int = 1024, rounds: int = 7) -> dict[str, float]:
     codec = Codec()
     encoded = [codec.encode(trajectory) for trajectory in trajectories]
     decode_s, _ = _best(lambda: [codec.decode(value) for value in encoded], rounds)
-    build_s, arrays = _best(lambda: build_arrays(select_trajectories(trajectories).rows), rounds)
+    build_s, arrays = _best(lambda: build_arrays(select_trajectories(trajectories)), rounds)
     torch_s, tensors = _best(lambda: torch_batch(arrays), rounds)
     verl_s, _ = _best(lambda: verl_batch(arrays), rounds)
     assert len(arrays) == rows

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 
 __all__ = ["Cluster", "cluster"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where records and files go while it is measured."""
+    """The cluster and the folder of a measurement."""
 
     servers: str
     data_dir: Path

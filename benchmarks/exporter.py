@@ -20,7 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.tracer import OtelTracer
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .cluster import cluster
 from .command import run
@@ -87,7 +87,7 @@ def _throughput(settings: Settings, built: list[ReadableSpan], spans: int, round
 
 
 def _blocking(settings: Settings, spans: int) -> dict[str, float]:
-    """How long ``span.end()`` takes an agent that does nothing but make spans, while they are sent."""
+    """Measures how long ``span.end()`` takes an agent that does nothing but make spans, while they are sent."""
     tracer = OtelTracer(settings)
     took_ms: list[float] = []
     with tracer.trace_context(rollout_id="r", attempt_id="r-a1") as otel:

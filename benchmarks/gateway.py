@@ -22,8 +22,8 @@ from pathlib import Path
 import aiohttp
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from lightstream.schemas.services import Service, find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, find
+from lightstream.runtime.settings import Settings
 
 from .cluster import cluster
 from .command import run

@@ -1,4 +1,4 @@
-"""What ``import lightstream.producers`` costs: seconds, and memory of a process that does nothing else.
+"""Cost of ``import lightstream.producers``: seconds, and memory of a process that does nothing else.
 
 ``python -m benchmarks.import_cost`` prints a table, and with ``--json`` one JSON object. ``_all`` resolves every public
 name, as a program that uses them all would. Targets: 0.5 s and 60 MB.

@@ -23,8 +23,8 @@ from typing import Any
 
 import aiohttp
 
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.trainers.tiny_model import make_tiny_model
 
 from .cluster import cluster
@@ -42,15 +42,15 @@ START_TIMEOUT_S = 120.0
 EXTRAS = {"logprobs": True, "return_token_ids": True}
 
 RUN_POLICY = (
-    "import sys; from pathlib import Path; from lightstream.schemas.settings import Settings as S; "
+    "import sys; from pathlib import Path; from lightstream.runtime.settings import Settings as S; "
     "from lightstream.trainers.policy_server import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
 )
 RUN_PROXY = (
-    "from lightstream.schemas.settings import Settings as S; "
+    "from lightstream.runtime.settings import Settings as S; "
     "from lightstream.producers.llm_proxy import run; run(S.load())"
 )
 RUN_CANNED = (
-    "from lightstream.schemas.settings import Settings as S; "
+    "from lightstream.runtime.settings import Settings as S; "
     "from benchmarks.proxy import serve_canned_answers as run; run(S.load())"
 )
 
@@ -154,7 +154,7 @@ def serve_canned_answers(settings: Settings) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from lightstream.schemas.http_server import HttpServer
+    from lightstream.runtime.http_server import HttpServer
 
     logprob = {"token": "a", "logprob": -5.4, "bytes": [97], "top_logprobs": []}
     choice = {

@@ -1,4 +1,4 @@
-"""What the LLM proxy adds to calls that take time: to whole answers, to the first token, and to its own memory.
+"""Time that the LLM proxy adds to calls: to whole answers, to the first token, and to its own memory.
 
 ``python -m benchmarks.proxy_overhead`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
 ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. 32 agents call at once, and again as soon as they have
@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .cluster import cluster
 from .command import run
@@ -38,7 +38,7 @@ AT_ONCE = "at once"
 """Model whose answers do not wait."""
 
 RUN_SLOW = (
-    "from lightstream.schemas.settings import Settings as S; "
+    "from lightstream.runtime.settings import Settings as S; "
     "from benchmarks.proxy_overhead import serve_slow_answers as run; run(S.load())"
 )
 STAMP = re.compile(rb'"content":\s*"(\d+)"')
@@ -139,7 +139,7 @@ def serve_slow_answers(settings: Settings) -> None:
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
 
-    from lightstream.schemas.http_server import HttpServer
+    from lightstream.runtime.http_server import HttpServer
 
     logprob = {"token": "a", "logprob": -5.4, "bytes": [97], "top_logprobs": []}
     head: dict[str, Any] = {"id": "chatcmpl-1", "model": "policy@0", "created": 1}

@@ -1,7 +1,7 @@
 """Attempts at a steady rate, as a process beside what is measured: ``python -m benchmarks.steady_load SPANS_PER_S``.
 
-Each goes the whole way (facts through the life cycle, spans of 640 token ids, an end) until the process is terminated.
-Spans are sent as the exporter sends them, with its linger of 5 ms; facts as a store sends them, without. As with a
+Each goes the whole way (events through the life cycle, spans of 640 token ids, an end) until the process is terminated.
+Spans are sent as the exporter sends them, with its linger of 5 ms; events as a store sends them, without. As with a
 Runner, an attempt ends when its spans are durable: else a busy machine has late spans, for which the log is read back.
 """
 
@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from contextlib import closing
 from itertools import count
 
-from lightstream.schemas.kafka import KafkaPublisher, Outgoing, Position
+from lightstream.runtime.kafka import KafkaPublisher, Outgoing, Position
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutEvent
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
-from .attempts import facts, span
+from .attempts import events, span
 
 __all__ = ["PREFIX", "main"]
 
@@ -29,7 +29,7 @@ PREFIX = "load-"
 
 SPANS_EACH = 10
 FIRST_SPAN_S, SPAN_INTERVAL_S = 1.0, 0.1
-"""After the start's fact: the life cycle has opened the attempt by then."""
+"""After the start's event: the life cycle has opened the attempt by then."""
 
 TICK_S = 0.005
 """Spans go out together so often: the exporter's linger, without waking up for each."""
@@ -42,7 +42,7 @@ def main(spans_per_s: float) -> None:
     settings = Settings.load()
     with (
         closing(KafkaPublisher(settings)) as of_spans,
-        closing(KafkaPublisher(settings, linger_ms=0.0, compression="lz4")) as of_facts,
+        closing(KafkaPublisher(settings, linger_ms=0.0, compression="lz4")) as of_events,
     ):
         interval_s = SPANS_EACH / spans_per_s
         numbers = count()
@@ -61,15 +61,15 @@ def main(spans_per_s: float) -> None:
                     spans.append(Outgoing(SPANS, rollout_id, of_spans.encoded(SPANS, record)))
                     of_these.append(number)
                     continue
-                enqueued, started, ended = facts(rollout_id)
+                enqueued, started, ended = events(rollout_id)
                 if what == END:  # behind all its spans, those that go out below too
                     if number not in of_these and all(durable.done() for durable in on_their_way[number]):
-                        of_facts.publish(ROLLOUT_EVENTS, rollout_id, ended)
+                        of_events.publish(ROLLOUT_EVENTS, rollout_id, ended)
                         del on_their_way[number]
                     else:
                         heapq.heappush(due, (now_s + TICK_S, number, END))
                     continue
-                _hand_over(of_facts, [_outgoing(of_facts, fact) for fact in (enqueued, started)])
+                _hand_over(of_events, [_outgoing(of_events, event) for event in (enqueued, started)])
                 for each in range(SPANS_EACH):
                     tick = (at + FIRST_SPAN_S + each * SPAN_INTERVAL_S) // TICK_S + 1
                     heapq.heappush(due, (tick * TICK_S, number, each))
@@ -81,8 +81,8 @@ def main(spans_per_s: float) -> None:
                     on_their_way[number].append(durable)
 
 
-def _outgoing(publisher: KafkaPublisher, fact: RolloutEvent) -> Outgoing:
-    return Outgoing(ROLLOUT_EVENTS, fact.rollout_id, publisher.encoded(ROLLOUT_EVENTS, fact))
+def _outgoing(publisher: KafkaPublisher, event: RolloutEvent) -> Outgoing:
+    return Outgoing(ROLLOUT_EVENTS, event.rollout_id, publisher.encoded(ROLLOUT_EVENTS, event))
 
 
 def _hand_over(publisher: KafkaPublisher, records: list[Outgoing]) -> Future[list[Position]]:

@@ -4,7 +4,7 @@
 by ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. Topics are new ones, with a random prefix.
 
 One attempt after another is timed, from handing its end to Kafka until a consumer has the trajectory, while another
-process keeps up the load (attempts of ten spans, their facts and marks not counted). ``waiting`` readers of the view
+process keeps up the load (attempts of ten spans, their events and marks not counted). ``waiting`` readers of the view
 name the trajectory's place and are answered once the view reflects it; ``plain`` ones ask again and again, and see what
 is committed. The view runs only where it is measured. Targets at 1,000 spans/s: p50 20 ms, p99 100 ms.
 """
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from lightstream.schemas.kafka import KafkaPublisher, Position
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import KafkaPublisher, Position
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
 from lightstream.store_views.client import ViewClient
 
-from .attempts import SPANS_PER_ATTEMPT, facts, span
+from .attempts import SPANS_PER_ATTEMPT, events, span
 from .cluster import cluster
 from .command import run
 from .steady_load import PREFIX
@@ -110,9 +110,9 @@ class _Runs:
         """One attempt; ``then`` is given the trajectory's place as soon as a consumer has it."""
         self._count += 1
         rollout_id = f"timed-{self._count}"
-        enqueued, started, ended = facts(rollout_id)
-        for fact in (enqueued, started):
-            self._publisher.publish(ROLLOUT_EVENTS, rollout_id, fact).result()
+        enqueued, started, ended = events(rollout_id)
+        for event in (enqueued, started):
+            self._publisher.publish(ROLLOUT_EVENTS, rollout_id, event).result()
             _next_of(self._states, rollout_id)
         for j in range(SPANS_PER_ATTEMPT):
             self._publisher.publish(SPANS, rollout_id, span(rollout_id, f"{rollout_id}-a1", j)).result()

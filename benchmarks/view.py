@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall, SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS, SPANS, Topic
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import ViewDatabase, default_path
 from lightstream.store_views.materialiser.cluster import topic_ids
 from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores._rollouts_query import rollouts_query
+from lightstream.store_views.stores.kafka.query_sql import Parameters, Statement
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
 from lightstream.store_views.stores.kafka.sql import page_and_count_sql, states_sql
 from lightstream.store_views.stores.kafka.store import STATISTICS_SQL
@@ -29,7 +30,7 @@ SECONDS_PER_QUERY = 10.0
 
 
 SPANS = Query((), every=True, sort_by="sequence_id", descending=False, limit=-1, offset=0)
-"""What ``query_spans`` asks for unless told otherwise."""
+"""Default page size of ``query_spans``."""
 
 
 def measure_at_scale(settings: Settings, rollouts: int) -> dict[str, float]:
@@ -53,14 +54,15 @@ def measure_at_scale(settings: Settings, rollouts: int) -> dict[str, float]:
     with view_process(settings) as process, closing(ViewClient(settings)) as client:
         client.query("SELECT count(*) FROM rollouts", "now", wait_s=CATCH_UP_TIMEOUT_S)
         figures[f"view_start_s_at_{rollouts}"] = time.perf_counter() - began_s
-        for name, sql in _queries(rollout_id):
-            figures[f"{name}_at_{rollouts}_ms"] = _median_ms(client, sql)
+        for name, statement in _queries(rollout_id):
+            figures[f"{name}_at_{rollouts}_ms"] = _median_ms(client, statement)
         figures[f"view_memory_mb_max_at_{rollouts}"] = memory_bytes_max(process.pid) / 1e6
     return figures
 
 
-def _queries(rollout_id: str) -> Iterator[tuple[str, str]]:
-    """What users type, what the store asks, and what is dear."""
+def _queries(rollout_id: str) -> Iterator[tuple[str, str | Statement]]:
+    """Queries of users, queries of the store, and expensive ones."""
+    one = Parameters(p1=rollout_id)
     yield "newest_100_rollouts", "SELECT * FROM rollouts ORDER BY enqueued_unix_nano DESC LIMIT 100"
     yield "query_rollouts_newest_100", _page("start_time")
     yield "query_rollouts_newest_100_succeeded", _page("start_time", status_in=["succeeded"])
@@ -68,14 +70,20 @@ def _queries(rollout_id: str) -> Iterator[tuple[str, str]]:
     yield "query_rollouts_100_by_prefix", _page("rollout_id", rollout_id_prefix=rollout_id[:5])
     yield "rollouts_by_status", "SELECT status, count(*) FROM rollouts GROUP BY status"
     yield "one_rollout", states_sql([rollout_id])
-    yield "attempts_of_one_rollout", f"SELECT * FROM attempts WHERE rollout_id = '{rollout_id}'"  # noqa: S608  # our own
+    yield (
+        "attempts_of_one_rollout",
+        Statement("SELECT * FROM attempts WHERE rollout_id = $p1", one),
+    )
     yield "query_spans_of_one_rollout", spans_page_sql(rollout_id, None, SPANS)
-    yield "llm_calls_of_one_rollout", f"SELECT * FROM llm_calls WHERE rollout_id = '{rollout_id}'"  # noqa: S608  # our own
+    yield (
+        "llm_calls_of_one_rollout",
+        Statement("SELECT * FROM llm_calls WHERE rollout_id = $p1", one),
+    )
     yield "statistics", STATISTICS_SQL
     yield "funnel", "FROM funnel"
 
 
-def _page(sort_by: str, **filters: object) -> str:
+def _page(sort_by: str, **filters: object) -> Statement:
     """The SQL of ``query_rollouts`` for the first hundred, latest first."""
     names = (
         "status_in",
@@ -97,11 +105,12 @@ def _page(sort_by: str, **filters: object) -> str:
     return page_and_count_sql(query)
 
 
-def _median_ms(client: ViewClient, sql: str) -> float:
+def _median_ms(client: ViewClient, statement: str | Statement) -> float:
     """Of the whole call, over HTTP."""
+    sql, parameters = (statement, None) if isinstance(statement, str) else statement
     times_s: list[float] = []
     while len(times_s) < REPETITIONS and sum(times_s) < SECONDS_PER_QUERY:
         began_s = time.perf_counter()
-        client.query(sql, timeout_s=CATCH_UP_TIMEOUT_S)
+        client.query(sql, params=parameters, timeout_s=CATCH_UP_TIMEOUT_S)
         times_s.append(time.perf_counter() - began_s)
     return sorted(times_s)[len(times_s) // 2] * 1000

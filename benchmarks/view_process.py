@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 
 __all__ = ["CATCH_UP_TIMEOUT_S", "catch_up", "memory_bytes_max", "processor_seconds", "view_process"]

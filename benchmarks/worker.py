@@ -1,4 +1,4 @@
-"""The worker, from topic to topic: spans/s through the assembler, and facts/s through the life cycle.
+"""The worker, from topic to topic: spans/s through the assembler, and events/s through the life cycle.
 
 ``python -m benchmarks.worker`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
 ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. Topics are new ones, with a random prefix. How soon a
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutSpec
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, Topic
 
-from .attempts import SPANS_PER_ATTEMPT, attempt_closed, attempt_opened, facts, span
+from .attempts import SPANS_PER_ATTEMPT, attempt_closed, attempt_opened, events, span
 from .cluster import cluster
 from .command import run
 from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
@@ -27,10 +27,10 @@ def measure(*, attempts: int = 5000, rollouts: int = 3000) -> dict[str, float]:
 
     Args:
         attempts: with 4 spans each, for the assembler's throughput.
-        rollouts: with 3 facts each, for the life cycle's throughput.
+        rollouts: with 3 events each, for the life cycle's throughput.
     """
     with cluster() as kafka:
-        return _spans_per_second(kafka.settings(), attempts) | _facts_per_second(kafka.settings(), rollouts)
+        return _spans_per_second(kafka.settings(), attempts) | _events_per_second(kafka.settings(), rollouts)
 
 
 def main() -> None:
@@ -58,18 +58,18 @@ def _spans_per_second(settings: Settings, attempts: int) -> dict[str, float]:
         }
 
 
-def _facts_per_second(settings: Settings, rollouts: int) -> dict[str, float]:
+def _events_per_second(settings: Settings, rollouts: int) -> dict[str, float]:
     with closing(KafkaPublisher(settings)) as publisher:
         for i in range(rollouts):
-            for fact in facts(f"r{i}"):
-                publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact)
+            for event in events(f"r{i}"):
+                publisher.publish(ROLLOUT_EVENTS, event.rollout_id, event)
         assert publisher.flush(TIMEOUT_S) == 0
     with worker_process(settings) as pid:
         before_s = cpu_s(pid)
         times = _record_times(settings, ROLLOUTS, 3 * rollouts)
         return {
-            "life_cycle_facts_per_s": 3 * rollouts / (times[-1] - times[0]),
-            "life_cycle_cpu_us_per_fact": 1e6 * (cpu_s(pid) - before_s) / (3 * rollouts),
+            "life_cycle_events_per_s": 3 * rollouts / (times[-1] - times[0]),
+            "life_cycle_cpu_us_per_event": 1e6 * (cpu_s(pid) - before_s) / (3 * rollouts),
         }
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
 __all__ = ["TIMEOUT_S", "cpu_s", "follow", "worker_process"]
 
 TIMEOUT_S = 300.0
 RUN_WORKER = """
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.stream_processors.worker import run
 run(Settings.load())
 """

@@ -1,4 +1,4 @@
-"""How long a worker takes to start where many rollouts have finished, and how much memory they take.
+"""Time and memory of a worker that starts where many rollouts have finished.
 
 ``python -m benchmarks.worker_start`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
 ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. Topics are new ones, with a random prefix. ``cold`` is
@@ -16,9 +16,11 @@ import sys
 import time
 from pathlib import Path
 
-from lightstream.schemas.codec import codec_for
+from lightstream.runtime.kafka import STATE, Headers, KafkaPublisher, state_header
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BackpressureError
-from lightstream.schemas.kafka import STATE, Headers, KafkaPublisher, state_header
 from lightstream.schemas.records import (
     AttemptState,
     AttemptStatus,
@@ -29,8 +31,6 @@ from lightstream.schemas.records import (
     Verdict,
     VerdictOutcome,
 )
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
 
 from .cluster import cluster

@@ -1,4 +1,4 @@
-"""What every example does around its own work: a data folder of its own, and an exit status that says how it went."""
+"""The frame of every example: a data folder of its own, and an exit status that says how it went."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from lightstream.runtime.services import running_services
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
-from lightstream.schemas.services import running_services
-from lightstream.schemas.settings import Settings
+from lightstream.trainers import Settings
 
 __all__ = ["fresh_settings", "run_program"]
 
 PASSED, FAILED, INTERRUPTED = 0, 1, 130
 OURS = ("broker", "run", "logs")
-"""What a data folder of ours has in it from the first second on."""
+"""A file that every data folder of ours has from the first second on."""
 
 
 def fresh_settings(data_dir: Path) -> Settings:

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
 from tests.support.topics import delete_topics
 
@@ -40,6 +40,23 @@ hypothesis.settings.register_profile(
     "lightstream", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("lightstream")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutine tests run on asyncio, each in a loop of its own, by anyio's plugin."""
+    return "asyncio"
+
+
+NEED_KAFKA = {"kafka_servers", "private_broker"}
+"""Fixtures that start a broker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a broker, which a light install cannot start."""
+    for item in items:
+        if NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("kafka")
 
 
 @pytest.fixture(scope="session")

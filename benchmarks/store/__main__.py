@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .latency import single_calls, waking
 from .processes import BROKER_PID, Processes, running, serving, settings_for
-from .throughput import batched, one_by_one
+from .throughput import batched, one_at_a_time
 
 __all__ = ["main", "measure"]
 
@@ -63,7 +63,7 @@ def measure(*, seconds: float = 3.0, calls: int = 100, rounds: int = 20, only: s
         with serving(settings, on_kafka=what == "Kafka") as server:
             for count, n in ((1, 1), (CLIENTS, 2)):
                 name = f"http, on {what}, one by one, {count} in {n}"
-                rate(name, partial(one_by_one, server, processes=n, count=count, seconds=seconds, transport="http"))
+                rate(name, partial(one_at_a_time, server, processes=n, count=count, seconds=seconds, transport="http"))
 
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -73,10 +73,10 @@ def measure(*, seconds: float = 3.0, calls: int = 100, rounds: int = 20, only: s
             servers, broker_pid = broker.start(), broker.pid
         with running(settings_for(servers, data_dir), ["worker"], broker_pid) as place:
             latency("single calls", partial(single_calls, place, calls))
-            rate("one by one, 1 in 1", partial(one_by_one, place, processes=1, count=1, seconds=seconds))
+            rate("one by one, 1 in 1", partial(one_at_a_time, place, processes=1, count=1, seconds=seconds))
             for n in PROCESSES:
                 name, many = f"{CLIENTS} in {n}", partial(_many, place, n, seconds)
-                rate(f"one by one, {name}", partial(many, one_by_one))
+                rate(f"one by one, {name}", partial(many, one_at_a_time))
                 rate(f"batched, {name}", partial(many, batched))
                 rate(f"batched, {name}, {AT_ONCE} at once", partial(many, partial(batched, at_once=AT_ONCE)))
         with running(settings_for(servers, data_dir), ["worker", "view"], broker_pid) as place:

@@ -14,9 +14,9 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event, Semaphore
 from typing import Any, Literal
 
-from lightstream.schemas.garbage import spare_what_is_there
+from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 
@@ -26,16 +26,16 @@ TASK = {"question": "what is 2 + 2?"}
 
 Transport = Literal["kafka", "http"]
 Work = Literal["run", "enqueue_and_run"]
-"""What a client does: take rollouts and succeed, or also put each in the queue before."""
+"""Work of a client: take rollouts and succeed, or also enqueue each before."""
 
 TIMEOUT_S = 60.0
 DEQUEUE_TIMEOUT_S = 0.2
-"""How soon a client that finds nothing notices that the measurement is over."""
+"""Longest time in which a client that finds nothing notices that the measurement is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the client processes and the measuring one have in common."""
+    """State shared by the client processes and the measuring one."""
 
     ready: Semaphore
     go: Event
@@ -58,7 +58,7 @@ class Clients:
 
     @property
     def done(self) -> int:
-        """How many rollouts have succeeded through them."""
+        """Rollouts that have succeeded through them."""
         return self._shared.done.value
 
     def go(self) -> None:
@@ -118,7 +118,7 @@ async def _serve(
 ) -> None:
     store = await open_store(settings, transport)
     await store.dequeue_rollout("first")  # connects
-    spare_what_is_there()  # as a Runner's process does
+    tune_gc()  # as a Runner's process does
     shared.ready.release()
     await asyncio.to_thread(shared.go.wait)
     client: Callable[..., Awaitable[Any]] = _run if work == "run" else _enqueue_and_run

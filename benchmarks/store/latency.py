@@ -1,4 +1,4 @@
-"""How long single calls take on an idle store, and how soon who waits for rollouts learns of the last end."""
+"""Latency of single calls on an idle store, and of ``wait_for_rollouts`` after the last end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .clients import TASK, open_store
 from .processes import Processes

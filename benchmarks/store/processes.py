@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.http import LightningStoreServer
 from lightstream.up import Stack
@@ -26,7 +26,7 @@ STORE_FROM_MEMORY = "from benchmarks.store.processes import serve_memory; serve_
 
 @dataclass
 class Processes:
-    """What runs, by name, and the settings that reach it. The calling process is none of them."""
+    """The running processes, by name, and the settings that reach them. The calling process is none of them."""
 
     settings: Settings
     pids: Mapping[str, Callable[[], int | None]] = field(default_factory=dict[str, Callable[[], "int | None"]])

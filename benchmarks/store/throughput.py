@@ -12,7 +12,7 @@ from lightstream.schemas.types import EnqueueRolloutRequest
 from .clients import TASK, Clients, Transport, clients, open_store
 from .processes import Processes, cpu_s_of
 
-__all__ = ["batched", "one_by_one"]
+__all__ = ["batched", "one_at_a_time"]
 
 BATCH = 256
 """Rollouts of a training step: 32 tasks, 8 of each. As many times more where clients have several at once."""
@@ -21,7 +21,7 @@ POLL_INTERVAL_S = 0.002
 TIMEOUT_S = 60.0
 
 
-def one_by_one(
+def one_at_a_time(
     place: Processes, *, processes: int, count: int, seconds: float, transport: Transport = "kafka"
 ) -> dict[str, float]:
     """``count`` clients, each in a loop: enqueue one, dequeue one, end it as succeeded."""
@@ -72,7 +72,7 @@ async def _until(reached: Callable[[], bool]) -> None:
 
 
 class _Account:
-    """What has happened since this was made."""
+    """The counts since this was made."""
 
     def __init__(self, place: Processes, group: Clients) -> None:
         self._place = place

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from examples.program import fresh_settings, run_program
-from lightstream.schemas.settings import Settings
+from lightstream.trainers import Settings
 
-from .options import GIVEN_MODEL_LEARNING_RATE, GIVEN_MODEL_MAX_TOKENS, Options
+from .options import GIVEN_MODEL_LEARNING_RATE, GIVEN_MODEL_MAX_TOKENS, GIVEN_MODEL_STEPS, Options
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -21,7 +21,12 @@ DATA_DIR = Path(".lightstream") / "demo"
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(help="Training steps; none with --endpoint.")] = Options.steps,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Training steps at most; {Options.steps}, or {GIVEN_MODEL_STEPS} with --model; none with --endpoint."
+        ),
+    ] = None,
     groups: Annotated[int, typer.Option(help="Tasks per step.")] = Options.groups,
     samples: Annotated[int, typer.Option(help="Rollouts per task.")] = Options.samples,
     model: Annotated[
@@ -57,7 +62,7 @@ def demo(
     """Start everything, train the agent, show the curve, and check that nothing was lost."""
     console = Console()
     options = Options(
-        steps=steps,
+        steps=steps or (GIVEN_MODEL_STEPS if model else Options.steps),
         groups=groups,
         samples=samples,
         model=model,

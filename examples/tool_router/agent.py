@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from lightstream.producers import rollout
-from lightstream.schemas.types import LLM, AttemptedRollout
+from lightstream.producers import LLM, AttemptedRollout, rollout
 
 from .tasks import Task, score
 from .tools import use_tool

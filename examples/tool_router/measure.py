@@ -7,11 +7,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from examples.watch import take_account
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import ProxyLLM
-from lightstream.store_views.client import ViewClient
-from lightstream.trainers import AlgorithmContext, Trainer
+from lightstream.producers import ProxyLLM
+from lightstream.runtime.services import discover
+from lightstream.trainers import AlgorithmContext, Settings, Trainer, ViewClient
 from lightstream.up import Stack
 
 from .agent import route

@@ -1,4 +1,4 @@
-"""How a task is put to the model."""
+"""Prompts: a task as messages to the model."""
 
 from __future__ import annotations
 

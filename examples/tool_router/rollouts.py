@@ -1,8 +1,8 @@
-"""How rollouts are run, whether somebody learns from them or not."""
+"""Runs rollouts, for training or without."""
 
 from __future__ import annotations
 
-from lightstream.schemas.types import RolloutConfig
+from lightstream.trainers import RolloutConfig
 
 __all__ = ["RESOURCE", "ROLLOUT_CONFIG", "RUNNER_CONCURRENCY", "RUNNER_PROCESSES"]
 

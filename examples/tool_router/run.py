@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from statistics import fmean
 
 from rich.console import Console
 from rich.live import Live
@@ -12,18 +13,16 @@ from rich.text import Text
 
 from examples.watch import Snapshot, read_curve, render, take_account, take_snapshot
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.settings import Settings
-from lightstream.store_views.client import ViewClient
+from lightstream.trainers import Settings, ViewClient
 from lightstream.up import Stack
 
-from .options import RUN_ID, Options
+from .options import LAST_STEPS, REWARD_TARGET, RUN_ID, Options
 
 __all__ = ["run_demo"]
 
 SERVICES = ("worker", "view", "policy", "proxy")
 REFRESH_S = 2.0
 REWARD_AT_FIRST_MAX = 0.2
-REWARD_AT_LAST_MIN = 0.95
 LOGPROB_DIFF_MAX = 1e-3
 STALL_S = 180.0
 """No new step for this long (a step takes about a second) means that something is broken."""
@@ -35,7 +34,7 @@ TRAINER_RESTARTS_MAX = 2
 """A trainer that ends so often without having made a step will not make one."""
 
 MORE_STEPS = 24
-"""What a run is advised to have more whose reward did not get there."""
+"""Further steps that are advised where the reward did not get there."""
 
 QUESTIONS = (
     "SELECT stage, count, reason FROM funnel",
@@ -51,8 +50,12 @@ def run_demo(settings: Settings, options: Options, console: Console) -> bool:
     )
     console.print(
         f"One rollout is one task from eight data sets of reasoning-gym; {options.groups} tasks, {options.samples} "
-        f"rollouts each, a step; {options.steps} steps. "
-        + (f"The model is {options.model}." if options.model else "Chance is 1 in 8.")
+        f"rollouts each, a step; at most {options.steps} steps. "
+        + (
+            f"The model is {options.model}."
+            if options.model
+            else f"Chance is 1 in 8; it ends when the last {LAST_STEPS} steps hold {REWARD_TARGET}."
+        )
     )
     started_s = time.monotonic()
     trainer = (sys.executable, "-m", "examples.tool_router", "train", options.to_json())
@@ -86,7 +89,7 @@ def _watch(view: ViewClient, stack: Stack, options: Options, console: Console) -
             live.update(
                 render(now, before, steps=options.steps, title="Lightstream", note=note if not now.step else "")
             )
-            if now.step >= options.steps:
+            if now.step >= options.steps or _has_learned(now, options):
                 return
             if now.step != step:
                 changed_s, step, restarts = now.monotonic_s, now.step, stack.supervisor.restarts["trainer"]
@@ -100,6 +103,12 @@ def _watch(view: ViewClient, stack: Stack, options: Options, console: Console) -
                 )
             before = now
             time.sleep(REFRESH_S)
+
+
+def _has_learned(now: Snapshot, options: Options) -> bool:
+    """Whether the trainer has ended early, by the rule that it goes by."""
+    last = now.rewards[-LAST_STEPS:]
+    return not options.model and len(last) == LAST_STEPS and fmean(last) >= REWARD_TARGET
 
 
 def _trainer_keeps_ending(settings: Settings) -> ServiceUnavailableError:
@@ -129,21 +138,22 @@ def _report(view: ViewClient, settings: Settings, options: Options, console: Con
                 curve.first <= REWARD_AT_FIRST_MAX,
                 f"{curve.first:.3f}",
             ),
-            f"mean reward of the last five steps at least {REWARD_AT_LAST_MIN}": (
-                curve.last >= REWARD_AT_LAST_MIN,
+            f"mean reward of the last five steps at least {REWARD_TARGET}": (
+                curve.last >= REWARD_TARGET,
                 f"{curve.last:.3f}",
             ),
         }
-    checks |= {
-        f"log-probabilities of rollout and actor differ by less than {LOGPROB_DIFF_MAX:g}": (
+    if math.isfinite(logprob_diff):  # where no group had a signal, nothing was updated and nothing compared
+        checks[f"log-probabilities of rollout and actor differ by less than {LOGPROB_DIFF_MAX:g}"] = (
             logprob_diff < LOGPROB_DIFF_MAX,
             f"{logprob_diff:.1e}",
-        ),
+        )
+    checks |= {
         "every LLM call, trajectory and step is accounted for": (account.is_balanced, ""),
     }
     for name, (holds, value) in checks.items():
         console.print(f"{'[green]yes[/green]' if holds else '[red]NO [/red]'}  {name}{': ' + value if value else ''}")
-    if not options.model and curve.last < REWARD_AT_LAST_MIN:
+    if not options.model and curve.last < REWARD_TARGET:
         console.print(
             "With more steps, a tool is found again that was lost by chance: .venv/bin/python -m examples.tool_router "
             f"--steps {max(Options.steps, options.steps + MORE_STEPS)}. "

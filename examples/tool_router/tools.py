@@ -29,7 +29,7 @@ def multiply(question: str) -> str:
 
 
 def count_letter(question: str) -> str:
-    """How often a letter is in a text: ``letter "h" … in the text: "…"``."""
+    """Counts a letter in a text: ``letter "h" … in the text: "…"``."""
     found = re.search(r'letter "(.)" appear in the text: "(.*)"', question, re.DOTALL)
     if found is None:
         raise ValueError("no letter and text in the question")

@@ -13,8 +13,7 @@ from opentelemetry import trace
 from examples.tool_router.agent import prompt_of
 from examples.tool_router.tasks import Task, score
 from examples.tool_router.tools import TOOLS, use_tool
-from lightstream.producers import emit_reward, rollout
-from lightstream.schemas.types import LLM, AttemptedRollout
+from lightstream.producers import LLM, AttemptedRollout, emit_reward, rollout
 
 __all__ = ["ANSWERS", "TOOL_SPAN", "pick_and_judge"]
 

@@ -11,9 +11,7 @@ from rich.table import Table
 from examples.tool_router.agent import prompt_of
 from examples.tool_router.tasks import sample_tasks
 from examples.watch import take_account
-from lightstream.schemas.settings import Settings
-from lightstream.store_views.client import ViewClient
-from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, teach_answers
+from lightstream.trainers import VERL, Settings, StepReport, Trainer, ViewClient, make_tiny_model, teach_answers
 from lightstream.up import SERVICES, Stack
 
 from .agent import ANSWERS, TOOL_SPAN, pick_and_judge
@@ -70,7 +68,7 @@ def _train(settings: Settings, console: Console, *, steps: int, groups: int, sam
 
     def show(report: StepReport) -> None:
         console.print(
-            f"step {report.step} of {steps}: {report.rollouts} rollouts, {report.rows} calls, "
+            f"step {report.step} of {steps}: {report.rollouts} rollouts, {report.calls} calls, "
             f"mean reward {report.mean_reward:.3f}"
         )
 

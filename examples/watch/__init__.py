@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live screen while it trains, a curve and an account when it is over."""
+"""Shows a run to a person: a live screen while it trains, a curve and an account when it is over."""
 
 from .account import Account, take_account
 from .curve import LearningCurve, read_curve

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lightstream.store_views.client import ViewClient
+from lightstream.trainers import ViewClient
 
 __all__ = ["Account", "take_account"]
 
@@ -28,7 +28,7 @@ class Account:
         return bool(self.calls["balanced"]) and bool(self.training["balanced"]) and self.dead_letters == 0
 
     def table(self) -> Table:
-        """What was made, where it went, and what was lost."""
+        """Counts of what was made, where it went, and what was lost."""
         table = Table(title="What became of everything", title_justify="left")
         table.add_column("")
         table.add_column("count", justify="right")
@@ -43,8 +43,8 @@ class Account:
             ("  lost", lost, "0"),
             ("  counted twice", calls["counted_twice"], "0"),
             ("trajectories in consumed groups", training["in_consumed_groups"], ""),
-            ("trajectories trained", training["trained"], "the same"),
-            ("  trained twice", training["trained_twice"], "0"),
+            ("trajectories consumed", training["consumed"], "the same"),
+            ("  consumed twice", training["consumed_twice"], "0"),
             ("training steps repeated", training["steps_repeated"], "0"),
             ("training steps skipped", training["steps_skipped"], "0"),
             ("dead letters", self.dead_letters, "0"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightstream.store_views.client import ViewClient
+from lightstream.trainers import ViewClient
 
 __all__ = ["LearningCurve", "read_curve"]
 
 EDGE_STEPS = 5
-"""How many steps the means at the beginning and at the end are taken over."""
+"""Steps over which the means at the beginning and at the end are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,12 @@ class LearningCurve:
 
 def read_curve(view: ViewClient, run_id: str) -> LearningCurve:
     """The curve of a run, as its ledger has it."""
-    rows = view.query("SELECT run_id, step, metrics FROM training_steps ORDER BY step", at_least="now").rows
+    rows = view.query(
+        "SELECT run_id, step, metrics FROM training_steps WHERE outcome IN ('updated', 'unchanged') ORDER BY step",
+        at_least="now",
+    ).rows
     rows = [row[1:] for row in rows if row[0] == run_id]
-    metrics = [json.loads(row[1]) if isinstance(row[1], str) else row[1] for row in rows]
+    metrics = [row[1] for row in rows]
     return LearningCurve(
         steps=[int(row[0]) for row in rows],
         rewards=[float(m.get("reward/mean", "nan")) for m in metrics],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -11,12 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lightstream.trainers.progress import sparkline
+
 from .snapshot import Snapshot
 
-__all__ = ["render", "sparkline"]
-
-BARS = "▁▂▃▄▅▆▇█"
-SPARKLINE_COLUMNS = 60
+__all__ = ["render"]
 
 
 def render(now: Snapshot, before: Snapshot | None, *, steps: int, title: str, note: str = "") -> RenderableType:
@@ -45,17 +43,6 @@ def render(now: Snapshot, before: Snapshot | None, *, steps: int, title: str, no
     if note:
         parts += [Text(), Text(note, style="dim")]
     return Panel(Group(*parts), title=title, expand=False)
-
-
-def sparkline(values: list[float]) -> str:
-    """Values between 0 and 1 as bars, at most 60, each the mean of the steps it stands for."""
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return ""
-    columns = min(SPARKLINE_COLUMNS, len(finite))
-    edges = [round(i * len(finite) / columns) for i in range(columns + 1)]
-    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
-    return "".join(BARS[max(0, min(len(BARS) - 1, int(mean * len(BARS))))] for mean in means)
 
 
 def _number(value: float, form: str) -> str:

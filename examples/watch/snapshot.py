@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 
-from lightstream.store_views.client import ViewClient
+from lightstream.trainers import ViewClient
 
 __all__ = ["Snapshot", "take_snapshot"]
 
@@ -19,7 +18,7 @@ SELECT
     (SELECT coalesce(sum(len(prompt_token_ids) + len(response_token_ids)), 0)::BIGINT FROM triplets_raw) AS tokens,
     (SELECT count(*) FROM dead_letters_raw) AS dead_letters
 """
-_STEPS = "SELECT step, metrics FROM training_steps ORDER BY log_offset"
+_STEPS = "SELECT step, metrics FROM training_steps WHERE outcome IN ('updated', 'unchanged') ORDER BY log_offset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def take_snapshot(view: ViewClient) -> Snapshot:
     """
     counts = view.query(_COUNTS).dicts()[0]
     steps = view.query(_STEPS).rows
-    metrics = [json.loads(row[1]) if isinstance(row[1], str) else row[1] for row in steps]
+    metrics = [row[1] for row in steps]
     return Snapshot(
         monotonic_s=time.monotonic(),
         lag_records=int(view.positions()["lag_records"]),

@@ -14,8 +14,8 @@ from typer.exceptions import TyperException
 
 from lightstream.broker import KAFKA_VERSION
 from lightstream.broker.config import BrokerFiles, server_properties
-from lightstream.cli import app
-from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
+from lightstream.cli.app import app
+from lightstream.runtime.settings import ENVIRONMENT_PREFIX, Settings
 
 FOLDER = Path(__file__).parents[2] / "docker"
 PLACES_AND_SIZES = {

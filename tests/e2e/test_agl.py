@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import lightstream.agl as agl
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import AlgorithmContext
 from lightstream.up import Stack

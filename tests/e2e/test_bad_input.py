@@ -11,10 +11,10 @@ import pytest
 from starlette.responses import Response
 
 from examples.watch import take_account
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.schemas.types import ProxyLLM, RolloutConfig
 from lightstream.store_views.client import ViewClient
@@ -84,7 +84,12 @@ def _roll_out(settings: Settings, tasks: list[str]) -> None:
         retry_condition=["failed", "timeout"],
     )
     Trainer(
-        algorithm=all_once, settings=settings, n_runners=1, runner_concurrency=len(tasks), rollout_config=config
+        algorithm=all_once,
+        settings=settings,
+        trainer_id="misbehaving",
+        n_runners=1,
+        runner_concurrency=len(tasks),
+        rollout_config=config,
     ).fit(misbehave, tasks)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from examples.watch import take_account
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.records import StepOutcome
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, teach_answers
 from lightstream.up import Stack
@@ -48,32 +49,46 @@ def test_an_agent_learns_behind_the_proxy(tmp_path: Path, monkeypatch: pytest.Mo
         )
         trainer.fit(say_digit, [task for task in digit_tasks(10) if task["digit"] < DIGITS], digit_tasks(DIGITS))
         view = ViewClient(stack.settings)
-        eventually(lambda: view.query("SELECT count(*) FROM training_steps").scalar() == STEPS, what="all steps shown")
+        made = "SELECT count(*) FROM training_steps WHERE outcome <> 'measured'"
+        eventually(lambda: view.query(made).scalar() == STEPS, what="all steps shown")
         account = take_account(view)
         funnel = {(row[0], row[2]): row[1] for row in view.query("SELECT stage, count, reason FROM funnel").rows}
         versions = view.query("SELECT DISTINCT policy_version FROM triplets ORDER BY 1").rows
         view.close()
+    assert reports[-1].outcome is StepOutcome.MEASURED, "validated after the last step"
+    validations = [report.step for report in reports if "validation/reward_mean" in report.metrics]
+    assert validations == [1, STEPS, STEPS]
+    reports = reports[:-1]
     rewards = [report.mean_reward for report in reports]
     print([round(reward, 2) for reward in rewards])
     assert [report.step for report in reports] == list(range(1, STEPS + 1))
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2, rewards
-    assert all(report.logprob_diff_max < LOGPROB_DIFF_MAX for report in reports)
+    updated = [report for report in reports if report.outcome is StepOutcome.UPDATED]
+    assert updated
+    assert all(report.logprob_diff_max < LOGPROB_DIFF_MAX for report in updated)
     assert all(report.rollouts == report.rows == GROUPS * SAMPLES for report in reports)
-    assert "validation/reward_mean" in reports[0].metrics
-    assert [row[0] for row in versions] == list(range(STEPS)), "each step was sampled by the policy before it"
-    trained, validated = STEPS * GROUPS * SAMPLES, funnel["rollouts not trained", "it is a val rollout"]
+    sampled_by = {row[0] for row in versions}
+    assert sampled_by <= set(range(len(updated) + 1)), "each step was sampled by the policy before it"
+    assert sampled_by >= set(range(len(updated)))
+    consumed, validated = STEPS * GROUPS * SAMPLES, funnel["finished rollouts not trained", "not_for_training"]
+    trained = funnel["rollouts trained", ""]
+    without_signal = funnel.get(("finished rollouts not trained", "no_signal"), 0)
     assert validated > 0
+    assert trained > 0
+    assert trained + without_signal == consumed
     assert funnel == {  # each rollout is one attempt with one call
-        ("rollouts enqueued", ""): trained + validated,
-        ("rollouts succeeded", ""): trained + validated,
-        ("attempts", ""): trained + validated,
-        ("LLM calls made", ""): trained + validated,
+        ("rollouts enqueued", ""): consumed + validated,
+        ("rollouts succeeded", ""): consumed + validated,
+        ("attempts", ""): consumed + validated,
+        ("LLM calls made", ""): consumed + validated,
         ("LLM calls pending", ""): 0,
-        ("LLM calls in triplets", ""): trained + validated,
-        ("final trajectories", ""): trained + validated,
-        ("final trajectories with a reward", ""): trained + validated,
-        ("trajectories trained", ""): trained,
-        ("rollouts not trained", "it is a val rollout"): validated,
+        ("LLM calls in triplets", ""): consumed + validated,
+        ("final trajectories", ""): consumed + validated,
+        ("final trajectories with a reward", ""): consumed + validated,
+        ("trajectories consumed", ""): consumed,
+        ("rollouts trained", ""): trained,
+        ("finished rollouts not trained", "not_for_training"): validated,
+        **({("finished rollouts not trained", "no_signal"): without_signal} if without_signal else {}),
     }
     assert account.calls["balanced"], account.calls
     assert account.training["balanced"], account.training

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from examples.watch import take_account
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
 from tests.support.waiting import eventually

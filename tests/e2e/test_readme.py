@@ -1,54 +1,131 @@
-"""The README's program runs as it stands there, saved into a file."""
+"""The README's "Train your agent", word by word: its commands and its program, as they stand there."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from statistics import fmean
 
-from lightstream.schemas.settings import Settings
-from lightstream.store_views.client import ViewClient
-from lightstream.trainers import make_tiny_model
-from lightstream.up import Stack
+import pytest
+
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
+from lightstream.trainers import Trainer, VerlConfig
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-SMALLER = {
-    '"path/to/model"': "{model!r}",
-    "steps=100": "steps=2",
-    "tasks_per_step=16": "tasks_per_step=2",
-    "rollouts_per_task=8": "rollouts_per_task=2, sampling_parameters={{'max_tokens': 2}}",
-}
-"""What a test changes: a model that is there, and less of everything."""
+TIMEOUT_S = 420.0
+SERVICES = ("worker", "view", "proxy", "policy")
 
 
-def program(model: Path) -> str:
-    blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    (block,) = blocks
-    for there, here in SMALLER.items():
-        assert block.count(there) == 1, there
-        block = block.replace(there, here.format(model=str(model)))
-    return block
+def section(page: str, title: str) -> str:
+    """The text under a heading, down to the next one."""
+    text = (ROOT / page).read_text("utf-8")
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_the_program_of_the_readme_trains(tmp_path: Path) -> None:
-    script = tmp_path / "answer.py"
-    script.write_text(program(make_tiny_model(tmp_path / "model")), "utf-8")
-    with Stack(Settings.load(data_dir=tmp_path / "data"), services=("worker", "view", "policy", "proxy")) as stack:
+def commands(text: str) -> list[list[str]]:
+    """The commands of indented lines."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return [shlex.split(line) for line in re.findall(r"^    (\S.*)$", prose, re.MULTILINE)]
+
+
+@pytest.fixture
+def environment(kafka_servers: str, tmp_path: Path) -> dict[str, str]:
+    """A shell in an empty folder, with the commands of this environment first; the broker of the tests."""
+    return os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": kafka_servers,
+        "LIGHTSTREAM_TOPIC_PREFIX": f"readme{os.getpid()}.",
+        "PWD": str(tmp_path),
+    }
+
+
+@pytest.fixture
+def up(environment: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """``lightstream up --policy`` as the README starts it."""
+    (start, *_) = commands(section("README.md", "Train your agent"))
+    assert start == ["lightstream", "up", "--policy"]
+    with (tmp_path / "up.err").open("w") as err:
+        process = subprocess.Popen(
+            start, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=err, text=True
+        )
+    try:
+        settings = Settings.load(data_dir=tmp_path / ".lightstream")
+        eventually(lambda: all(find(settings, name) for name in SERVICES), what="everything runs")
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def rewards_of(output: str) -> list[float]:
+    return [float(found) for found in re.findall(r"^step \d+/\d+  reward ([\d.]+)", output, re.MULTILINE)]
+
+
+def test_the_readme_ends_with_a_rising_curve(
+    up: subprocess.Popen[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = section("README.md", "Train your agent")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "digits.py").write_text(program, "utf-8")
+    _, make_model, train = commands(text)
+    assert (make_model[0], train) == ("lightstream", ["python", "digits.py"])
+    done = [
+        subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        for command in (make_model, train, train)
+    ]
+    for made in done:
+        assert (made.returncode, made.stderr) == (0, ""), made.stderr
+    rewards = rewards_of(done[1].stdout)
+    print([round(reward, 2) for reward in rewards])
+    assert len(rewards) == 30
+    assert fmean(rewards[:3]) < 0.2
+    assert fmean(rewards[-5:]) > 0.85
+    assert "Nothing left to do: 30 of 30 steps" in done[2].stdout
+    assert (tmp_path / ".lightstream" / "logs" / "digits.log").is_file()
+    assert up.poll() is None
+    assert (tmp_path / "up.err").read_text() == ""
+
+
+def test_the_programs_of_the_training_page_run(
+    up: subprocess.Popen[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(programs) == 3
+    subprocess.run(["lightstream", "model", "tiny", "tiny-model"], cwd=tmp_path, env=environment, check=True)
+    outputs: list[str] = []
+    for number, program in enumerate(programs):
+        (tmp_path / f"program{number}.py").write_text(program, "utf-8")
         done = subprocess.run(
-            [sys.executable, script],
-            env=os.environ | stack.settings.to_environment(),
+            [sys.executable, f"program{number}.py"],
             cwd=tmp_path,
+            env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        view = ViewClient(stack.settings)
-        eventually(lambda: view.query("SELECT count(*) FROM training_steps").scalar() == 2, what="both steps shown")
-        trained = view.query("SELECT count(*) FROM trained").scalar()
-        view.close()
-    assert trained == 2 * 2 * 2
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0].count("validated: ") == 3, "before the first and the third step, and after the last"
+    assert "Hi, {name}!: 0.250" in outputs[1]
+    assert outputs[2].count("'outcome'") >= 7
+
+
+def test_the_training_page_names_every_option() -> None:
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    options = [field.name for field in fields(VerlConfig)]
+    arguments = [name for name in inspect.signature(Trainer.__init__).parameters if name not in ("self", "clock")]
+    assert [name for name in options + arguments if f"`{name}`" not in page] == []

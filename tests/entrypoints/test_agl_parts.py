@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 import lightstream.agl as agl
-from lightstream.agl.algorithm.utils import batch_iter_over_dataset, with_llm_proxy, with_store
+from lightstream.agl.adapter import RewardMatchPolicy
+from lightstream.agl.algorithm import batch_iter_over_dataset, with_llm_proxy, with_store
 from lightstream.agl.contrib.runner.agentos import AgentOSRunner
 from lightstream.producers.policy import ViolationHandler
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.types import Assembly
 
 CONFIG: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo", "use_kl_in_reward": False},
@@ -177,6 +179,42 @@ def test_parts_of_a_trainer_are_described_in_many_ways() -> None:
         agl.Trainer(store={"thread_safe": True})
 
 
+@pytest.mark.parametrize(
+    ("adapter", "rules"),
+    [
+        ({"agent_match": "^writer$"}, ("first_occurrence", "^writer$")),
+        ({"reward_match": "first_sibling", "repair_hierarchy": False}, ("first_sibling", None)),
+        (
+            agl.TracerTraceToTriplet(agent_match="a|b", reward_match=RewardMatchPolicy.FIRST_SIBLING),
+            ("first_sibling", "a|b"),
+        ),
+    ],
+)
+def test_an_adapter_is_rules_for_the_assembler_where_weights_are_trained(
+    adapter: Any, rules: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Assembly | None] = []
+    monkeypatch.setattr("lightstream.trainers.Trainer", lambda **arguments: given.append(arguments.get("assembly")))
+    agl.Trainer(algorithm=agl.VERL(CONFIG), adapter=adapter)
+    agl.Trainer(algorithm=agl.VERL(CONFIG))
+    assert given == [Assembly.model_validate({"reward_match": rules[0], "trained_agents": rules[1]}), None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"adapter": agl.TraceToMessages()}, "not from TraceToMessages"),
+        ({"adapter": {"llm_call_match": "mine"}}, "llm_call_match"),
+        ({"adapter": {"exclude_llm_call_in_reward": False}}, "exclude_llm_call_in_reward"),
+        ({"adapter": {"agent_match": ".*"}}, "without an agent"),
+        ({"adapter": {"agent_match": "x"}, "assembly": Assembly(credit="identical")}, "adapter and assembly"),
+    ],
+)
+def test_an_adapter_that_the_assembler_is_not_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        agl.Trainer(algorithm=agl.VERL(CONFIG), **arguments)
+
+
 class Kernel:
     """Blocks what is forbidden."""
 
@@ -204,22 +242,19 @@ class Kernels(Kernel):
 
 
 @pytest.mark.parametrize(("fails", "success"), [(True, False), (False, True)])
-def test_a_runner_under_a_policy_kernel(fails: bool, success: bool) -> None:
+async def test_a_runner_under_a_policy_kernel(fails: bool, success: bool) -> None:
     @agl.rollout
     def agent(task: str) -> float:
         return 1.0
 
-    async def stepped() -> None:
-        store, runner = agl.InMemoryLightningStore(), AgentOSRunner(Kernel(), fail_on_violation=fails)
-        with runner.run_context(agent=agent, store=store):
-            allowed, forbidden = await runner.step("allowed"), await runner.step("forbidden")
-        assert (allowed.success, allowed.task_output, allowed.violations) == (True, 1.0, [])
-        assert (forbidden.success, forbidden.total_penalty) == (success, -50.0)
-        assert runner.get_stats() == {"total_rollouts": 2, "total_violations": 1, "violation_rate": 0.5}
-        statuses = [rollout.status for rollout in await store.query_rollouts()]
-        assert statuses == ["succeeded", "succeeded" if success else "failed"]
-
-    asyncio.run(stepped())
+    store, runner = agl.InMemoryLightningStore(), AgentOSRunner(Kernel(), fail_on_violation=fails)
+    with runner.run_context(agent=agent, store=store):
+        allowed, forbidden = await runner.step("allowed"), await runner.step("forbidden")
+    assert (allowed.success, allowed.task_output, allowed.violations) == (True, 1.0, [])
+    assert (forbidden.success, forbidden.total_penalty) == (success, -50.0)
+    assert runner.get_stats() == {"total_rollouts": 2, "total_violations": 1, "violation_rate": 0.5}
+    statuses = [rollout.status for rollout in await store.query_rollouts()]
+    assert statuses == ["succeeded", "succeeded" if success else "failed"]
 
 
 def test_several_runners_under_one_kernel() -> None:

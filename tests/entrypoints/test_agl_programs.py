@@ -141,44 +141,38 @@ def test_a_trainer_says_what_it_cannot_do() -> None:
         agl.algo(lambda store, weather: None)
 
 
-def test_a_runner_steps_through_one_task() -> None:
-    async def stepped() -> None:
-        store = agl.InMemoryLightningStore()
-        runner = agl.LitAgentRunner[str](agl.OtelTracer())
-        with runner.run_context(agent=greeter, store=store):
-            rollout = await runner.step("Ada", resources=GREETING, mode="val")
-        spans = await store.query_spans(rollout.rollout_id)
-        assert (rollout.status, rollout.mode, [span.name for span in spans]) == (
-            "succeeded",
-            "val",
-            ["agentlightning.object", "agentlightning.annotation"],
-        )
-        with runner.run_context(agent=unlucky, store=store), pytest.raises(KeyError, match="Ada"):
-            await runner.step("Ada")
-        assert [r.status for r in await store.query_rollouts(sort_by="start_time")] == ["succeeded", "failed"]
-        with pytest.raises(SettingsError, match="no store"):
-            await runner.step("Ada")
-
-    asyncio.run(stepped())
+async def test_a_runner_steps_through_one_task() -> None:
+    store = agl.InMemoryLightningStore()
+    runner = agl.LitAgentRunner[str](agl.OtelTracer())
+    with runner.run_context(agent=greeter, store=store):
+        rollout = await runner.step("Ada", resources=GREETING, mode="val")
+    spans = await store.query_spans(rollout.rollout_id)
+    assert (rollout.status, rollout.mode, [span.name for span in spans]) == (
+        "succeeded",
+        "val",
+        ["agentlightning.object", "agentlightning.annotation"],
+    )
+    with runner.run_context(agent=unlucky, store=store), pytest.raises(KeyError, match="Ada"):
+        await runner.step("Ada")
+    assert [r.status for r in await store.query_rollouts(sort_by="start_time")] == ["succeeded", "failed"]
+    with pytest.raises(SettingsError, match="no store"):
+        await runner.step("Ada")
 
 
-def test_a_runner_works_until_it_is_told_to_stop() -> None:
-    async def worked() -> None:
-        store, enough = agl.InMemoryLightningStore(), threading.Event()
-        await store.add_resources(GREETING)
-        enqueued = [await store.enqueue_rollout(name) for name in ("Ada", "Grace")]
-        runner = agl.LitAgentRunner[str]()
-        with runner.run_context(agent=greeter, store=store):
-            working = asyncio.create_task(runner.iter(event=enough))
-            ended = await store.wait_for_rollouts(rollout_ids=[rollout.rollout_id for rollout in enqueued])
-            enough.set()
-            await working
-        assert [rollout.status for rollout in ended] == ["succeeded", "succeeded"]
-
-    asyncio.run(worked())
+async def test_a_runner_works_until_it_is_told_to_stop() -> None:
+    store, enough = agl.InMemoryLightningStore(), threading.Event()
+    await store.add_resources(GREETING)
+    enqueued = [await store.enqueue_rollout(name) for name in ("Ada", "Grace")]
+    runner = agl.LitAgentRunner[str]()
+    with runner.run_context(agent=greeter, store=store):
+        working = asyncio.create_task(runner.iter(event=enough))
+        ended = await store.wait_for_rollouts(rollout_ids=[rollout.rollout_id for rollout in enqueued])
+        enough.set()
+        await working
+    assert [rollout.status for rollout in ended] == ["succeeded", "succeeded"]
 
 
-def test_an_agent_may_return_spans_that_were_made_elsewhere() -> None:
+async def test_an_agent_may_return_spans_that_were_made_elsewhere() -> None:
     @agl.rollout
     def elsewhere(task: str) -> Any:
         if task == "numbers":
@@ -189,26 +183,23 @@ def test_an_agent_may_return_spans_that_were_made_elsewhere() -> None:
             )
         ]
 
-    async def stepped() -> None:
-        store, runner = agl.InMemoryLightningStore(), agl.LitAgentRunner[str]()
-        with runner.run_context(agent=elsewhere, store=store):
-            rollout = await runner.step("there")
-            assert [span.name for span in await store.query_spans(rollout.rollout_id)] == ["there"]
-            with pytest.raises(TypeError, match="list of int"):
-                await runner.step("numbers")
-
-    asyncio.run(stepped())
+    store, runner = agl.InMemoryLightningStore(), agl.LitAgentRunner[str]()
+    with runner.run_context(agent=elsewhere, store=store):
+        rollout = await runner.step("there")
+        assert [span.name for span in await store.query_spans(rollout.rollout_id)] == ["there"]
+        with pytest.raises(TypeError, match="list of int"):
+            await runner.step("numbers")
 
 
 def test_old_paths_are_there() -> None:
-    from lightstream.agl.algorithm.fast import Baseline
+    from lightstream.agl.algorithm import Baseline
     from lightstream.agl.runner import LitAgentRunner
 
     assert (Baseline, LitAgentRunner) == (agl.Baseline, agl.LitAgentRunner)
 
 
 def test_a_rollouts_status_in_three_words() -> None:
-    from lightstream.agl.store.base import is_finished, is_queuing, is_running
+    from lightstream.agl.store import is_finished, is_queuing, is_running
 
     async def told() -> list[tuple[bool, bool, bool]]:
         store = agl.InMemoryLightningStore()

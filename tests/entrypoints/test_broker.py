@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lightstream.broker import KAFKA_VERSION, EmbeddedBroker
 from lightstream.broker.jars import locked_jars
-from lightstream.schemas.kafka import consumer_config, create_topics, producer_config
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import consumer_config, create_topics, producer_config
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from tests.support.processes import processes_of
 
 TOPIC = "training-steps"
@@ -102,7 +102,7 @@ def test_wipe_deletes_the_records(broker: EmbeddedBroker, broker_settings: Setti
 def test_a_reused_process_id_is_not_taken_for_the_broker(tmp_path: Path) -> None:
     import os
 
-    from lightstream.schemas.services import Service, announce
+    from lightstream.runtime.services import Service, announce
 
     settings = Settings.load(data_dir=tmp_path)
     announce(settings, Service("broker", "127.0.0.1:1", os.getpid(), 0))

@@ -12,14 +12,14 @@ import pytest
 
 from lightstream.broker import EmbeddedBroker, fetch_jars
 from lightstream.broker.config import BrokerFiles
-from lightstream.broker.diagnosis import explain, require_space
 from lightstream.broker.jars import jars_folder, locked_jars
 from lightstream.broker.java import find_java
+from lightstream.broker.startup import explain, require_space
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BrokerError
-from lightstream.schemas.settings import Settings
 from tests.support.processes import processes_of
 
-FETCH = "from lightstream.broker import fetch_jars; from lightstream.schemas.settings import Settings; "
+FETCH = "from lightstream.broker import fetch_jars; from lightstream.runtime.settings import Settings; "
 
 
 def fetch_without_network(cache_dir: Path | None) -> subprocess.CompletedProcess[str]:

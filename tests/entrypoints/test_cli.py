@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.cli.cluster_state import GroupLag, read_cluster_state
-from lightstream.schemas.kafka import consumer_config, producer_config
-from lightstream.schemas.settings import Settings
+from lightstream.cli.status import GroupLag, read_cluster_state
+from lightstream.runtime.kafka import consumer_config, producer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.up import Stack
 from lightstream.up.unit import child_environment
@@ -159,3 +159,17 @@ def test_a_broker_started_alone_runs_on_and_is_used(tmp_path: Path) -> None:
         stopped = run("broker", "stop")
     assert "The broker is stopped." in stopped.stdout
     assert not processes_of(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [("settings",), ("settings", "--format", "json"), ("--help",)])
+def test_output_that_nobody_reads_any_more_ends_quietly(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode > 0, "killed by a signal"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.up.unit import child_environment
 from tests.store_views.log_file import open_log_file
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span

@@ -12,7 +12,7 @@ import pytest
 
 from lightstream import cli
 from lightstream.cli.load import EXTRAS
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.up.unit import child_environment
 
 WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from lightstream.cli import main; main()"

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from lightstream.agl import InMemoryLightningStore, LightningStoreClient, LightningStoreServer
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 
 PROTOBUF = {"content-type": "application/x-protobuf"}

@@ -14,11 +14,11 @@ import pytest
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.processes import spawn
+from lightstream.runtime.services import Service, find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
-from lightstream.schemas.services import Service, find
-from lightstream.schemas.settings import Settings
 from lightstream.up import BrokerUnit, ProcessUnit, Stack, Supervisor
-from lightstream.up.ports import with_kept_ports
+from lightstream.up.stack import with_kept_ports
 from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 from tests.support.waiting import eventually
@@ -68,6 +68,18 @@ def test_it_stops_in_reverse_order(supervisor: Supervisor, local: Settings) -> N
 def test_a_failing_first_start_shows_the_log_and_stops_the_rest(supervisor: Supervisor, local: Settings) -> None:
     with pytest.raises(ServiceUnavailableError, match=r"bad ended while starting \(exit status 1\)(.|\n)*reason is wr"):
         supervisor.start([unit("good", local), unit("bad", local, "fail")])
+    assert not processes_of(local.data_dir)
+
+
+def test_one_that_is_stopped_before_its_process_is_made_makes_none(local: Settings) -> None:
+    """Its sockets are closed, so they cannot be handed over."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stopped = ProcessUnit("one", [sys.executable, str(ANNOUNCER), "one"], local, listeners={"socket": listener})
+        stopped.stop()
+        with pytest.raises(ServiceUnavailableError, match="one was stopped while it started"):
+            stopped.start()
+    with pytest.raises(ValueError, match="fds_to_keep"):
+        spawn(["true"], log_file=local.data_dir / "log", listeners={"socket": listener})
     assert not processes_of(local.data_dir)
 
 

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 # Public names that the package's __all__ lacks.
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
+from lightstream.runtime.kafka import common_config, create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, TopicMismatchError
-from lightstream.schemas.kafka import common_config, create_topics
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS, SPANS, TOPICS, TRAINING_STEPS
 
 

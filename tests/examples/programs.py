@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 from tests.examples.programs import cells, run
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
@@ -19,7 +19,7 @@ def test_tool_router_trains_a_given_model(settings: Settings, tmp_path: Path) ->
     model = make_tiny_model(tmp_path / "model")
     output = run("tool_router", settings, "--model", str(model), "--steps", "2", "--groups", "2", "--samples", "2")
     assert f"The model is {model}" in output.replace("\n", "")
-    assert cells(output, "trajectories trained")[1] == "8"
+    assert cells(output, "trajectories consumed")[1] == "8"
     assert "mean reward of the last five steps at least" not in output, "that is asked of the tiny model only"
 
 
@@ -46,6 +46,6 @@ def test_tool_router_with_an_endpoint_rolls_out_and_trains_nothing(
     assert cells(output, "LLM calls made")[1] == "17"
     assert cells(output, "in triplets")[1] == "16"
     assert "1 calls are not training data (attempt_not_final)" in output
-    assert cells(output, "trajectories trained")[1] == "0"
+    assert cells(output, "trajectories consumed")[1] == "0"
     assert scripted.asked[0]["model"] == "m", "the one that the server lists"
     assert "Answer with its letter only" in scripted.asked[0]["messages"][0]["content"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from tests.examples.programs import cells, run
 
 

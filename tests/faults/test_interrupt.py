@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.examples import example_of
-from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack

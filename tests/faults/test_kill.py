@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.watch import Account, take_account
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
 from tests.support.waiting import eventually
@@ -49,7 +49,10 @@ def _run_with_kills(data_dir: Path, victims: list[str], seed: int) -> Account:
         account = take_account(view)
         steps = view.query("SELECT step FROM training_steps ORDER BY log_offset").rows
         assert [row[0] for row in steps] == list(range(1, STEPS + 1)), "a step was repeated or skipped"
-        checkpoint = view.query("SELECT checkpoint_url FROM training_steps ORDER BY step DESC LIMIT 1").scalar()
+        # A step whose groups have one reward each leaves the weights as they are, and has no checkpoint of its own.
+        checkpoint = view.query(
+            "SELECT checkpoint_url FROM training_steps WHERE checkpoint_url IS NOT NULL ORDER BY step DESC LIMIT 1"
+        ).scalar()
         assert Path(checkpoint.removeprefix("file://")).is_dir(), "checkpoint and log disagree"
         view.close()
     return account
@@ -58,7 +61,7 @@ def _run_with_kills(data_dir: Path, victims: list[str], seed: int) -> Account:
 def _assert_nothing_was_lost(account: Account) -> None:
     assert account.calls["balanced"], account.calls
     assert account.training["balanced"], account.training
-    assert account.training["trained"] == STEPS * GROUPS * SAMPLES
+    assert account.training["consumed"] == STEPS * GROUPS * SAMPLES
     assert account.dead_letters == 0
     assert account.calls["pending"] == 0
 

@@ -14,9 +14,9 @@ import pytest
 
 from lightstream.broker.ports import free_port
 from lightstream.producers import Runner, rollout
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LLM, PromptTemplate, RolloutConfig, Span
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
@@ -30,7 +30,7 @@ SOAK_OUTAGE_S = 45.0
 CONFIG = RolloutConfig(
     unresponsive_seconds=10.0, timeout_seconds=60.0, max_attempts=10, retry_condition=["unresponsive", "timeout"]
 )
-"""An attempt whose hand-out was under way when its server died is lost, and another follows."""
+"""An attempt whose dispatch was under way when its server died is lost, and another follows."""
 
 
 PATIENT = RolloutConfig(unresponsive_seconds=300.0, timeout_seconds=600.0)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptStatus, RolloutState
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.client import ViewClient
@@ -90,8 +90,8 @@ def chaos(data_dir: Path, *, runners: int, rollouts: int, work_s_max: float, cou
 def assert_all_is_well(settings: Settings) -> dict[str, RolloutState]:
     """What the log, and the view, say in the end."""
     logs = {topic: LogTail(settings, topic) for topic in (ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, DEAD_LETTERS)}
-    states, facts = logs[ROLLOUTS].read_to_end(), logs[ROLLOUT_EVENTS].read_to_end()
-    lives = assert_legal_lives(facts, states, Limits.of(settings))
+    states, events = logs[ROLLOUTS].read_to_end(), logs[ROLLOUT_EVENTS].read_to_end()
+    lives = assert_legal_lives(events, states, Limits.of(settings))
     for state in lives.values():
         assert state.status.is_terminal, state
         assert {attempt.status for attempt in state.attempts} <= OVER, state

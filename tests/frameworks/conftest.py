@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lightstream.producers import uninstrument
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from tests.frameworks.harness import ROLLOUTS, Arena
 from tests.frameworks.model_server import Meeting, ScriptedModel
 from tests.frameworks.tapped_policy import TappedModel, policy_process

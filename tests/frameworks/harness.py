@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from lightstream.producers import LitAgent, Runner
-from lightstream.schemas.http_server import HttpServer
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -25,7 +26,6 @@ from lightstream.schemas.records import (
     SpanRecord,
     Trajectory,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM
 from lightstream.stream_processors.core.assembly import Assembler
 from tests.frameworks.model_server import ModelServer, task_of
@@ -36,7 +36,7 @@ __all__ = ["ROLLOUTS", "Arena", "Seen"]
 
 PROXY = """
 from lightstream.producers.llm_proxy import run
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 run(Settings.load())
 """
 

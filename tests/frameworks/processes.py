@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
 __all__ = ["PYTHON", "ServerProcess"]

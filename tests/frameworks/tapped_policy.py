@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from tests.frameworks.model_server import Given, Meeting
 from tests.frameworks.processes import ServerProcess
 
@@ -22,7 +22,7 @@ __all__ = ["TappedModel", "policy_process"]
 SERVE = """
 import sys
 from pathlib import Path
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.trainers.policy_server import policy_server
 from lightstream.trainers.tiny_model import make_tiny_model
 policy_server(Settings.load(), checkpoint=make_tiny_model(Path(sys.argv[1])), follows_resources=False).run()

@@ -8,8 +8,8 @@ import pytest
 
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.tracer import OtelTracer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from tests.producers.support import read_spans
 
 

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.kafka import consumer_config
 from lightstream.schemas.records import Record, SpanRecord, WorkerHeartbeat
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, Topic
 from lightstream.schemas.types import (
     UNSET,
@@ -83,7 +83,7 @@ class Spans:
 
 @dataclass
 class ListStore(LightningStore):
-    """The control plane as a list: rollouts are handed out once, ends are written down."""
+    """The control plane as a list: rollouts are dispatched once, ends are written down."""
 
     waiting: list[AttemptedRollout] = field(default_factory=list[AttemptedRollout])
     resources: dict[str, ResourcesUpdate] = field(default_factory=dict[str, ResourcesUpdate])
@@ -111,7 +111,9 @@ class ListStore(LightningStore):
             made.append(rollout)
         return made
 
-    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+    async def dequeue_rollout(
+        self, worker_id: str | None = None, *, timeout_s: float = 0.0, run_id: str = "*"
+    ) -> AttemptedRollout | None:
         if not self.waiting:
             await asyncio.sleep(min(timeout_s, 0.01))
         return self.waiting.pop(0) if self.waiting else None

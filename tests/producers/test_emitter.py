@@ -20,7 +20,7 @@ from lightstream.producers import (
     make_link_attributes,
     make_tag_attributes,
 )
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import SpanRecord
 
 SpansInLog = Callable[[], list[SpanRecord]]

@@ -17,13 +17,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from lightstream.producers.context import AttemptRef
 from lightstream.producers.exporter import KafkaSpanExporter
-from lightstream.producers.exporter.truncate import shortened
+from lightstream.producers.exporter.fitting import shortened
+from lightstream.runtime.kafka import Delivered
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import BackpressureError, PublishError, RecordTooLargeError
-from lightstream.schemas.kafka import Delivered
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import LlmCall, Record, SpanEventRecord, SpanLinkRecord, SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 from tests.producers.support import Spans
 from tests.support.waiting import eventually

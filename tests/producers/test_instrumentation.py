@@ -15,11 +15,11 @@ import pytest
 
 from lightstream.producers import LitAgent, OtelTracer, Runner, emit_reward, instrument, operation, uninstrument
 from lightstream.producers.instrumentation import INSTRUMENTORS, instrumented
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.dialects import ReadCall, read_calls
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion
 from tests.producers.support import ListStore

@@ -13,8 +13,8 @@ import pytest
 
 from lightstream.producers import GovernedAgent, LitAgent, OtelTracer, PolicyRunner, emit_reward, rollout
 from lightstream.producers.policy import PolicyViolation, PolicyViolationError, ViolationHandler
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.stream_processors.core.rewards import automatic_rules, read_automatic

@@ -17,11 +17,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from lightstream.producers import AttemptRef, OtelTracer, current_attempt, emit_reward
 from lightstream.producers.exporter import KafkaSpanExporter
-from lightstream.producers.tracer.otlp import otlp_processor
+from lightstream.producers.tracer.otel import otlp_processor
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError, SettingsError
-from lightstream.schemas.kafka import create_topics
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from tests.producers.support import read_spans
 
 SpansInLog = Callable[[], list[SpanRecord]]
@@ -197,7 +197,7 @@ for name in producers.__all__:
 heavy = {"faust", "duckdb", "torch", "litellm", "verl", "vllm", "transformers", "pyarrow", "grpc"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 print(sorted({"opentelemetry", "confluent_kafka", "pydantic"} & {name.split(".")[0] for name in light}))
-print(producers.__all__ == sorted(producers.__all__))
+print(sorted(producers.__all__) == sorted(set(producers.__all__)))
 """
 
 

@@ -28,9 +28,9 @@ from lightstream.producers import (
 )
 from lightstream.producers.tracer import attempt_here
 from lightstream.producers.tracer.dummy import DummySpanRecordingContext
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import Span
 from lightstream.store_views.stores import InMemoryLightningStore
 from tests.producers.support import read_spans

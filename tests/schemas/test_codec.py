@@ -18,13 +18,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lightstream.schemas.codec import Codec, SchemaRegistry, codec_for
+from lightstream.runtime.schema_registry import SchemaRegistry, codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.codec.convert import constructed, from_avro
 from lightstream.schemas.codec.files import schema_fingerprint, schema_versions
 from lightstream.schemas.errors import DecodeError, RecordError, ServiceUnavailableError, UnknownSchemaError
 from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.records import LlmCall, Record, RecordEnum, SpanEventRecord, SpanRecord, SpanStatus
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS
 from tests.schemas.avro_values import avro_values
 

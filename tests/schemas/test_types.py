@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Literal
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
+from lightstream.schemas import records, types
 from lightstream.schemas.types import (
     LLM,
     Attempt,
     AttemptedRollout,
     PaginatedResult,
-    PromptTemplate,
     ProxyLLM,
     Rollout,
     RolloutConfig,
@@ -53,41 +52,6 @@ def test_a_config_that_cannot_be(wrong: dict[str, object]) -> None:
         RolloutConfig.model_validate(wrong)
 
 
-def test_prompts_in_each_language() -> None:
-    assert PromptTemplate(template="{a} {b:.1f}").format(a="x", b=2) == "x 2.0"
-    loop = "{% for x in items %}{{ x }},{% endfor %}"
-    assert PromptTemplate(template=loop, engine="jinja").format(items=[1, 2]) == "1,2,"
-    with pytest.raises(KeyError):
-        PromptTemplate(template="{a}").format()
-
-
-def test_a_prompt_in_poml() -> None:
-    prompt = PromptTemplate(template="<poml><task>Say {{ word }}.</task></poml>", engine="poml")
-    assert prompt.format(word="hi").split() == ["#", "Task", "Say", "hi."]
-
-
-@pytest.mark.parametrize(("engine", "module"), [("jinja", "jinja2.sandbox"), ("poml", "poml")])
-def test_an_engine_that_is_not_installed_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, engine: Literal["jinja", "poml"], module: str
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(NotImplementedError, match=r"pip install 'lightstream\[prompts\]'"):
-        PromptTemplate(template="x", engine=engine).format()
-
-
-def test_an_f_string_prompt_cannot_reach_pythons_internals() -> None:
-    for hole in ("{a.__class__}", "{a[0]._x}", "{a.real.__class__.__mro__}"):
-        with pytest.raises(ValueError, match="private"):
-            PromptTemplate(template=hole).format(a=[1])
-    assert PromptTemplate(template="{a[_x]} {b.real:>3} {{}}").format(a={"_x": 1}, b=2) == "1   2 {}"
-
-
-def test_a_jinja_prompt_cannot_reach_pythons_internals() -> None:
-    prompt = PromptTemplate(template="{{ ().__class__.__base__.__subclasses__() }}", engine="jinja")
-    with pytest.raises(Exception, match="unsafe"):  # the sandbox's error
-        prompt.format()
-
-
 def test_a_proxied_model_bound_to_an_attempt() -> None:
     model = ProxyLLM(endpoint="http://p:1/v1/", model="m", sampling_parameters={"n": 1})
     rollout = AttemptedRollout(rollout_id="r", input=1, start_time=1.0, attempt=attempt())
@@ -115,3 +79,15 @@ def test_a_span_made_by_hand() -> None:
     assert span.parent is not None
     assert (span.context.span_id, span.parent.span_id) == (span.span_id, "ab" * 8)
     assert Span.model_validate_json(span.model_dump_json()) == span
+
+
+@pytest.mark.parametrize(
+    ("words", "enum"),
+    [
+        (types.RolloutStatus, records.RolloutStatus),
+        (types.AttemptStatus, records.AttemptStatus),
+        (types.RolloutMode, records.RolloutMode),
+    ],
+)
+def test_the_words_of_a_status_are_those_of_its_record(words: object, enum: type[records.RecordEnum]) -> None:
+    assert set(get_args(words)) == {member.value for member in enum} - {"unknown"}

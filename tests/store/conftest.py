@@ -1,16 +1,15 @@
-"""The contract's tests run on every store. Coroutine tests run in a loop of their own."""
+"""The contract's tests run on every store."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 from lightstream.up import Stack
@@ -19,16 +18,6 @@ from tests.store_views.stores_http.support import local_settings, served
 from .support import cancel_what_is_left
 
 BACK_ENDS = ["memory", "http", "kafka"]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test; everything else is pytest's own business."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
 
 
 @pytest.fixture(scope="session")

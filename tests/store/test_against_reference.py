@@ -54,7 +54,7 @@ class Stormy(ContractMachine):
         )
     )
     def at_once(self, calls: list[tuple[int, str]]) -> None:
-        """Calls about different rollouts at the same time: their facts share a batch, in any order."""
+        """Calls about different rollouts at the same time: their events share a batch, in any order."""
         about = {self.rollout_at(place): what for place, what in calls}
         spans = {rollout_id: self.span_of_latest(rollout_id) for rollout_id in about}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lightstream.schemas.clock import SystemClock
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LLM, AttemptedRollout, RolloutConfig
 from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient

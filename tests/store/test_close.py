@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import AttemptedRollout, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient

@@ -79,6 +79,12 @@ REFUSED: dict[str, Call] = {
     "enqueue: a group": lambda s, r: s.enqueue_rollout(1, group_id=SURROGATE, group_size=2),
     "enqueue: no such size": lambda s, r: s.enqueue_rollout(1, group_id="g", group_size=0),
     "enqueue: a run": lambda s, r: s.enqueue_rollout(1, run_id=SURROGATE),
+    "enqueue: no such credit": lambda s, r: s.enqueue_rollout(1, assembly={"credit": "identicle"}),  # type: ignore[arg-type]  # on purpose
+    "enqueue: no such match": lambda s, r: s.enqueue_rollout(1, assembly={"reward_match": "clock"}),  # type: ignore[arg-type]  # on purpose
+    "enqueue: no such rule": lambda s, r: s.enqueue_rollout(1, assembly={"merge": "none"}),  # type: ignore[arg-type]  # on purpose
+    "enqueue: no expression": lambda s, r: s.enqueue_rollout(1, assembly={"trained_agents": "("}),  # type: ignore[arg-type]  # on purpose
+    "enqueue: a long rule": lambda s, r: s.enqueue_rollout(1, assembly={"trained_agents": "a" * 2000}),  # type: ignore[arg-type]  # on purpose
+    "start: no text": lambda s, r: s.start_rollout(1, assembly={"trained_agents": SURROGATE}),  # type: ignore[arg-type]  # on purpose
     "enqueue: no request": lambda s, r: s.enqueue_many_rollouts([1]),  # type: ignore[list-item]  # on purpose
     # numbers and times
     "update_attempt: no time": lambda s, r: s.update_attempt(r.rollout_id, "latest", last_heartbeat_time=float("nan")),

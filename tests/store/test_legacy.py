@@ -183,17 +183,14 @@ async def test_a_rollout_that_another_runner_ended(store: LightningStore, tmp_pa
         assert done.metadata == {"status": "failed", "error_type": "ValueError", "error_message": "no"}
 
 
-def test_the_token_is_asked_for_here_too(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        server = AgentLightningServer(port=0, settings=local_settings(tmp_path, store_token="secret"))
-        await server.start()
-        stranger = AgentLightningClient(server.endpoint)
-        with pytest.raises(SettingsError, match="no token"):
-            await stranger.poll_next_task_async()
-        friend = AgentLightningClient(server.endpoint, token="secret")
-        assert await friend.get_latest_resources_async() is None
-        stranger.close()
-        friend.close()
-        await server.stop()
-
-    asyncio.run(scenario())
+async def test_the_token_is_asked_for_here_too(tmp_path: Path) -> None:
+    server = AgentLightningServer(port=0, settings=local_settings(tmp_path, store_token="secret"))
+    await server.start()
+    stranger = AgentLightningClient(server.endpoint)
+    with pytest.raises(SettingsError, match="no token"):
+        await stranger.poll_next_task_async()
+    friend = AgentLightningClient(server.endpoint, token="secret")
+    assert await friend.get_latest_resources_async() is None
+    stranger.close()
+    friend.close()
+    await server.stop()

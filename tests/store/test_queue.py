@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
+from lightstream.schemas.types import Assembly, AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores._identity import repeatable
 from lightstream.store_views.stores.http import LightningStoreClient
 from tests.store_views.stores_http.support import local_settings, served
@@ -40,7 +40,7 @@ async def test_enqueue_rollout_takes_the_latest_resources(store: LightningStore)
 
 
 async def test_enqueue_rollout_at_once_with_one_id_is_one_rollout(store: LightningStore) -> None:
-    """Both write the same fact before the verdict on either is there, and both are told."""
+    """Both write the same event before the verdict on either is there, and both are told."""
     rollout_id = unique("at once")
     made = await asyncio.gather(*(store.enqueue_rollout(1, rollout_id=rollout_id) for _ in range(3)))
     assert {(rollout.rollout_id, rollout.input, rollout.status) for rollout in made} == {(rollout_id, 1, "queuing")}
@@ -48,7 +48,7 @@ async def test_enqueue_rollout_at_once_with_one_id_is_one_rollout(store: Lightni
 
 
 async def test_the_same_write_twice_at_once_is_answered_twice(kafka_store: LightningStore) -> None:
-    """As by two servers that were asked with one idempotency key: one fact's id, two who wait for its verdict."""
+    """As by two servers that were asked with one idempotency key: one event's id, two who wait for its verdict."""
     seed = unique("seed")
 
     async def write() -> str:
@@ -68,6 +68,23 @@ async def test_enqueue_rollout_twice_with_one_id_is_one_rollout(store: Lightning
     assert (second.input, second.group_id, second.group_size, second.run_id) == (1, "g", 2, "r")
     assert (await taken(store)).rollout_id == rollout_id
     assert await store.dequeue_rollout() is None
+
+
+async def test_a_rollout_keeps_the_rules_of_its_run(store: LightningStore) -> None:
+    rules = Assembly(credit="discounted:0.5", reward_match="log_order", trained_agents="^planner$")
+    some = Assembly(trained_agents="")
+    asked = [
+        EnqueueRolloutRequest(input=n, run_id="r", assembly=own) for n, own in enumerate([rules, some, Assembly()])
+    ]
+    made = await store.enqueue_many_rollouts(asked)
+    assert [rollout.assembly for rollout in made] == [rules, some, None]
+    again = await store.enqueue_rollout(0, rollout_id=made[0].rollout_id, assembly=some)
+    assert again.assembly == rules
+    assert [(await taken(store)).assembly for _ in made] == [rules, some, None]
+    found = await store.query_rollouts(rollout_id_in=[rollout.rollout_id for rollout in made])
+    assert {rollout.rollout_id: rollout.assembly for rollout in found} == {r.rollout_id: r.assembly for r in made}
+    started = await store.start_rollout(1, assembly=rules)
+    assert (started.assembly, await store.get_rollout_by_id(started.rollout_id)) == (rules, started)
 
 
 async def test_enqueue_many_rollouts_keeps_their_order(store: LightningStore) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from lightstream.store_views.stores import KafkaLightningStore
 
@@ -67,7 +67,7 @@ async def test_stores_of_their_own(kafka_settings: Settings) -> None:
 
 async def test_resources_that_are_not_in_memory_any_more_come_from_the_view(kafka_settings: Settings) -> None:
     store = KafkaLightningStore(kafka_settings)
-    store._follower.resources._kept_max = 2  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
+    store._tail.resources._kept_max = 2  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
     await store.start()
     try:
         family = unique()

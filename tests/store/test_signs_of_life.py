@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, ManualClock
+from lightstream.runtime.clock import NANOS_PER_SECOND, ManualClock
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import RolloutEvent
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 from lightstream.schemas.types import RolloutConfig
 from lightstream.store_views.stores import InMemoryLightningStore
@@ -84,11 +84,11 @@ async def test_spans_in_the_log_keep_an_attempt_alive(kafka_store: LightningStor
 
 
 def _longest_silence_s(settings: Settings, rollout_id: str) -> float:
-    """Between two facts about a rollout, by the log's times."""
-    with closing(LogTail(settings, ROLLOUT_EVENTS)) as facts:
+    """Between two events about a rollout, by the log's times."""
+    with closing(LogTail(settings, ROLLOUT_EVENTS)) as events:
         times = [
             logged.logged_unix_nano
-            for logged in facts.read_to_end()
+            for logged in events.read_to_end()
             if isinstance(logged.record, RolloutEvent) and logged.record.rollout_id == rollout_id
         ]
     return max(later - earlier for earlier, later in itertools.pairwise(times)) / NANOS_PER_SECOND

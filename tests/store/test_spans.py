@@ -81,7 +81,7 @@ async def test_add_span_revives_an_unresponsive_attempt(store: LightningStore) -
     found = await store.get_rollout_by_id(made.rollout_id)
     assert isinstance(found, AttemptedRollout)
     assert (found.status, found.attempt.status) == ("running", "running")
-    assert await store.dequeue_rollout() is None, "what came back is not handed out a second time"
+    assert await store.dequeue_rollout() is None, "what came back is not dispatched a second time"
 
 
 async def test_add_span_does_not_revive_a_superseded_attempt(store: LightningStore) -> None:

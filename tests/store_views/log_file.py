@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ class LogFile:
         self.write(*trajectories)
         return trajectories
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The answer to a query."""
-        return self.database.cursor().execute(sql).fetchall()
+        return self.database.cursor().execute(sql, parameters).fetchall()
 
-    def dicts(self, sql: str) -> list[dict[str, Any]]:
+    def dicts(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The answer to a query, by column name."""
-        cursor = self.database.cursor().execute(sql)
+        cursor = self.database.cursor().execute(sql, parameters)
         names = [column[0] for column in cursor.description or []]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

@@ -16,11 +16,11 @@ from lightstream.schemas.records import (
     ConsumedTrajectory,
     EventKind,
     Record,
-    RolloutMode,
     RolloutSpec,
     RolloutState,
     RolloutStatus,
     SpanRecord,
+    StepOutcome,
     TrainingStep,
     Verdict,
     VerdictOutcome,
@@ -128,7 +128,7 @@ def test_late_calls_and_rewards_count_once_they_are_in_a_revision(log: LogFile) 
     assert log.rows("FROM dropped") == []
     assert account(log) | {"made": 2, "in_triplets": 2, "balanced": True} == account(log)
     assert log.rows("SELECT revision, latest_revision FROM trained") == [(0, 2)]
-    assert log.rows("SELECT trained_twice, balanced FROM training_accounting") == [(0, True)]
+    assert log.rows("SELECT consumed_twice, balanced FROM training_accounting") == [(0, True)]
 
 
 def test_calls_beyond_the_spans_that_an_attempt_may_have_are_too_large(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_training_is_balanced_when_every_trajectory_of_a_group_is_consumed_once(
     assert row == {
         "steps": 1,
         "consumed_groups": 1,
-        "trained": 2,
+        "consumed": 2,
         "in_consumed_groups": 2,
-        "trained_twice": 0,
+        "consumed_twice": 0,
         "without_trajectory": 0,
         "steps_repeated": 0,
         "steps_skipped": 0,
@@ -255,8 +255,19 @@ def test_training_is_balanced_when_every_trajectory_of_a_group_is_consumed_once(
     assert log.rows("SELECT trajectory_count, group_count, triplet_count, seconds FROM training_steps") == [
         (2, 1, 2, 2.0)
     ]
-    assert log.rows("SELECT rollout_id, reason FROM why_not_trained") == [
-        ("r3", "its group waits: 1 of 2 rollouts are finished")
+    assert log.rows("SELECT rollout_id, reason_code FROM why_not_trained") == [("r3", "group_incomplete")]
+
+
+def test_steps_that_were_discarded_and_the_last_validation_repeat_no_step(log: LogFile) -> None:
+    for number, outcome in (
+        (1, StepOutcome.DISCARDED),
+        (1, StepOutcome.UPDATED),
+        (2, StepOutcome.UNCHANGED),
+        (2, StepOutcome.MEASURED),
+    ):
+        log.write(step(number).model_copy(update={"outcome": outcome}))
+    assert log.rows("SELECT steps, steps_repeated, steps_skipped, balanced FROM training_accounting") == [
+        (2, 0, 0, True)
     ]
 
 
@@ -264,7 +275,7 @@ def test_training_is_balanced_when_every_trajectory_of_a_group_is_consumed_once(
     ("steps", "wrong"),
     [
         ([step(1, ("r1", "g1"))], {"in_consumed_groups": 2}),
-        ([step(1, ("r1", "g1"), ("r2", "g1")), step(2, ("r1", "g1"))], {"trained_twice": 1}),
+        ([step(1, ("r1", "g1"), ("r2", "g1")), step(2, ("r1", "g1"))], {"consumed_twice": 1}),
         ([step(1, ("r1", "g1"), ("r2", "g1")), step(1)], {"steps_repeated": 1}),
         ([step(1, ("r1", "g1"), ("r2", "g1")), step(3)], {"steps_skipped": 1}),
         ([step(1, ("r1", "g1"), ("ghost", "g1"))], {"without_trajectory": 1}),
@@ -278,42 +289,3 @@ def test_training_that_loses_or_repeats_shows(steps: list[Record], wrong: dict[s
     (row,) = log.dicts("FROM training_accounting")
     assert not row["balanced"]
     assert row | wrong == row
-
-
-def test_why_a_rollout_was_not_trained_is_told_in_words(log: LogFile) -> None:
-    log.write(
-        state("waiting", RolloutStatus.QUEUING),
-        state("running", RolloutStatus.RUNNING),
-        state("check", mode=RolloutMode.VAL),
-        state("unassembled"),
-        state("silent", RolloutStatus.FAILED),
-        state("broken"),
-        state("unrewarded"),
-        state("ready"),
-        state("one-call"),
-    )
-    log.write_and_assemble(opened("silent"), closed("silent").model_copy(update={"error_type": "ValueError"}))
-    log.write_and_assemble(
-        opened("broken"), proxy_span(1, rollout_id="broken", response_logprobs=b"123"), closed("broken")
-    )
-    for rollout in ("unrewarded", "ready"):
-        rewards = [reward_span(2, 1.0, rollout_id=rollout)] if rollout == "ready" else []
-        log.write_and_assemble(opened(rollout), proxy_span(1, rollout_id=rollout), *rewards, closed(rollout))
-    of_one_call = reward_span(2, 1.0, rollout_id="one-call", link={"gen_ai.response.id": "resp-1"})
-    log.write_and_assemble(opened("one-call"), proxy_span(1, rollout_id="one-call"), of_one_call, closed("one-call"))
-    assert dict(log.rows("SELECT rollout_id, reason FROM why_not_trained")) == {
-        "waiting": "it waits for a Runner",
-        "running": "it is still running",
-        "check": "it is a val rollout",
-        "unassembled": "it has ended; its trajectory is not assembled yet",
-        "silent": "it failed without any LLM call (ValueError)",
-        "broken": "none of its LLM calls is usable: 1 logprobs_length_mismatch",
-        "unrewarded": "it has no reward",
-        "ready": "its group is complete and waits for a training step",
-        "one-call": "its group is complete and waits for a training step",
-    }
-    stages = log.rows("SELECT stage, count, reason FROM funnel")
-    assert ("rollouts enqueued", 9, "") in stages
-    assert ("LLM calls dropped", 1, "logprobs_length_mismatch") in stages
-    assert ("final trajectories with a reward", 2, "") in stages
-    assert ("rollouts not trained", 1, "it has no reward") in stages

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 
 from lightstream.broker import EmbeddedBroker
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import Materialiser, default_path
@@ -25,7 +25,7 @@ from tests.stream_processors.assembly.build import proxy_span
 
 FOLLOW = """
 import sys, threading
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.materialiser import Materialiser
 Materialiser(Settings.load()).start()
 print("following", flush=True)

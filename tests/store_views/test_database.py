@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -96,6 +97,51 @@ def test_a_file_made_from_other_topics_is_set_aside(tmp_path: Path) -> None:
     database.close()
     with duckdb.connect(str(path.with_name("view.duckdb.old")), read_only=True) as old:
         assert old.execute("SELECT count(*) FROM workers_raw").fetchall() == [(1,)]
+
+
+def _damaged(content: bytes, how: str) -> bytes:
+    middle = len(content) // 2
+    return {
+        "a text": b"Dear diary,\n" * 1000,
+        "empty": b"",
+        "zeros": bytes(len(content)),
+        "cut off": content[:middle],
+        "a cut-off head": content[:100],
+        "another head": content[:100] + b"x" * 100 + content[200:],
+        "another middle": content[:12_400] + b"x" * 100 + content[12_500:],
+    }[how]
+
+
+@pytest.mark.parametrize(
+    "how", ["a text", "empty", "zeros", "cut off", "a cut-off head", "another head", "another middle"]
+)
+def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "view.duckdb"
+    database = ViewDatabase(path, {})
+    database.append(workers(0), {("workers", 0): 1})
+    database.close()
+    damaged = _damaged(path.read_bytes(), how)
+    path.write_bytes(damaged)
+    with caplog.at_level(logging.WARNING):
+        database = ViewDatabase(path, {})
+    assert database.next_offsets() == database.shown == {}
+    database.append(workers(0), {("workers", 0): 1})
+    assert count(database) == 1
+    database.close()
+    assert path.with_name("view.duckdb.old").read_bytes() == damaged
+    (said,) = caplog.messages
+    assert "cannot be read" in said
+    assert "view.duckdb.old" in said
+
+
+def test_a_file_that_may_not_be_opened_stays_and_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    path.mkdir()
+    with pytest.raises(ServiceUnavailableError, match=r"view.duckdb cannot be opened: .*Is a directory"):
+        ViewDatabase(path, {})
+    assert path.is_dir()
+    path.rmdir()
+    ViewDatabase(path, {}).close()
 
 
 def test_a_reader_keeps_its_snapshot_and_does_not_block_the_writer(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import re
 import pytest
 
 from lightstream.cli.explain import run_explain
+from lightstream.cli.formats import Format
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import NoteReason
 from lightstream.schemas.records.reasons import NOTE_MEANINGS
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
 from lightstream.store_views.server.query import QueryLimits
 from tests.store_views.exports.test_exports import asks
@@ -51,7 +52,8 @@ def test_it_tells_fates_rewards_segments_and_why_it_did_not_train(log: LogFile) 
         ("edited_history", [2]),
     ]
     assert [drop["reason"] for drop in found.dropped] == ["call_failed"]
-    assert found.conclusion == "its group waits: 1 of 2 rollouts are finished"
+    assert found.conclusion == "its group is not complete (1 of 2 rollouts are finished)"
+    assert found.reason_code == "group_incomplete"
 
 
 def test_it_tells_why_a_reward_is_matched_to_nothing(
@@ -65,10 +67,10 @@ def test_it_tells_why_a_reward_is_matched_to_nothing(
         ("r1-a1", "unmatched_link", 1)
     ]
     monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: asks(log)(query))
-    run_explain(Settings.load(), "r1", "json")
+    run_explain(Settings.load(), "r1", Format.JSON)
     (note,) = json.loads(capsys.readouterr().out)["notes"]
     assert "gen_ai.response.id=other" in note["detail"]
-    run_explain(Settings.load(), "r1", "table")
+    run_explain(Settings.load(), "r1", Format.TABLE)
     assert NOTE_MEANINGS[NoteReason.UNMATCHED_LINK] in " ".join(capsys.readouterr().out.split())
 
 
@@ -77,7 +79,7 @@ def test_it_tells_the_step_that_it_trained_in(log: LogFile) -> None:
     log.write(state(rollout_id))
     log.write_and_assemble(opened(), proxy_span(1), reward_span(2, 1.0), closed())
     log.write(step(3, (rollout_id, rollout_id)))
-    assert explained(log, rollout_id).conclusion == "it trained in step 3 of t (1 triplet)"
+    assert explained(log, rollout_id).conclusion == "it trained in step 3 of t (1 call)"
 
 
 def test_a_span_that_two_rollouts_hold_is_told_of_in_each(log: LogFile) -> None:
@@ -103,7 +105,7 @@ def test_the_command_says_where_an_answer_was_cut(
     log.write_and_assemble(opened(), proxy_span(1), proxy_span(2), closed())
     cut = asks(log, QueryLimits(rows_max=1))
     monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: cut(query))
-    run_explain(Settings.load(), "r1", "json")
+    run_explain(Settings.load(), "r1", Format.JSON)
     said = capsys.readouterr()
     assert len(json.loads(said.out)["calls"]) == 1
     (more,) = [line for line in said.err.splitlines() if "FROM llm_calls" in line]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from lightstream.runtime.kafka import KafkaPublisher, create_topics
+from lightstream.runtime.large_records import whole_trajectory
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
-from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.store_views.materialiser import Materialiser
 from tests.stream_processors.assembly.build import closed, opened, proxy_span

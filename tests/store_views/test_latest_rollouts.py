@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +36,7 @@ SELECT
     rollout_id, run_id, mode, status, group_id, group_size, resources_id, input_json, metadata_json,
     len(attempts) AS attempt_count,
     timeout_seconds, unresponsive_seconds, max_attempts, retry_condition, priority,
+    credit, reward_match, trained_agents,
     enqueued_unix_nano, updated_unix_nano, ended_unix_nano,
     (ended_unix_nano - enqueued_unix_nano) / 1e9 AS seconds,
     attempts, source_offset, log_partition, log_offset
@@ -59,7 +60,7 @@ RESTART = "restart"
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Event:
     """A state in the log: ``source_offset`` may repeat (logged again) or fall (by a worker that was replaced)."""
 
     rollout_id: str
@@ -103,12 +104,12 @@ class View:
         self._next: dict[int, int] = {0: 0, 1: 0}
         self._written = 0
 
-    def append(self, facts: Sequence[Fact], *, crash: bool = False) -> None:
+    def append(self, events: Sequence[Event], *, crash: bool = False) -> None:
         """One transaction; with ``crash`` one that fails at its end, and is made again after a restart."""
         offsets, logged = dict(self._next), list[LoggedRecord]()
-        for i, fact in enumerate(facts):
-            logged.append(LoggedRecord(fact.record(self._written + i), fact.partition, offsets[fact.partition], 1))
-            offsets[fact.partition] += 1
+        for i, event in enumerate(events):
+            logged.append(LoggedRecord(event.record(self._written + i), event.partition, offsets[event.partition], 1))
+            offsets[event.partition] += 1
         tables = {table.name: arrow_table(table, logged) for table in tables_of(RolloutState)}
         places = {(ROLLOUTS.name, partition): offset for partition, offset in offsets.items()}
         if crash:
@@ -116,15 +117,15 @@ class View:
                 self._database.append(tables, {**places, (ROLLOUTS.name, 2**40): 1})
             self.restart()
         self._database.append(tables, places)
-        self._next, self._written = offsets, self._written + len(facts)
+        self._next, self._written = offsets, self._written + len(events)
 
     def restart(self) -> None:
         self._database.close()
         self._database = ViewDatabase(self._path, {})
 
-    def dicts(self, sql: str) -> list[dict[str, Any]]:
+    def dicts(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The answer to a query, by column name."""
-        cursor = self._database.cursor().execute(sql)
+        cursor = self._database.cursor().execute(sql, parameters)
         names = [column[0] for column in cursor.description or []]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
@@ -132,14 +133,14 @@ class View:
         self._database.close()
 
 
-FACTS = st.builds(
-    Fact,
+EVENTS = st.builds(
+    Event,
     rollout_id=st.sampled_from(IDS),
     status=st.sampled_from(RolloutStatus),
     source_offset=st.integers(0, 12),
     partition=st.integers(0, 1),
 )
-BATCHES = st.lists(st.lists(FACTS, max_size=12), max_size=5)
+BATCHES = st.lists(st.lists(EVENTS, max_size=12), max_size=5)
 TIMES_ASKED = st.none() | st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
 NO_CONDITIONS: dict[str, Any] = {
     "status_in": None,
@@ -170,22 +171,23 @@ QUERIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 @settings(max_examples=25)
 @given(st.data(), BATCHES, st.lists(st.sampled_from([CRASH, RESTART, None]), min_size=5, max_size=5))
 def test_rollouts_is_what_the_whole_history_tells(
-    data: st.DataObject, batches: list[list[Fact]], events: list[str | None]
+    data: st.DataObject, batches: list[list[Event]], interruptions: list[str | None]
 ) -> None:
     with TemporaryDirectory() as folder:
         view = View(Path(folder) / "view.duckdb")
-        for facts, event in zip(batches, events, strict=False):
-            view.append(facts, crash=event == CRASH)
-            if event == RESTART:
+        for events, interruption in zip(batches, interruptions, strict=False):
+            view.append(events, crash=interruption == CRASH)
+            if interruption == RESTART:
                 view.restart()
             expected = view.dicts(FROM_HISTORY + " ORDER BY rollout_id")
-            assert view.dicts("FROM rollouts ORDER BY rollout_id") == expected
+            ours = view.dicts("SELECT * EXCLUDE (enqueued_at, updated_at, ended_at) FROM rollouts ORDER BY rollout_id")
+            assert ours == expected
         states = [state_of_row(row) for row in view.dicts(FROM_HISTORY)]
         states.sort(key=lambda state: (state.rollout.enqueued_unix_nano, state.rollout.rollout_id))
         for arguments in data.draw(st.lists(QUERIES, min_size=5, max_size=5)):
             query = rollouts_query(**arguments)
             page = query.page(states, value_of_state)
-            found = view.dicts(page_and_count_sql(query))
+            found = view.dicts(*page_and_count_sql(query))
             assert [state_of_row(row) for row in found] == page.items, arguments
             assert {row["total"] for row in found} <= {page.total}, arguments
         view.close()
@@ -194,17 +196,17 @@ def test_rollouts_is_what_the_whole_history_tells(
 def test_what_was_replaced_does_not_count_for_the_first_of_an_order(tmp_path: Path) -> None:
     """DuckDB 2.0.0 leaves out groups of rows by what their deleted rows held, unless it is told not to."""
     view = View(tmp_path / "view.duckdb")
-    nobody = Fact("nobody", RolloutStatus.UNKNOWN, 0, 0)
-    for facts in ([nobody] * 8, [Fact("again", RolloutStatus.RUNNING, 1, 0)], [nobody]):
-        view.append(facts)  # with resources v8
-    view.append([Fact("once", RolloutStatus.RUNNING, 2, 0)])  # v10
+    nobody = Event("nobody", RolloutStatus.UNKNOWN, 0, 0)
+    for events in ([nobody] * 8, [Event("again", RolloutStatus.RUNNING, 1, 0)], [nobody]):
+        view.append(events)  # with resources v8
+    view.append([Event("once", RolloutStatus.RUNNING, 2, 0)])  # v10
     view.restart()
     view.append([nobody])
-    view.append([Fact("again", RolloutStatus.RUNNING, 3, 0)])  # v12
+    view.append([Event("again", RolloutStatus.RUNNING, 3, 0)])  # v12
     query = rollouts_query(**NO_CONDITIONS, sort_by="resources_id", sort_order="asc", limit=1, offset=0)
-    (first,) = view.dicts(page_and_count_sql(query))
+    (first,) = view.dicts(*page_and_count_sql(query))
     assert first["rollout_id"] == "once"
     last_first = rollouts_query(**NO_CONDITIONS, sort_by="resources_id", sort_order="desc", limit=1, offset=0)
-    (last,) = view.dicts(page_and_count_sql(last_first))
+    (last,) = view.dicts(*page_and_count_sql(last_first))
     assert (last["rollout_id"], last["resources_id"]) == ("again", "v12")
     view.close()

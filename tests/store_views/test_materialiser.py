@@ -15,12 +15,12 @@ from starlette.testclient import TestClient
 
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
+from lightstream.runtime.kafka import KafkaPublisher, Position, common_config, create_topics, producer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.examples import EXAMPLES, example_of
-from lightstream.schemas.kafka import KafkaPublisher, Position, common_config, create_topics, producer_config
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import DeadLetter, ResourcesRecord, SpanRecord, WorkerHeartbeat
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, RESOURCES, SPANS, TOPICS, WORKERS
 from lightstream.store_views.materialiser import Materialiser, ViewDatabase
 from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lightstream.schemas.errors import QueryError
 from lightstream.schemas.examples import EXAMPLES
@@ -19,8 +21,10 @@ from tests.store_views.log_file import LogFile
 LIMITS = QueryLimits()
 
 
-def ask(log: LogFile, sql: str, limits: QueryLimits = LIMITS) -> QueryOutcome:
-    return run_query(log.database.cursor(), sql, limits)
+def ask(
+    log: LogFile, sql: str, limits: QueryLimits = LIMITS, parameters: list[Any] | dict[str, Any] | None = None
+) -> QueryOutcome:
+    return run_query(log.database.cursor(), sql, limits, parameters)
 
 
 def as_json(outcome: QueryOutcome) -> Any:
@@ -148,12 +152,43 @@ def test_every_type_has_a_json_form(log: LogFile) -> None:
         )
     )
     (row,) = answer["rows"]
-    assert row[:3] == [170141183460469231731687303715884105727, 1.25, "2026-01-02"]
-    assert row[4] == {"a": [1, None]}
+    assert row[:3] == [2.0**127, 1.25, "2026-01-02"]
+    assert row[4:6] == [{"a": [1, None]}, {"k": "NaN"}]
     assert row[6:10] == ["78", "Infinity", True, None]
     assert row[10].startswith("2026-01-02T03:04:05")
     assert row[11:] == ['{"j": 1}', "two", 1, 2]
     assert answer["columns"][-2:] == ["same", "same"]
+
+
+def test_sums_are_numbers_that_clients_have(log: LogFile) -> None:
+    """DuckDB's own are integers of 128 bits."""
+    outcome = ask(
+        log,
+        "SELECT sum(x) AS s, sum(x) AS s, sum(x) * 9223372036854775808, NULL::HUGEINT FROM range(4) t(x)",
+    )
+    assert outcome.types == ["BIGINT", "BIGINT", "DOUBLE", "BIGINT"]
+    assert outcome.columns[:2] == ["s", "s"]
+    assert [column.to_pylist() for column in outcome.table.columns] == [[6], [6], [6 * 2.0**63], [None]]
+    none = ask(log, "SELECT sum(x) FROM range(4) t(x) GROUP BY x HAVING x > 9")
+    assert (none.types, none.table.num_rows) == (["BIGINT"], 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("DATE '10000-01-01'", "10000-01-01"),
+        ("TIMESTAMP '12000-01-02 03:04:05'", "12000-01-02 03:04:05"),
+        ("TIMESTAMPTZ '12000-01-02 03:04:05+00'", "12000-01-02 03:04:05+00"),
+        ("DATE '0044-03-15 (BC)'", "0044-03-15 (BC)"),
+        ("TIMESTAMP '-infinity'", "-infinity"),
+        ("[DATE '10000-01-01']", "[10000-01-01]"),
+    ],
+)
+def test_dates_beyond_pythons_are_text(log: LogFile, value: str, expected: str) -> None:
+    answer = as_json(ask(log, f"SELECT * FROM (VALUES ({value}), (NULL)) AS t(v)"))  # noqa: S608 - of this test
+    assert answer["rows"] == [[expected], [None]]
+    mixed = as_json(ask(log, "SELECT * FROM (VALUES (DATE '10000-01-01'), (DATE '2026-01-02')) AS t(v)"))
+    assert mixed["rows"] == [["10000-01-01"], ["2026-01-02"]]
 
 
 @pytest.mark.parametrize("name", ["rollouts", "spans", "triplets", "dead_letters", "training_steps"])
@@ -194,3 +229,40 @@ def test_offsets_of_records_become_next_offsets() -> None:
     assert asked.wanted == {("spans", 0): 8, ("spans", 1): 1}
     assert asked.limits.timeout_s == 5
     assert parse_request(b'{"sql": "x", "at_least": "now"}', LIMITS).wanted == "now"
+
+
+VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"))
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(VALUES, min_size=1, max_size=4))
+def test_parameters_come_back_as_they_went_in(log: LogFile, values: list[Any]) -> None:
+    """No text in them is SQL, whatever quotes it has."""
+    in_order = ask(log, f"SELECT {', '.join('?' * len(values))}", parameters=values)
+    assert [in_order.table.column(n)[0].as_py() for n in range(len(values))] == values
+    names = {f"v{n}": value for n, value in enumerate(values)}
+    named = ask(log, f"SELECT {', '.join(f'${name}' for name in names)}", parameters=names)
+    assert [named.table.column(n)[0].as_py() for n in range(len(values))] == values
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "problem"),
+    [
+        ("SELECT ?", [], "1"),
+        ("SELECT ?", None, "1"),
+        ("SELECT ?", [1, 2], "2"),
+        ("SELECT $a, $b", {"a": 1}, "b"),
+        ("SELECT 1", [1], "1"),
+        ("SELECT ?", [2**200], "[0-9]"),
+        ("SELECT 1 LIMIT ?", ["many"], "many"),
+    ],
+)
+def test_wrong_parameters_are_refused(log: LogFile, sql: str, parameters: Any, problem: str) -> None:
+    with pytest.raises(QueryError, match=problem):
+        ask(log, sql, parameters=parameters)
+
+
+@pytest.mark.parametrize("parameters", ["1", 1, True])
+def test_parameters_are_a_list_or_an_object(parameters: Any) -> None:
+    with pytest.raises(QueryError, match="'params' must be a list"):
+        parse_request(json.dumps({"sql": "SELECT ?", "params": parameters}).encode(), LIMITS)

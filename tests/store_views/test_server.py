@@ -11,10 +11,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.services import discover, find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.services import discover, find
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
@@ -67,6 +67,11 @@ def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) 
         assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 413
         assert httpx.get(f"{url}/v1/sql", timeout=60).status_code == 405
         assert httpx.get(f"{url}/nowhere", timeout=60).status_code == 404
+
+
+def test_a_date_beyond_pythons_is_answered(settings: Settings, client: ViewClient) -> None:
+    with running_view(settings):
+        assert client.query("SELECT DATE '10000-01-01' AS day").rows == [["10000-01-01"]]
 
 
 def test_arrow_is_answered_to_those_who_ask(settings: Settings) -> None:

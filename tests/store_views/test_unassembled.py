@@ -108,7 +108,7 @@ def test_a_span_that_names_no_call_is_one_where_no_other_does(log: LogFile) -> N
     assert fates(log) == {("dropped", "late"): 1, ("dropped", "no_rollout"): 1}
 
 
-def test_what_was_claimed_is_that_of_its_rollout(log: LogFile) -> None:
+def test_what_was_attached_is_that_of_its_rollout(log: LogFile) -> None:
     span, reward = told(1, "x"), reward_span(9, 1.0)
     log.write(homeless(span), homeless(reward))
     assert lost(log) == {("01", True, "no_rollout"): 1, ("09", False, "no_rollout"): 1}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +28,8 @@ from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile
-from tests.store_views.test_accounting import state
-from tests.stream_processors.assembly.build import closed, opened
+from tests.store_views.test_accounting import state, step
+from tests.stream_processors.assembly.build import closed, opened, proxy_span
 
 ALL = Query((), every=True, sort_by=None, descending=False, limit=-1, offset=0)
 
@@ -109,7 +114,7 @@ def test_a_repeated_span_is_the_first_of_its_name_attempt_and_rollout(log: LogFi
         (offset, span.name) for offset in (0, 1, 3, 4, 5, 6, 7)
     ]
     for rollout_id in (span.rollout_id or "", "r'2"):
-        asked = log.dicts(spans_page_sql(rollout_id, None, ALL))
+        asked = log.dicts(*spans_page_sql(rollout_id, None, ALL))
         assert len(asked) == (4 if rollout_id == span.rollout_id else 1)
         view = log.dicts(f"FROM spans WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY log_offset")
         assert asked == [{name: row[name] for name in row if name in asked[0]} | {"total": len(view)} for row in view]
@@ -123,3 +128,80 @@ def test_questions_about_one_rollout_tell_what_questions_about_all_tell(log: Log
         for rollout_id in {row["rollout_id"] for row in of_all if row["rollout_id"]}:
             of_one = log.dicts(f"FROM {name} WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY ALL")
             assert of_one == [row for row in of_all if row["rollout_id"] == rollout_id]
+
+
+def test_no_view_has_an_integer_of_128_bits_and_each_time_is_also_a_timestamp(log: LogFile) -> None:
+    types: dict[str, dict[str, str]] = {}
+    for view, column, sql_type in log.rows("SELECT table_name, column_name, data_type FROM duckdb_columns()"):
+        types.setdefault(view, {})[column] = sql_type
+    for view in VIEWS:
+        columns = types[view.name]
+        assert "HUGEINT" not in " ".join(columns.values()), view.name
+        nanos = [name for name in columns if name.endswith("_unix_nano")]
+        times = [name.replace("_unix_nano", "_at") for name in nanos]
+        assert [columns[name] for name in times] == ["TIMESTAMP"] * len(nanos), view.name
+        assert [list(columns).index(at) - list(columns).index(name) for at, name in zip(times, nanos, strict=True)] == (
+            [1] * len(nanos)
+        ), f"{view.name}: each stands beside the other"
+
+
+def test_a_timestamp_is_the_same_time(log: LogFile) -> None:
+    at = 1_700_000_000_123_456_789
+    log.write(state("r1").model_copy(update={"updated_unix_nano": at}))
+    ((found, ended),) = log.rows("SELECT updated_at, ended_at FROM rollouts")
+    assert found == datetime.fromtimestamp(at // 10**9, UTC).replace(tzinfo=None, microsecond=123_456)
+    assert ended is None
+
+
+RECENT = """
+import sys, time
+from pathlib import Path
+from tests.store_views.log_file import open_log_file
+from tests.store_views.test_accounting import state
+with open_log_file(Path(sys.argv[1])) as log:
+    log.write(state("r1").model_copy(update={"updated_unix_nano": time.time_ns()}))
+    print(log.rows("SELECT updated_at BETWEEN now() - INTERVAL 1 HOUR AND now() FROM rollouts"))
+"""
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_a_timestamp_compares_with_now_wherever_the_machine_is(zone: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RECENT, str(tmp_path / "view.duckdb")],
+        env=os.environ | {"TZ": zone},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[(True,)]"
+
+
+def resources(version: int, run_id: str = "run") -> ResourcesRecord:
+    return ResourcesRecord(
+        resources_id=f"{run_id}-v{version}", version=version, run_id=run_id, created_unix_nano=1 + version
+    )
+
+
+def test_metrics_are_a_map_and_staleness_counts_versions(log: LogFile) -> None:
+    """The second step publishes nothing, so the third starts from the version that the first made."""
+    calls = [proxy_span(1, policy_version=0), proxy_span(2, policy_version=1), proxy_span(3, response_model="other")]
+    log.write(*(resources(version) for version in (0, 1)), resources(7, "other"))
+    for number, published in ((1, "run-v1"), (2, None), (3, "run-v2")):
+        rollout_id = f"r{number}"
+        ours = [call.model_copy(update={"rollout_id": rollout_id, "attempt_id": f"{rollout_id}-a1"}) for call in calls]
+        made = log.write_and_assemble(opened(rollout_id), *ours, closed(rollout_id))
+        log.write(*made)  # emitted again after a crash
+        committed = step(number, (rollout_id, rollout_id)).model_copy(
+            update={"run_id": "run", "resources_id": published, "metrics": {"reward/mean": 0.5, "tokens": 3}}
+        )
+        log.write(committed)
+    assert log.rows("SELECT step, policy_version, metrics['tokens'] FROM training_steps ORDER BY step") == [
+        (1, 0, 3.0),
+        (2, 1, 3.0),
+        (3, 1, 3.0),
+    ]
+    assert log.rows("SELECT step, policy_version, staleness FROM consumed_calls ORDER BY step, call_index") == [
+        *((1, 0, 0), (1, 1, -1), (1, None, None)),
+        *((2, 0, 1), (2, 1, 0), (2, None, None)),
+        *((3, 0, 1), (3, 1, 0), (3, None, None)),
+    ]

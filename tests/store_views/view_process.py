@@ -9,8 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
 __all__ = ["output_path", "running_view", "start_view", "wait_until_ready"]

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 
-from lightstream.schemas.services import Service, announce, withdraw
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, announce, withdraw
+from lightstream.runtime.settings import Settings
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import signal
 import sys
 import time
 
-from lightstream.schemas.services import Service, announce
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, announce
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from tests.support.digits import digit_tasks, say_digit
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from lightstream.runtime.kafka import consumer_config, logged_unix_nano
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import consumer_config, logged_unix_nano
 from lightstream.schemas.records import Record
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
 __all__ = ["LogTail", "Logged"]

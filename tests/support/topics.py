@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import TOPICS
 
 __all__ = ["delete_topics"]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from lightstream.trainers.batch import Exclusion, build_arrays
+from lightstream.trainers.batch import BatchRows, Exclusion, Scoring, build_arrays
 from lightstream.trainers.exports import save_torch_batch, select_trajectories, torch_batch, verl_batch
 
 from .support.trajectories import make_trajectory, make_triplet
 
 TRAJECTORIES = [
-    make_trajectory("a", group_id="g", triplets=[make_triplet([1, 2], [3], reward=1.0)]),
-    make_trajectory("alone", triplets=[make_triplet([9], [8, 7], reward=None)]),
-    make_trajectory("b", group_id="g", triplets=[make_triplet([4], [5, 6], reward=0.0)]),
+    make_trajectory("a", group_id="g", reward=1.0, triplets=[make_triplet([1, 2], [3], reward=1.0)]),
+    make_trajectory("alone", reward=None, triplets=[make_triplet([9], [8, 7], reward=None)]),
+    make_trajectory("b", group_id="g", reward=0.0, triplets=[make_triplet([4], [5, 6], reward=0.0)]),
 ]
 
 
@@ -25,14 +25,15 @@ def test_tensors_hold_every_call_that_can_be_trained_on(tmp_path: Path) -> None:
     batch = torch.load(path)
     assert batch["input_ids"].tolist() == [1, 2, 3, 4, 5, 6]
     assert batch["response_mask"].tolist() == [1, 1, 1]
-    assert batch["rewards"].tolist() == [1.0, 0.0]
-    assert batch["unit_groups"] == ["g", "g"]
-    assert set(batch) == set(torch_batch(build_arrays([])))
+    assert batch["advantages"].tolist() == [1.0, 0.0, 0.0]
+    assert batch["rollout_scores"].tolist() == [1.0, 0.0]
+    assert batch["rollout_groups"] == ["g", "g"]
+    assert set(batch) == set(torch_batch(build_arrays(BatchRows())))
     assert [file.name for file in path.parent.iterdir()] == ["batch.pt"]
 
 
 def test_verl_takes_the_same_calls_with_their_advantages() -> None:
-    arrays = build_arrays(select_trajectories(TRAJECTORIES).rows)
+    arrays = build_arrays(select_trajectories(TRAJECTORIES, scoring=Scoring()))
     batch = verl_batch(arrays, temperature=1.0)
     assert [row.tolist() for row in batch["responses"].unbind()] == [[3], [5, 6]]
     first, second = (row.tolist() for row in batch["advantages"].unbind())

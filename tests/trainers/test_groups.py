@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import RolloutMode, Trajectory
-from lightstream.trainers.groups import Arrival, GroupCollector, natural_order
+from lightstream.trainers.groups import Arrival, Deadlines, GroupCollector, natural_order
 
 from .support.trajectories import make_trajectory
 
@@ -76,6 +76,46 @@ def test_a_group_that_is_not_complete_cannot_be_taken() -> None:
     with pytest.raises(KeyError, match="run-s1-g1"):
         collector.take(["run-s1-g0", "run-s1-g1"])
     assert collector.complete() == ["run-s1-g0"], "nothing was removed"
+
+
+def test_a_skipped_group_never_completes_and_holds_nothing_back_once_taken() -> None:
+    collector = GroupCollector("run", skipped=["run-s1-g1"])
+    collector.add(member(0, 0), 0, 0)
+    collector.skip("run-s1-g0")
+    assert collector.skipped == {"run-s1-g0", "run-s1-g1"}
+    assert collector.low_water({0: 1}) == {0: 0}, "it is in no step yet"
+    (group,) = collector.take_skipped()
+    assert [t.rollout_id for t in group.trajectories] == ["run-s1-g0-0"]
+    assert collector.low_water({0: 1}) == {0: 1}
+    assert collector.add(member(0, 0), 0, 1) is Arrival.DUPLICATE
+    assert collector.add(member(0, 1), 0, 2) is Arrival.GROUP_SKIPPED
+    assert collector.add(member(1, 0), 0, 3) is Arrival.GROUP_SKIPPED
+    assert collector.add(member(1, 1), 0, 4) is Arrival.GROUP_SKIPPED
+    assert collector.complete() == []
+    late = [t.rollout_id for group in collector.take_skipped() for t in group.trajectories]
+    assert late == ["run-s1-g0-1", "run-s1-g1-0", "run-s1-g1-1"]
+    assert collector.take_skipped() == []
+    assert collector.low_water({0: 5}) == {0: 5}
+
+
+def test_the_time_of_a_group_begins_when_it_is_asked_for() -> None:
+    deadlines = Deadlines(10.0)
+    deadlines.asked(["a", "b"], 0.0, 2)
+    deadlines.asked(["b", "c"], 5.0)
+    assert deadlines.overdue(["a", "b", "c"], 10.0) == []
+    assert deadlines.overdue(["a", "b", "c"], 11.0) == ["a", "b"]
+    assert deadlines.overdue(["c"], 16.0) == ["c"]
+
+
+def test_a_group_in_the_queue_behind_another_has_time_while_that_one_goes_on() -> None:
+    deadlines = Deadlines(10.0)
+    deadlines.asked(["a", "b", "c"], 0.0, 2)
+    deadlines.came("b", 8.0)
+    assert deadlines.overdue(["a", "b", "c"], 11.0) == ["a"], "what comes of later groups is no reason to wait"
+    deadlines.end(["a"])
+    deadlines.came("a", 15.0)
+    deadlines.came("of nobody", 15.0)
+    assert deadlines.overdue(["b", "c"], 19.0) == ["b", "c"]
 
 
 def test_natural_order() -> None:

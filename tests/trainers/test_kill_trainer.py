@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from lightstream.schemas.codec import codec_for
-from lightstream.schemas.kafka import create_topics
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
 from lightstream.trainers.ledger.reading import read_whole_topic
@@ -71,7 +71,7 @@ def check(settings: Settings, steps: int, file: str, expected: bytes | None) -> 
     for before, after in itertools.pairwise(committed):
         low = {p.partition: p.offset for p in before.low_water}
         assert all(low[p.partition] <= p.offset for p in after.low_water)
-    last = Path(committed[-1].checkpoint_url or "")
+    last = Path([step.checkpoint_url for step in committed if step.checkpoint_url is not None][-1])
     content = (last / file).read_bytes()
     assert expected is None or content == expected, "the same trajectories make the same checkpoint"
     named = {record.checkpoint_url for record in records(settings, RESOURCES) if isinstance(record, ResourcesRecord)}

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from lightstream.runtime.kafka import KafkaPublisher, consumer_config, run_headers
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
-from lightstream.schemas.kafka import KafkaPublisher, consumer_config
 from lightstream.schemas.records import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.trainers.ledger import StepCommit, TrainingLedger, replay
 from lightstream.trainers.trajectory_source import TrajectorySource
@@ -53,7 +53,7 @@ def resources(version: int) -> ResourcesRecord:
 
 @pytest.fixture
 def source(settings: Settings) -> Iterator[TrajectorySource]:
-    source = TrajectorySource(settings, f"{settings.topic_prefix}trainer")
+    source = TrajectorySource(settings, f"{settings.topic_prefix}trainer", run_id="run")
     source.start({})
     yield source
     source.close()
@@ -115,7 +115,7 @@ def test_a_step_over_the_limit_is_refused_and_the_next_one_passes(settings: Sett
 def test_topics_that_do_not_exist_are_named(settings: Settings) -> None:
     other = settings.model_copy(update={"topic_prefix": f"{settings.topic_prefix}none."})
     with pytest.raises(ServiceUnavailableError, match="no topic"):
-        TrajectorySource(other, "group").start({})
+        TrajectorySource(other, "group", run_id="run").start({})
 
 
 def test_replay_refuses_a_ledger_that_contradicts_itself() -> None:
@@ -142,7 +142,7 @@ def test_the_source_starts_at_the_low_water_and_survives_garbage(settings: Setti
     ]
     publisher.publish_encoded(TRAJECTORIES, "group", b"no avro").result(30)
     publisher.publish(TRAJECTORIES, "group", make_trajectory("r4", group_id="group")).result(30)
-    source = TrajectorySource(settings, "reader")
+    source = TrajectorySource(settings, "reader", run_id="run")
     source.start({places[0].partition: places[1].offset})
     seen: list[str] = []
     while len(seen) < 3:
@@ -150,5 +150,26 @@ def test_the_source_starts_at_the_low_water_and_survives_garbage(settings: Setti
     assert seen == ["r1", "r2", "r4"]
     assert source.undecodable == 1
     assert source.next_offsets[places[0].partition] == places[0].offset + 5
+    source.close()
+    publisher.close()
+
+
+def test_records_of_other_runs_are_passed_over_by_their_header(settings: Settings) -> None:
+    publisher = KafkaPublisher(settings)
+    ours, others = run_headers("run"), run_headers("other")
+    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=others).result(30)
+    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=run_headers("")).result(30)
+    publisher.publish(TRAJECTORIES, "group", make_trajectory("r0", run_id="other")).result(30)  # an older writer's
+    publisher.publish(TRAJECTORIES, "group", make_trajectory("r1"), headers=ours).result(30)
+    last = publisher.publish(TRAJECTORIES, "group", make_trajectory("r2")).result(30)
+    source = TrajectorySource(settings, "reader", run_id="run")
+    source.start({})
+    ends = source.end_offsets()
+    assert ends[last.partition] == last.offset + 1
+    seen: list[str] = []
+    while not source.has_read(ends):
+        seen += [logged.trajectory.rollout_id for logged in source.poll(1)]
+    assert seen == ["r1", "r2"]
+    assert (source.of_other_runs, source.undecodable) == (3, 0)
     source.close()
     publisher.close()

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from lightstream.schemas.codec import codec_for
+from lightstream.producers import rollout
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.services import Service
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import WorkerHeartbeat
-from lightstream.schemas.services import Service
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import WORKERS
 from lightstream.trainers import Trainer, algo
 from lightstream.trainers.ledger.reading import read_whole_topic
 from lightstream.trainers.runners import RunnerProcesses
-from tests.support.digits import say_digit
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -64,22 +64,21 @@ def nowhere(tmp_path: Path) -> Settings:
 
 
 def test_an_agent_that_cannot_travel_is_refused_before_anybody_is_fenced(nowhere: Settings) -> None:
-    trainer = Trainer(algorithm=algo(lambda context: pytest.fail("it must not start")), settings=nowhere)
+    held = threading.Lock()
+
+    @rollout
+    def agent(task: str) -> float:
+        with held:
+            return 0.0
+
+    trainer = Trainer(
+        algorithm=algo(lambda context: pytest.fail("it must not start")), settings=nowhere, trainer_id="trainer"
+    )
     with pytest.raises(TrainingError, match="cannot be handed to a Runner process"):
-        trainer.fit(lambda task: 0.0, ["task"])
-
-
-def test_a_runner_that_imports_the_program_does_not_train_too(
-    nowhere: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    trainer = Trainer(algorithm=algo(lambda context: pytest.fail("it must not start")), settings=nowhere)
-    with pytest.raises(TrainingError, match="while a Runner process imported this program") as raised:
-        trainer.fit(say_digit, ["task"])
-    assert 'if __name__ == "__main__":' in raised.value.next_step
+        trainer.fit(agent, ["task"])
 
 
 def test_without_runners_any_agent_will_do(settings: Settings) -> None:
-    with RunnerProcesses(settings, None, n=0, n_concurrent=1, name="test") as runners:
+    with RunnerProcesses(settings, None, n=0, n_concurrent=1, name="test", run_id="") as runners:
         assert runners.pids == []
         runners.check()

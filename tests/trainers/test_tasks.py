@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.types import RolloutConfig
+from lightstream.schemas.types import Assembly, RolloutConfig
 from lightstream.trainers.tasks import sample_indices, step_group_id, step_requests
 
 
@@ -26,14 +26,22 @@ def test_a_step_is_the_same_whenever_it_is_asked_for() -> None:
 
 
 def test_an_empty_data_set_is_refused() -> None:
-    with pytest.raises(TrainingError, match="empty"):
+    with pytest.raises(TrainingError, match="no tasks"):
         sample_indices(1, 1, 0, 0)
 
 
 def test_ids_follow_from_run_step_and_place() -> None:
     group = step_group_id("run", 3, 1)
     requests = step_requests(
-        group, "say 7", count=2, run_id="run", mode="train", resources_id="run-v2", config=RolloutConfig()
+        group,
+        "say 7",
+        count=2,
+        run_id="run",
+        mode="train",
+        resources_id="run-v2",
+        config=RolloutConfig(),
+        assembly=Assembly(credit="last_call_only"),
     )
+    assert [r.assembly for r in requests] == [Assembly(credit="last_call_only")] * 2
     assert [r.rollout_id for r in requests] == ["run-s3-g1-0", "run-s3-g1-1"]
     assert {(r.group_id, r.group_size, r.resources_id) for r in requests} == {("run-s3-g1", 2, "run-v2")}

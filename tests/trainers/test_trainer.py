@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lightstream.runtime.large_records import large_records_folder, put_aside
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.large_records import large_records_folder, put_aside
-from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
+from lightstream.schemas.records import AttemptStatus, Drop, DropReason, RolloutStatus, StepOutcome, Trajectory
+from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
-from lightstream.trainers.algorithm import CollectError
-from lightstream.trainers.algorithm import context as context_module
 
 from .support.instant_store import InstantStore
 
@@ -28,6 +29,14 @@ class WithoutReward(InstantStore):
         return made.model_copy(update={"reward": None, "triplets": bare})
 
 
+class RuleFails(WithoutReward):
+    """The worker does not find the run's credit rule."""
+
+    def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
+        drop = Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail="there is no module 'mine'.")
+        return super().trajectory(request).model_copy(update={"drops": [drop]})
+
+
 class ByAddress(InstantStore):
     """Every trajectory is too large for a record."""
 
@@ -39,11 +48,31 @@ class ByAddress(InstantStore):
         return head
 
 
-class Deaf(InstantStore):
-    """Takes rollouts and does nothing with them."""
+class Failing(InstantStore):
+    """Every attempt fails."""
 
-    async def enqueue_many_rollouts(self, rollouts: object) -> list[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # refuses to work
-        return []
+    def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
+        return (
+            super()
+            .trajectory(request)
+            .model_copy(
+                update={
+                    "reward": None,
+                    "triplets": [],
+                    "status": AttemptStatus.FAILED,
+                    "rollout_status": RolloutStatus.FAILED,
+                    "error_type": "ValueError",
+                    "error_message": "first\nbetween\nlast\n",
+                }
+            )
+        )
+
+
+class AllEqual(InstantStore):
+    """Every rollout is as good as every other."""
+
+    def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
+        return super().trajectory(request).model_copy(update={"reward": 0.5})
 
 
 def trainer_of(settings: Settings, algorithm: object, store: InstantStore, reports: list[StepReport]) -> Trainer:
@@ -52,6 +81,7 @@ def trainer_of(settings: Settings, algorithm: object, store: InstantStore, repor
         n_runners=0,
         settings=settings,
         store=store,
+        trainer_id="trainer",
         observers=[reports.append],
         rollout_config=RolloutConfig(timeout_seconds=0.1),
     )
@@ -79,22 +109,39 @@ def test_a_function_trains_and_goes_on_where_it_was(settings: Settings) -> None:
     assert len(seen) == len(set(seen)) == 3 * 2 * 3
 
 
+def test_the_rollouts_of_a_run_carry_its_rules(settings: Settings) -> None:
+    carried: list[Assembly | None] = []
+
+    class Keeps(InstantStore):
+        async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+            carried.extend(request.assembly for request in rollouts)
+            return await super().enqueue_many_rollouts(rollouts)
+
+    def run(context: AlgorithmContext) -> None:
+        context.collect(context.enqueue_step(1, tasks=1, rollouts_per_task=2))
+        context.validate(1)
+
+    rules, others = Assembly(credit="last_call_only", trained_agents="^planner$"), Assembly(credit="identical")
+    for name, assembly in (("one", rules), ("other", others), ("usual", None)):
+        trainer = Trainer(
+            algorithm=run,
+            n_runners=0,
+            settings=settings,
+            store=Keeps(settings),
+            trainer_id=name,
+            assembly=assembly,
+            progress=False,
+        )
+        trainer.fit(None, ["task"], ["another"])
+    assert carried == [rules] * 3 + [others] * 3 + [None] * 3
+
+
 def test_a_step_must_follow_the_last_one(settings: Settings) -> None:
     def skip(context: AlgorithmContext) -> None:
         context.commit(2, [], started_unix_nano=context.now())
 
     with pytest.raises(TrainingError, match="step 2 cannot follow step 0"):
         trainer_of(settings, skip, InstantStore(settings), []).fit(None, ["task"])
-
-
-def test_rollouts_that_never_end_are_an_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context_module, "STALL_MARGIN_S", 0.5)
-
-    def wait(context: AlgorithmContext) -> None:
-        context.collect(context.enqueue_step(1, tasks=1, rollouts_per_task=2))
-
-    with pytest.raises(CollectError, match=r"1 groups are not complete: trainer-s1-g0 \(0 here\)"):
-        trainer_of(settings, wait, Deaf(settings), []).fit(None, ["task"])
 
 
 def test_trajectories_that_came_by_address_are_trained_on(settings: Settings, tmp_path: Path) -> None:
@@ -119,23 +166,153 @@ def test_trajectories_that_came_by_address_are_trained_on(settings: Settings, tm
     assert (before / "model.safetensors").read_bytes() != (after / "model.safetensors").read_bytes(), "it learned"
 
 
-def test_a_step_without_anything_to_learn_is_consumed_without_an_update(settings: Settings, tmp_path: Path) -> None:
-    settings = settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})
+def verl_of(model: Path, **changes: Any) -> VERL:
+    base: dict[str, Any] = {
+        "model": model,
+        "steps": 2,
+        "tasks_per_step": 1,
+        "rollouts_per_task": 2,
+        "device": "cpu",
+        "threads": 1,
+        "keep_checkpoints": 5,
+    }
+    return VERL(**(base | changes))
+
+
+@pytest.fixture
+def nobody_serves(settings: Settings) -> Settings:
+    """Settings with which no call is made: rollouts are instant."""
+    return settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})
+
+
+def test_steps_without_a_trainable_row_end_the_run_and_do_not_count(nobody_serves: Settings, tmp_path: Path) -> None:
     reports: list[StepReport] = []
-    verl = VERL(
-        model=make_tiny_model(tmp_path / "model"),
-        steps=2,
-        tasks_per_step=1,
-        rollouts_per_task=2,
-        device="cpu",
-        threads=1,
-        keep_checkpoints=5,
-    )
-    trainer_of(settings, verl, WithoutReward(settings), reports).fit(None, ["task"])
-    assert [report.rows for report in reports] == [0, 0]
-    assert [report.rollouts for report in reports] == [2, 2], "consumed all the same"
+    verl = verl_of(make_tiny_model(tmp_path / "model"))
+    with pytest.raises(TrainingError, match=r"nothing could be trained on in 3 tries of step 1; reasons: no_reward"):
+        trainer_of(nobody_serves, verl, WithoutReward(nobody_serves), reports).fit(None, ["task"])
+    assert [(report.step, report.outcome) for report in reports] == [(1, StepOutcome.DISCARDED)] * 3
+    assert [report.rollouts for report in reports] == [2, 2, 2], "consumed all the same"
     assert reports[0].metrics["rollouts/without_reward"] == 2
-    assert reports[0].metrics["batch/excluded_no_reward"] >= 2
-    folders = sorted((settings.data_dir / "checkpoints" / "trainer").iterdir())
-    assert len(folders) == 3
-    assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1
+    assert [path.name[:11] for path in (nobody_serves.data_dir / "checkpoints" / "trainer").iterdir()] == [
+        "step-000000"
+    ]
+    # After the fix, the same command goes on with new rollouts of the same step.
+    store = InstantStore(nobody_serves)
+    trainer_of(nobody_serves, verl, store, reports).fit(None, ["task"])
+    assert store.asked[:2] == ["trainer-s1r3-g0-0", "trainer-s1r3-g0-1"]
+    assert [report.step for report in reports if report.outcome is not StepOutcome.DISCARDED] == [1, 2]
+
+
+def test_a_run_of_failures_ends_at_once_with_the_error(nobody_serves: Settings, tmp_path: Path) -> None:
+    verl = verl_of(make_tiny_model(tmp_path / "model"))
+    with pytest.raises(TrainingError, match=r"all 2 rollouts of step 1 failed; most often: ValueError: first … last\."):
+        trainer_of(nobody_serves, verl, Failing(nobody_serves), []).fit(None, ["task"])
+
+
+def test_a_rule_that_fails_is_what_ends_the_run(
+    nobody_serves: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verl = verl_of(make_tiny_model(tmp_path / "model"))
+    with pytest.raises(TrainingError, match=r"in 3 tries of step 1; most often: there is no module 'mine'\. "):
+        trainer_of(nobody_serves, verl, RuleFails(nobody_serves), []).fit(None, ["task"])
+    assert capsys.readouterr().out.count(" has no rewards: there is no module 'mine'") == 1
+
+
+def test_equal_rewards_make_a_step_and_no_version(
+    nobody_serves: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports: list[StepReport] = []
+    verl = verl_of(make_tiny_model(tmp_path / "model"))
+    trainer_of(nobody_serves, verl, AllEqual(nobody_serves), reports).fit(None, ["task"])
+    assert [(report.step, report.outcome) for report in reports] == [(s, StepOutcome.UNCHANGED) for s in (1, 2)]
+    assert {report.resources_id for report in reports} == {"trainer-v0"}
+    assert "all 1 groups have one reward each: nothing to learn" in capsys.readouterr().out
+
+
+def test_another_model_or_data_set_under_the_same_name_is_refused(nobody_serves: Settings, tmp_path: Path) -> None:
+    store = InstantStore(nobody_serves)
+    model, other = make_tiny_model(tmp_path / "model"), make_tiny_model(tmp_path / "other", seed=1)
+    trainer_of(nobody_serves, verl_of(model), store, []).fit(None, ["task"])
+    asked = len(store.asked)
+    for algorithm, tasks, difference in (
+        (verl_of(other, steps=3), ["task"], "model: model .* before, other .* now"),
+        (verl_of(model, steps=3), ["task", "more"], r"data set: 1 tasks .* before, 2 tasks"),
+        (verl_of(model, steps=3, advantage="rloo"), ["task"], "VERL grpo before, VERL rloo now"),
+        (verl_of(model, steps=3, rollouts_per_task=4), ["task"], "rollouts per task: 2 before, 4 now"),
+    ):
+        with pytest.raises(TrainingError, match=difference):
+            trainer_of(nobody_serves, algorithm, store, []).fit(None, tasks)
+    assert len(store.asked) == asked, "nobody was asked for anything"
+
+
+def test_a_finished_run_says_so(nobody_serves: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, verl = InstantStore(nobody_serves), verl_of(make_tiny_model(tmp_path / "model"))
+    for _ in range(2):
+        trainer_of(nobody_serves, verl, store, []).fit(None, ["task"])
+    said = capsys.readouterr().out
+    assert "Run 'trainer' goes on after step 2." in said
+    assert "Nothing left to do: 2 of 2 steps of run 'trainer' are made." in said
+
+
+def test_a_target_that_holds_ends_the_run_early(nobody_serves: Settings, tmp_path: Path) -> None:
+    reports: list[StepReport] = []
+    verl = verl_of(make_tiny_model(tmp_path / "model"), steps=30, reward_target=0.4, reward_target_steps=2)
+    trainer_of(nobody_serves, verl, InstantStore(nobody_serves), reports).fit(None, ["task"])
+    rewards = [report.mean_reward for report in reports]
+    assert len(rewards) < 30
+    assert sum(rewards[-2:]) / 2 >= 0.4
+    assert all(sum(pair) / 2 < 0.4 for pair in itertools.pairwise(rewards[:-1]))
+
+
+def test_an_observer_that_raises_is_logged_and_training_goes_on(nobody_serves: Settings, tmp_path: Path) -> None:
+    def fail(report: StepReport) -> None:
+        raise RuntimeError(f"no room for step {report.step}")
+
+    trainer = Trainer(
+        algorithm=verl_of(make_tiny_model(tmp_path / "model")),
+        n_runners=0,
+        settings=nobody_serves,
+        store=InstantStore(nobody_serves),
+        trainer_id="trainer",
+        observers=[fail],
+    )
+    trainer.fit(None, ["task"])
+    log = (nobody_serves.data_dir / "logs" / "trainer.log").read_text()
+    assert "no room for step 1" in log
+    assert "no room for step 2" in log
+
+
+def test_the_policy_is_validated_before_the_first_step_and_after_the_last(
+    nobody_serves: Settings, tmp_path: Path
+) -> None:
+    reports: list[StepReport] = []
+    verl = verl_of(make_tiny_model(tmp_path / "model"), validate_every=2, validation_samples=4)
+    for _ in range(2):  # the second time there is nothing left to measure
+        trainer_of(nobody_serves, verl, InstantStore(nobody_serves), reports).fit(None, ["task"], ["a", "b", "c"])
+    assert [report.step for report in reports if "validation/reward_mean" in report.metrics] == [1, 2]
+    assert reports[-1].outcome is StepOutcome.MEASURED
+    measured = reports[-1].metrics
+    assert measured["validation/tasks"] == 3
+    assert 0 <= measured["validation/reward_mean"] <= measured["validation/pass@4"] <= 1
+
+
+def test_a_run_with_more_steps_is_not_validated_twice_at_one_step(nobody_serves: Settings, tmp_path: Path) -> None:
+    """Validation rollouts have names by step: they are asked for once, also where a step is discarded."""
+    reports: list[StepReport] = []
+    model = make_tiny_model(tmp_path / "model")
+    for steps, store in ((1, InstantStore(nobody_serves)), (2, InstantStore(nobody_serves))):
+        verl = verl_of(model, steps=steps, validate_every=1)
+        trainer_of(nobody_serves, verl, store, reports).fit(None, ["task"], ["a"])
+    assert [report.step for report in reports if "validation/reward_mean" in report.metrics] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "problem"), [([], "the data set has no tasks"), ([object()], "task 0 of the data set cannot be sent")]
+)
+def test_tasks_that_cannot_be_sent_are_refused_before_anything_starts(
+    tmp_path: Path, tasks: list[object], problem: str
+) -> None:
+    nowhere = Settings.load(data_dir=tmp_path, kafka_bootstrap_servers="127.0.0.1:1")
+    trainer = Trainer(algorithm=algo(lambda context: None), settings=nowhere, n_runners=0, trainer_id="trainer")
+    with pytest.raises(TrainingError, match=problem):
+        trainer.fit(None, tasks)

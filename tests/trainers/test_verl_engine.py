@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.distributed.tensor import DTensor
 
 from lightstream.trainers import make_tiny_model, teach_answers
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
 from lightstream.trainers.groups import Group
 from lightstream.trainers.verl_in_process import VERL
-from lightstream.trainers.verl_in_process.advantage import row_advantages
 from lightstream.trainers.verl_in_process.engine import VerlEngine
 from lightstream.trainers.verl_in_process.initial import write_initial_model
 from lightstream.trainers.verl_in_process.tensors import select_mini_batches
@@ -35,7 +36,7 @@ def options(model: Path, **changes: Any) -> VERL:
 
 
 def arrays_of(groups: list[Group]) -> BatchArrays:
-    return build_arrays(select_rows(groups).rows)
+    return build_arrays(select_rows(groups))
 
 
 def random_groups(step: int, groups: int = 3, size: int = 4) -> list[Group]:
@@ -74,8 +75,9 @@ def test_it_learns_the_digits(tiny_model: Path, tmp_path: Path) -> None:
     rewards: list[float] = []
     for step in range(1, 17):
         groups = task.roll_out(folder, step=step)
-        metrics = engine.update(arrays_of(groups), seed=step)
-        assert metrics["logprob_diff_max"] < MAX_DIFFERENCE
+        arrays = arrays_of(groups)
+        if len(arrays.rows_with_signal):
+            assert engine.update(arrays, seed=(0, step))["logprob_diff_max"] < MAX_DIFFERENCE
         folder = save(engine, tmp_path / str(step))
         rewards.append(mean_reward(groups))
     assert np.mean(rewards[:3]) < 0.2, "ten digits among 264 tokens"
@@ -102,12 +104,12 @@ def test_a_resumed_engine_goes_on_to_the_bit(tiny_model: Path, tmp_path: Path) -
     config = options(tiny_model)
     whole = VerlEngine(config, tiny_model)
     for step in (1, 2, 3):
-        whole.update(arrays_of(random_groups(step)), seed=step)
+        whole.update(arrays_of(random_groups(step)), seed=(0, step))
         if step == 2:
             save(whole, tmp_path / "two")
     expected = save(whole, tmp_path / "three")
     resumed = VerlEngine(config, tmp_path / "two")
-    resumed.update(arrays_of(random_groups(3)), seed=3)
+    resumed.update(arrays_of(random_groups(3)), seed=(0, 3))
     got = save(resumed, tmp_path / "resumed")
     assert weights(got) == weights(expected)
     assert (got / "optimizer.safetensors").read_bytes() == (expected / "optimizer.safetensors").read_bytes()
@@ -130,7 +132,7 @@ def test_a_checkpoint_is_a_model_for_everyone(tiny_model: Path, tmp_path: Path) 
 def test_stale_rows_are_not_compared(tiny_model: Path) -> None:
     engine = VerlEngine(options(tiny_model), tiny_model)
     arrays = arrays_of(random_groups(1))
-    metrics = engine.update(arrays, compared=np.zeros(len(arrays), np.bool_))
+    metrics = engine.update(arrays, policy_version=7)
     assert np.isnan(metrics["logprob_diff_max"])
     assert np.isfinite(metrics["grad_norm"])
 
@@ -143,6 +145,81 @@ def test_several_mini_batches_are_compared_before_the_first_update(tiny_model: P
     assert json.loads((save(engine, tmp_path / "c") / "trainer.json").read_text())["scheduler"]["last_epoch"] == 1
 
 
+def largest_difference(a: Path, b: Path) -> float:
+    from safetensors.torch import load_file
+
+    ours, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+def groups_half_of_which_say_nothing() -> list[Group]:
+    silent = [
+        Group(f"u{g}", tuple(t.model_copy(update={"reward": 0.5}) for t in group.trajectories))
+        for g, group in enumerate(random_groups(2))
+    ]
+    return [*random_groups(1), *silent]
+
+
+def note_gradients(engine: VerlEngine, into: list[torch.Tensor]) -> None:
+    """Copies every parameter's gradient, one tensor an update, as the optimiser is about to use it."""
+    optimizer: Any = engine._worker.engine.optimizer  # pyright: ignore[reportPrivateUsage]  # what verl computes is not shown
+
+    def note(*_: object) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
+        into.append(torch.cat([gradient.flatten() for gradient in local]))
+
+    optimizer.register_step_pre_hook(note)
+
+
+@pytest.mark.parametrize("normalisation", ["token", "rollout", "sequence"])
+def test_rows_without_a_signal_are_not_computed_and_count_all_the_same(
+    tiny_model: Path, tmp_path: Path, normalisation: str
+) -> None:
+    arrays = arrays_of(groups_half_of_which_say_nothing())
+    made: dict[float, tuple[dict[str, float], Path]] = {}
+    gradients: dict[float, list[torch.Tensor]] = {0.0: [], 1e-30: []}
+    for entropy in (0.0, 1e-30):  # with an entropy bonus, however small, every row is computed
+        config = options(
+            tiny_model, entropy_coefficient=entropy, loss_normalisation=normalisation, mini_batches_per_step=2
+        )
+        engine = VerlEngine(config, tiny_model)
+        note_gradients(engine, gradients[entropy])
+        metrics = engine.update(arrays, seed=(0, 1))
+        made[entropy] = metrics, save(engine, tmp_path / str(entropy))
+    some, everything = made[0.0][0], made[1e-30][0]
+    assert some["rows/computed"] <= 0.6 * everything["rows/computed"] == 0.6 * len(arrays)
+    assert some["grad_norm"] == pytest.approx(everything["grad_norm"], rel=1e-6)
+    assert len(gradients[0.0]) == len(gradients[1e-30]) > 0
+    for one, other in zip(gradients[0.0], gradients[1e-30], strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-6)
+    assert largest_difference(made[0.0][1], made[1e-30][1]) < 1e-5
+
+
+def test_the_update_does_not_depend_on_the_micro_batches(tiny_model: Path, tmp_path: Path) -> None:
+    arrays = arrays_of(random_groups(1))
+    norms: list[float] = []
+    for tokens in (1, 64, 16_384):
+        engine = VerlEngine(options(tiny_model, tokens_per_micro_batch=tokens), tiny_model)
+        metrics = engine.update(arrays, seed=(0, 1))
+        assert metrics["tokens/padded"] >= metrics["tokens/computed"]
+        norms.append(metrics["grad_norm"])
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-5)
+
+
+def test_no_pass_of_the_model_is_wider_than_the_limit(tiny_model: Path) -> None:
+    engine = VerlEngine(options(tiny_model, tokens_per_micro_batch=40), tiny_model)
+    arrays, shapes = arrays_of(random_groups(1)), list[tuple[int, int]]()
+
+    def note(_module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+        shapes.append(tuple(kwargs["input_ids"].shape))
+
+    engine.module.register_forward_pre_hook(note, with_kwargs=True)
+    engine.update(arrays)
+    assert sum(rows for rows, _ in shapes) == len(arrays.rows_with_signal)
+    assert all(rows == 1 or rows * tokens <= 40 for rows, tokens in shapes)
+
+
 def test_a_row_longer_than_a_micro_batch_still_fits(tiny_model: Path) -> None:
     engine = VerlEngine(options(tiny_model, tokens_per_micro_batch=16), tiny_model)
     long = make_trajectory("g-0", triplets=[make_triplet(list(range(3, 43)), [5, 6])])
@@ -150,24 +227,27 @@ def test_a_row_longer_than_a_micro_batch_still_fits(tiny_model: Path) -> None:
     assert np.isfinite(engine.update(arrays_of([Group("g", (long, short))]))["grad_norm"])
 
 
-def test_advantages_are_verls() -> None:
-    def group(name: str, rewards: list[float]) -> Group:
-        members = [
-            make_trajectory(f"{name}-{i}", reward=r, triplets=[make_triplet([1], [2, 3], reward=r)])
-            for i, r in enumerate(rewards)
-        ]
-        return Group(name, tuple(members))
+def test_the_grpo_advantage_is_verls() -> None:
+    """verl's own estimator as a second opinion, where a rollout is one row and nothing is missing."""
+    import torch
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-    arrays = arrays_of([group("mixed", [1.0, 0.0]), group("uniform", [1.0, 1.0]), group("alone", [0.5])])
-    deviation = np.std([1.0, 0.0], ddof=1)
-    expected = np.array([0.5 / deviation, -0.5 / deviation, 0.0, 0.0, 0.5])
-    np.testing.assert_allclose(row_advantages(arrays, "grpo"), expected, atol=1e-5)
-    np.testing.assert_allclose(row_advantages(arrays, "dr_grpo"), np.array([0.5, -0.5, 0, 0, 0.5]), atol=1e-6)
+    rewards = np.random.default_rng(0).normal(size=(20, 6))
+    scores = torch.from_numpy(rewards.reshape(-1, 1))
+    for advantage, by_std in (("grpo", True), ("group_mean", False)):
+        theirs, _ = compute_grpo_outcome_advantage(
+            token_level_rewards=scores,
+            response_mask=torch.ones_like(scores),
+            index=np.repeat(np.arange(20).astype(str), 6).astype(object),
+            norm_adv_by_std_in_grpo=by_std,
+        )
+        ours = [group_advantages(group.tolist(), Scoring(advantage=advantage)) for group in rewards]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # both are names of estimators
+        np.testing.assert_allclose(np.array(ours, float).ravel(), theirs[:, 0].numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(0, 3), (1, 3), (7, 3), (8, 1), (64, 4)])
 def test_mini_batches_hold_every_row_once(rows: int, parts: int) -> None:
-    batches = select_mini_batches(rows, parts, seed=5)
+    batches = select_mini_batches(rows, parts, seed=(5,))
     assert sorted(row for batch in batches for row in batch) == list(range(rows))
     assert all(batches)
     assert max(map(len, batches), default=0) - min(map(len, batches), default=0) <= 1

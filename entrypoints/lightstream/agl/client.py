@@ -1,4 +1,4 @@
-"""``agentlightning.client``: the client of the first protocol, and one that has its own tasks."""
+"""Clients of the first protocol: one of a server, and one with tasks of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AgentLightningClient", "DevTaskLoader"]
 
 
 class DevTaskLoader(AgentLightningClient):
-    """Hands out its own tasks, over and over, and keeps what is reported: for trying out an agent without a server.
+    """Dispatches its own tasks, over and over, and keeps what is reported: for trying out an agent without a server.
 
     Args:
         tasks: inputs, or :class:`Task` objects.

@@ -73,7 +73,7 @@ def _add_class(parser: argparse.ArgumentParser, cls: type[Any]) -> dict[str, str
 
 
 def _reading(hint: Any) -> dict[str, Any]:
-    """How argparse reads an argument of this type."""
+    """The options by which argparse reads an argument of this type."""
     choices = [hint]
     if get_origin(hint) in (Union, types.UnionType):
         choices = [choice for choice in get_args(hint) if choice is not type(None)]

@@ -6,15 +6,15 @@ import sys
 from fnmatch import fnmatchcase
 from importlib import import_module
 
-from ._dotted_names import ABSENT_MODULES, ABSENT_NAMES, MODULES
-from ._names import ABSENT, FLAT, PUBLIC
+from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
+from ._verl_config import AS_IT_IS, NOT_OURS, OPTIONS, SAMPLING, SPECIAL
 
 __all__ = ["names_as_markdown"]
 
 HEAD = """# Agent Lightning's names
 
-Every public name of agentlightning 0.3.0 and what it is here. Written by `python -m lightstream.agl.document`; do not
-edit. [tracing.md](tracing.md) lists what behaves differently.
+Every public name of agentlightning 0.3.0 and what it is here. Version 1.0 has another interface, which this is not.
+Written by `python -m lightstream.agl.document`; do not edit. [tracing.md](tracing.md) lists what behaves differently.
 """
 
 FLAT_HEAD = """
@@ -29,10 +29,23 @@ FLAT_HEAD = """
 DOTTED_HEAD = """
 ## Its modules
 
-`lightstream.agl.<module>` in place of `agentlightning.<module>`.
+`lightstream.agl.<module>` in place of `agentlightning.<module>`. All can be imported. Those without a file of their own
+(`adapter.triplet`, `emitter.reward`, `types.core`, …) hold names of the module above them; a type checker knows the
+names there.
 
 | module | here | absent |
 |---|---|---|
+"""
+
+CONFIG_HEAD = """
+## `VERL(config)`
+
+The keys of verl's configuration that are taken, nested as verl has them. Any other key that would change what is
+learned is an error that names it. One process trains: numbers of nodes and GPUs, and everything else about machines,
+have no effect, and a line of the log says so.
+
+| key | here |
+|---|---|
 """
 
 
@@ -44,11 +57,22 @@ def names_as_markdown() -> str:
     """
     flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
     dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
-    return HEAD + FLAT_HEAD + flat + DOTTED_HEAD + dotted
+    return HEAD + FLAT_HEAD + flat + CONFIG_HEAD + _config_rows() + DOTTED_HEAD + dotted
 
 
 def _flat_state(name: str) -> str:
-    return f"absent: {ABSENT[name]}" if name in ABSENT else f"`{FLAT[name]}`"
+    if name in ABSENT:
+        return f"absent: {ABSENT[name]}"
+    return f"`{FLAT[name]}`" + (f"; {DIFFERENT[name]}" if name in DIFFERENT else "")
+
+
+def _config_rows() -> str:
+    here = {key: f"`{option}` of `lightstream.trainers.VERL`" for key, option in OPTIONS.items()}
+    here |= {key: f"`{name}` of the agent's calls" for key, name in SAMPLING.items()}
+    here |= {key: f"only {', '.join(f'`{value}`' for value in values)}" for key, values in AS_IT_IS.items()}
+    here |= SPECIAL
+    rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in sorted(here.items()))
+    return rows + f"| {', '.join(f'`{key}`' for key in NOT_OURS)} | no effect |\n"
 
 
 def _module_row(path: str, names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Agent Lightning's environment variables, for its execution strategies. Ours are ``lightstream.schemas.settings``."""
+"""Agent Lightning's environment variables, for its execution strategies. Ours are ``lightstream.runtime.settings``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class LightningEnvVar(Enum):
     AGL_EMITTER_DEBUG = "AGL_EMITTER_DEBUG"
     """Not used here: what is emitted is in the log."""
     AGL_MANAGED_STORE = "AGL_MANAGED_STORE"
-    """Whether strategies manage the store (a server, clients, a check); otherwise it is used as it is."""
+    """Says whether strategies manage the store (a server, clients, a check); otherwise it is used as it is."""
     AGL_CURRENT_ROLE = "AGL_CURRENT_ROLE"
-    """What of the strategy ``cs`` runs in this process: ``algorithm``, ``runner`` or ``both``."""
+    """The part of the strategy ``cs`` that runs in this process: ``algorithm``, ``runner`` or ``both``."""
     AGL_SERVER_HOST = "AGL_SERVER_HOST"
-    """Where the strategy ``cs`` serves the store."""
+    """The host of the store's server in the strategy ``cs``."""
     AGL_SERVER_PORT = "AGL_SERVER_PORT"
-    """Where the strategy ``cs`` serves the store."""
+    """The port of the store's server in the strategy ``cs``."""
 
 
 @overload

@@ -1,4 +1,4 @@
-"""``agentlightning.llm_proxy``: the LLM proxy."""
+"""The LLM proxy, with Agent Lightning's arguments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from lightstream.producers import LLMProxy as Proxy
 from lightstream.producers.llm_proxy.model_list import ModelConfig
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 
 from ._arguments import refuse
 

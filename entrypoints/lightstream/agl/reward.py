@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .emitter.reward import (
+from .emitter import (
     emit_reward,
     find_final_reward,
     find_reward_spans,

@@ -1,4 +1,4 @@
-"""``agentlightning.semconv``: names of spans and attributes."""
+"""Names of spans and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``agentlightning.server``: the server of the first protocol."""
+"""The server of the first protocol."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 __all__ = ["BrokerFiles", "heap_mebibytes", "log4j_properties", "server_properties"]
 
@@ -23,7 +23,7 @@ TEN_YEARS_MINUTES = 10 * 365 * 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class BrokerFiles:
-    """Where the broker keeps what.
+    """Paths of the broker's files.
 
     Attributes:
         folder: everything of the broker; wiping it loses all records.

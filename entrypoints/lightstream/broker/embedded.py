@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from lightstream.processes import spawn
+from lightstream.runtime.services import Service, announce, find, withdraw
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BrokerError
-from lightstream.schemas.services import Service, announce, find, withdraw
-from lightstream.schemas.settings import Settings
 
 from .config import BrokerFiles, heap_mebibytes, log4j_properties, server_properties
-from .diagnosis import explain, require_space
 from .files import exclusive, read_number, write_text
 from .jars import fetch_jars
-from .java import find_java
-from .java_command import broker_command, prepare_records
+from .java import broker_command, find_java, prepare_records
 from .ports import free_port, is_free
-from .readiness import wait_until_ready
+from .startup import explain, require_space, wait_until_ready
 
 __all__ = ["EmbeddedBroker"]
 
@@ -33,7 +33,7 @@ READY_TIMEOUT_S = 120.0
 
 STOP_TIMEOUT_S = 30.0
 PORT_WAIT_S = 10.0
-"""How long a restart waits for the former broker's port."""
+"""A restart waits this long for the former broker's port."""
 
 POLL_INTERVAL_S = 0.05
 
@@ -75,7 +75,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker of this data folder runs and was ready."""
+        """True if the broker of this data folder runs and was ready."""
         return self.service is not None
 
     @property
@@ -245,14 +245,12 @@ class EmbeddedBroker:
 
 
 def _is_broker(pid: int, files: BrokerFiles) -> bool:
-    """Whether that process is the broker of these files, not a stranger with a reused process id."""
-    if not Service(SERVICE, "", pid, 0).is_alive:
-        return False
+    """Return whether that process is the broker of these files, not a stranger with a reused process id."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return not Path("/proc/self").exists()  # no such files on this system: believe the announcement
-    return os.fsencode(files.properties) in command.split(b"\0")
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and str(files.properties) in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

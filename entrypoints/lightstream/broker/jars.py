@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightstream.schemas.cache_folder import cache_folder
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BrokerError
-from lightstream.schemas.settings import Settings
 
 __all__ = ["KAFKA_VERSION", "LOCK_FILE", "Jar", "fetch_jars", "jars_folder", "locked_jars"]
 
 KAFKA_VERSION = "4.3.1"
-"""What the lock file pins. 4.4.0 cannot be resolved: its ``kafka-tools-api`` was never published."""
+"""The version that the lock file pins. 4.4.0 cannot be resolved: its ``kafka-tools-api`` was never published."""
 
 LOCK_FILE = Path(__file__).with_name("kafka.lock.toml")
 
@@ -44,14 +43,14 @@ class Jar:
 
 
 def locked_jars() -> list[Jar]:
-    """What the lock file pins, in class path order."""
+    """The jars that the lock file pins, in class path order."""
     entries: list[dict[str, Any]] = tomllib.loads(LOCK_FILE.read_text("utf-8"))["dependencies"]
     return [Jar(e["groupId"], e["artifactId"], e["version"], e["sha256"]) for e in entries]
 
 
 def jars_folder(settings: Settings) -> Path:
-    """Where the jars are kept."""
-    return cache_folder(settings) / f"kafka-{KAFKA_VERSION}"
+    """The folder of the jars."""
+    return settings.cache_folder / f"kafka-{KAFKA_VERSION}"
 
 
 def fetch_jars(settings: Settings) -> list[Path]:

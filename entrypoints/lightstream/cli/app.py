@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import logging
-import signal
+import os
 import sys
 from dataclasses import replace
+from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer._completion_shared import get_completion_script
+from typer.completion import get_completion_inspect_parameters
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.settings import Settings
 
-from . import broker, export, topics
+from . import broker, export, model, runs, topics
+from .formats import Format, RowFormat, TraceFormat
 from .load import load, log_to_stderr
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it (128 + SIGINT)."""
+PROGRAM = "lightstream"
+COMPLETION_VARIABLE = "_LIGHTSTREAM_COMPLETE"
+"""The completion script sets it when it asks this program what to offer."""
+
+Output = Annotated[Format, typer.Option("--format", help="Form of the output.")]
 
 app = typer.Typer(
-    name="lightstream",
+    name=PROGRAM,
     help="Reinforcement learning for any agent, from the event stream it leaves behind. "
     "Settings are environment variables (LIGHTSTREAM_*); `lightstream settings` shows them all.",
     no_args_is_help=True,
@@ -35,6 +43,23 @@ app = typer.Typer(
 app.add_typer(broker.app, name="broker")
 app.add_typer(topics.app, name="topics")
 app.add_typer(export.app, name="export")
+app.add_typer(runs.app, name="runs")
+app.add_typer(model.app, name="model")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
+@app.callback()
+def lightstream(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that all commands have."""
 
 
 @app.command()
@@ -108,18 +133,22 @@ def policy(
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],
-    output: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    output: Annotated[RowFormat, typer.Option("--format", help="Form of the answer.")] = RowFormat.TABLE,
+    vertical: Annotated[bool, typer.Option("--vertical", "-x", help="Each column on a line of its own.")] = False,
+    every_row: Annotated[bool, typer.Option("--all", help="All rows of a table, not only the first 100.")] = False,
 ) -> None:
     """Query the view, also while everything runs."""
     from .sql import run_sql
 
-    run_sql(Settings.load(), sys.stdin.read() if query == "-" else query, output)
+    run_sql(
+        Settings.load(), sys.stdin.read() if query == "-" else query, output, vertical=vertical, every_row=every_row
+    )
 
 
 @app.command()
 def explain(
     rollout_id: Annotated[str, typer.Argument(help="The rollout.")],
-    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    output: Output = Format.TABLE,
 ) -> None:
     """Show what became of a rollout's LLM calls and rewards, and whether it was trained on."""
     from .explain import run_explain
@@ -130,33 +159,48 @@ def explain(
 @app.command()
 def replay(
     start: Annotated[
-        str, typer.Option("--from", help="earliest, an ISO time, or a time ago: 90m, 2h, 3d.")
+        str, typer.Option("--from", help="Attempts that began since: earliest, an ISO time, or 90m, 2h, 3d ago.")
     ] = "earliest",
+    end: Annotated[
+        str | None, typer.Option("--to", help="Attempts that began before: an ISO time, or 90m, 2h, 3d ago.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="Attempts of this run.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Attempts for which this holds: a condition on the view `trajectories`, in SQL.")
+    ] = None,
     reward: Annotated[
         str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
     ] = None,
-    credit: Annotated[str | None, typer.Option(help="Credit rule; by default as configured.")] = None,
+    errors_max: Annotated[
+        int, typer.Option(help="Stop when the reward rule raises in more attempts than these.", min=0)
+    ] = 10,
+    credit: Annotated[
+        str | None, typer.Option(help="Credit rule; by default the run's own, else as configured.")
+    ] = None,
     reward_match: Annotated[
-        str | None, typer.Option(help="What a reward without a link is for; by default as configured.")
+        str | None,
+        typer.Option(help="What a reward without a link is for; by default the run's own, else as configured."),
     ] = None,
     automatic: Annotated[
         list[str] | None, typer.Option(help="Automatic reward, such as tool_error:-0.1; by default as configured.")
     ] = None,
     agents: Annotated[
-        str | None, typer.Option(help="Regular expression of the agents to train; by default as configured.")
+        str | None,
+        typer.Option(help="Regular expression of the agents to train; by default the run's own, else as configured."),
     ] = None,
     merge: Annotated[str, typer.Option(help="How calls become sequences: prefix or none.")] = "prefix",
     tokens_max: Annotated[int | None, typer.Option(help="Longest merged sequence, in tokens.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Parquet file for the new trajectories.")] = None,
     level: Annotated[str, typer.Option(help="Rows of that file: one per call or per segment.")] = "call",
     to_prefix: Annotated[str | None, typer.Option(help="Publish the trajectories under this topic prefix.")] = None,
-    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    output: Output = Format.TABLE,
 ) -> None:
     """Assemble history again by other rules, and show what differs from what was trained on."""
+    from lightstream.schemas.records import AssemblySpec
     from lightstream.stream_processors.core.assembly import AssemblyRules
     from lightstream.stream_processors.replay import ReplayRules, load_reward_rule
 
-    from .replay import run_replay
+    from .replay import run_replay, select
 
     settings = Settings.load()
     configured = AssemblyRules.of(settings)
@@ -171,38 +215,40 @@ def replay(
         None if reward is None else load_reward_rule(reward),
         merge,
         tokens_max,
+        errors_max,
+        AssemblySpec(credit=credit or None, reward_match=reward_match or None, trained_agents=agents or None),
     )
-    run_replay(settings, rules, start, out, level, to_prefix, output)
+    run_replay(settings, rules, select(settings, start, end, run_id, where), out, level, to_prefix, output)
 
 
 @app.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of JSON or JSON lines.")],
     run_id: Annotated[str, typer.Option(help="The run that the traces become part of.")],
-    kind: Annotated[str, typer.Option("--format", help="auto, otlp, langfuse, phoenix or atif.")] = "auto",
+    kind: Annotated[TraceFormat, typer.Option("--format", help="Form of the files.")] = TraceFormat.AUTO,
     score: Annotated[str | None, typer.Option(help="Langfuse score or Phoenix annotation that is the reward.")] = None,
 ) -> None:
     """Import traces that were recorded elsewhere into a run: each becomes a finished rollout."""
-    from .import_traces import run_import
+    from .traces import run_import
 
     run_import(Settings.load(), files, run_id, kind, score)
 
 
-@app.command()
-def claim(
+@app.command("attach-trace")
+def attach_trace(
     trace_id: Annotated[str, typer.Argument(help="The trace: 32 hex digits.")],
     rollout: Annotated[str, typer.Option(help="The rollout that its spans belong to.")],
     attempt: Annotated[str | None, typer.Option(help="Which attempt; by default the latest.")] = None,
 ) -> None:
-    """Give the spans of a trace that named no rollout to a rollout."""
-    from .claim import run_claim
+    """Attach a trace that named no rollout to a rollout."""
+    from .traces import run_attach_trace
 
-    run_claim(Settings.load(), trace_id, rollout, attempt)
+    run_attach_trace(Settings.load(), trace_id, rollout, attempt)
 
 
 @app.command()
 def status(
-    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    output: Output = Format.TABLE,
 ) -> None:
     """Show what runs, on which ports, how far consumers lag, and how full the topics are."""
     from .status import run_status
@@ -212,7 +258,7 @@ def status(
 
 @app.command()
 def settings(
-    output: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    output: Output = Format.TABLE,
 ) -> None:
     """Show every setting: its value, and whether that is from the environment or the default."""
     from .settings import run_settings
@@ -220,13 +266,47 @@ def settings(
     run_settings(Settings.load(), output)
 
 
-def main() -> None:
-    """Entry point: an error a person can act on is one message and exit status 1, never a traceback."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lightstream sql … | head` ends quietly
+def _logs_there_are(incomplete: str) -> list[str]:
+    from .logs import names_of_logs
+
+    return [name for name in names_of_logs(Settings.load()) if name.startswith(incomplete)]
+
+
+@app.command()
+def logs(
+    service: Annotated[
+        str | None,
+        typer.Argument(help="worker, view, proxy, …; by default all.", autocompletion=_logs_there_are),
+    ] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Lines of each log.", min=0)] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes too, until Ctrl-C.")] = False,
+) -> None:
+    """Show what the processes of `lightstream up` wrote."""
+    from .logs import run_logs
+
+    run_logs(Settings.load(), service, lines, follows=follow)
+
+
+class Shell(StrEnum):
+    """The shells for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+    """Print a script that completes commands and options: `source <(lightstream completion bash)`."""
+    print(get_completion_script(prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE, shell=shell.value))
+
+
+def run() -> None:
+    """Run the command that the arguments name."""
+    if COMPLETION_VARIABLE in os.environ:
+        get_completion_inspect_parameters()  # registers the shells; Typer answers
     try:
-        app()
+        app(prog_name=PROGRAM)
     except LightstreamError as error:
         Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)

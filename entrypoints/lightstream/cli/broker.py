@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from lightstream.broker import EmbeddedBroker, fetch_jars
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.settings import Settings
 
 __all__ = ["app"]
 

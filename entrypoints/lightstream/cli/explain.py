@@ -9,33 +9,28 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN_MEANING
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.explain import Explanation, explain
 from lightstream.stream_processors.core.segments import Segment
 
+from .formats import Format
+from .rows import console_for_rows, print_rows
 from .view_query import ask_view
 
 __all__ = ["run_explain"]
 
-FORMATS = ("table", "json")
-console = Console(highlight=False)
 notes = Console(highlight=False, stderr=True)
 
 
-def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
+def run_explain(settings: Settings, rollout_id: str, output: Format) -> None:
     """Print what is known about a rollout.
 
     Raises:
-        SettingsError: there is no such output.
         NotFoundError: there is no such rollout.
         QueryError, ServiceUnavailableError: the view could not answer.
     """
-    if output not in FORMATS:
-        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
 
     def ask(query: str) -> list[dict[str, Any]]:
         answer = ask_view(settings, query)
@@ -46,34 +41,47 @@ def run_explain(settings: Settings, rollout_id: str, output: str) -> None:
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
     found = explain(ask, rollout_id)
-    if output == "json":
+    if output is Format.JSON:
         sys.stdout.write(json.dumps(_as_json(found), default=str, ensure_ascii=False) + "\n")
         return
+    _print_explanation(console_for_rows(), found)
+
+
+def _print_explanation(console: Console, found: Explanation) -> None:
     rollout = found.rollout
-    console.print(f"[bold]{escape(rollout_id)}[/] {rollout['mode']}, {rollout['status']}: {escape(found.conclusion)}.")
+    console.print(
+        f"[bold]{escape(rollout['rollout_id'])}[/] {rollout['mode']}, {rollout['status']}: {escape(found.conclusion)}."
+    )
+    if found.next_step:
+        console.print(escape(found.next_step))
     _print(
+        console,
         "Attempts",
         found.attempts,
         ["attempt_id", "status", "final", "worker_id", "seconds", "error_type", "error_message"],
     )
     _print(
+        console,
         "LLM calls",
         found.calls,
         ["span_id", "choice", "model", "policy", "prompt_tokens", "response_tokens", "fate", "reason", "detail"],
     )
-    _print("Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
-    _print("Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
+    _print(console, "Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
+    _print(console, "Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
     for reason in sorted({row["reason"] for row in found.dropped}):
         console.print(f"  [bold]{escape(reason)}[/]: {escape(DROP_MEANINGS.get(reason, ''))}")
     if found.notes:
-        _print("Notes", found.notes, ["span_id", "count", "reason", "detail"])
+        _print(console, "Notes", found.notes, ["span_id", "count", "reason", "detail"])
         for reason in sorted({row["reason"] for row in found.notes}):
             console.print(f"  [bold]{escape(reason)}[/]: {escape(NOTE_MEANINGS.get(reason, ''))}")
     if found.shared:
-        _print("In several rollouts", found.shared, ["span_id", "is_llm_call", "reason", "detail"])
+        _print(console, "In several rollouts", found.shared, ["span_id", "is_llm_call", "reason", "detail"])
         console.print(f"  {escape(SHARED_SPAN_MEANING)}")
     _print(
-        "Segments", [_segment(s) for s in found.segments], ["segment", "agent", "begins", "calls", "tokens", "sampled"]
+        console,
+        "Segments",
+        [_segment(s) for s in found.segments],
+        ["segment", "agent", "begins", "calls", "tokens", "sampled"],
     )
 
 
@@ -93,6 +101,8 @@ def _as_json(found: Explanation) -> dict[str, Any]:
     return {
         "rollout": found.rollout,
         "conclusion": found.conclusion,
+        "reason_code": found.reason_code,
+        "next_step": found.next_step,
         "attempts": found.attempts,
         "calls": found.calls,
         "rewards": found.rewards,
@@ -103,21 +113,11 @@ def _as_json(found: Explanation) -> dict[str, Any]:
     }
 
 
-def _print(title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+def _print(console: Console, title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """A table of the columns that say something; a line where there are no rows."""
     if not rows:
         console.print(f"{title}: none.")
         return
-    table = Table(title=title, title_justify="left")
     shown = [column for column in columns if any(row[column] not in (None, "") for row in rows)]
-    for column in shown:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(row[column])) for column in shown))
-    console.print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    values = [["" if row[column] is None else row[column] for column in shown] for row in rows]
+    print_rows(console, shown, values, title=title, cut=False)

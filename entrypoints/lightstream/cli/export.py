@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.settings import Settings
 
 from .load import load
 from .view_query import ask_view
@@ -73,7 +73,7 @@ def torch(out: Out, where: Where = FINAL) -> None:
     save = load("lightstream.trainers.exports", "save_torch_batch")
     load("torch", "save")  # which the former imports only when it is called
     rows, excluded = save(_trajectories(where), out)
-    _say(rows, "calls", out)
+    _say(rows, "sequences", out)
     for reason, count in sorted(excluded.items()):
         _notes.print(f"  left out: {count:,} {reason}")
 

@@ -15,9 +15,10 @@ EXTRAS = {
     "lightstream.store_views.server": "view",
     "lightstream.store_views.server.json_values": "view",
     "lightstream.store_views.server.query": "view",
-    "lightstream.store_views.claim": "view",
+    "lightstream.store_views.attach_trace": "view",
     "lightstream.store_views.client": "view",
     "lightstream.store_views.exports": "view",
+    "lightstream.store_views.exports.paging": "view",
     "lightstream.store_views.imports": "view",
     "lightstream.store_views.materialiser": "view",
     "lightstream.store_views.stores": "view",
@@ -28,6 +29,7 @@ EXTRAS = {
     "lightstream.producers.otlp.gateway": "gateway",
     "lightstream.trainers.exports": "train",
     "lightstream.trainers.policy_server": "train",
+    "lightstream.trainers.tiny_model": "train",
     "torch": "train",
 }
 """Module -> the extra that brings what it needs beyond the plain install. All others are imported as usual."""

@@ -7,27 +7,37 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
-from lightstream.schemas.codec import codec_for
+from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.kafka import KafkaPublisher, create_topics, run_headers
+from lightstream.runtime.large_records import large_records_folder, put_aside
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BackpressureError, RecordTooLargeError, SettingsError
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
-from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.stream_processors.replay import Comparison, Difference, Replay, ReplayRules, read_history
+from lightstream.stream_processors.replay import (
+    AttemptKey,
+    Comparison,
+    Difference,
+    Replay,
+    ReplayRules,
+    Selection,
+    read_history,
+)
 
+from .formats import Format
 from .load import load
+from .view_query import ask_view
 
-__all__ = ["parse_start", "run_replay"]
+__all__ = ["parse_time", "run_replay", "select"]
 
-FORMATS = ("table", "json")
 IN_FLIGHT_MAX = 1000
 """Trajectories handed to Kafka before the oldest must be durable."""
 PUBLISH_TIMEOUT_S = 60.0
@@ -36,26 +46,33 @@ _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 AGO_CHARS_MAX = 20
 """Python converts no more than some thousand digits; these reach far before any log."""
 
+ATTEMPTS_PER_PAGE = 100_000
+
 console = Console(highlight=False)
+notes = Console(highlight=False, stderr=True)
 
 
 def run_replay(
-    settings: Settings, rules: ReplayRules, start: str, out: Path | None, level: str, to_prefix: str | None, output: str
+    settings: Settings,
+    rules: ReplayRules,
+    selection: Selection,
+    out: Path | None,
+    level: str,
+    to_prefix: str | None,
+    output: Format,
 ) -> None:
     """Assemble again, write where asked, and print what differs.
 
     Raises:
-        SettingsError: an option has a value it cannot have.
+        SettingsError: an option has a value it cannot have, or the reward rule fails too often.
         ServiceUnavailableError: Kafka does not answer.
     """
-    if output not in FORMATS:
-        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
     if to_prefix is not None and to_prefix == settings.topic_prefix:
         raise SettingsError(
             f"--to-prefix {to_prefix!r} is the prefix of the history itself.", next_step="Name another prefix."
         )
-    replay = Replay(settings, rules, parse_start(start))
-    comparison = Comparison(read_history(settings), rules.segments)
+    replay = Replay(settings, rules, selection)
+    comparison = Comparison(read_history(settings, selection), rules.segments)
     trajectories: Iterable[Trajectory] = _compared(replay.trajectories(), comparison)
     if to_prefix is not None:
         trajectories = _published(trajectories, settings.model_copy(update={"topic_prefix": to_prefix}))
@@ -63,18 +80,43 @@ def run_replay(
         write = load("lightstream.store_views.exports", "write_parquet")
         if level == "segment" and rules.merge == "none":
             raise SettingsError("--level segment with --merge none is one row per call: use --level call.")
-        write(trajectories, out, level, rules.tokens_max)
+        if not write(trajectories, out, level, rules.tokens_max):
+            notes.print(f"No row to write: {out} {'is as it was' if out.exists() else 'is not made'}.", soft_wrap=True)
     else:
         for _ in trajectories:
             pass
     comparison.finish()
-    if output == "json":
+    if output is Format.JSON:
         sys.stdout.write(json.dumps(_as_json(comparison, replay)) + "\n")
     else:
         _print(comparison, replay)
 
 
-def parse_start(text: str) -> int:
+def select(settings: Settings, start: str, end: str | None, run_id: str | None, where: str | None) -> Selection:
+    """Make the selection that the options name.
+
+    Raises:
+        SettingsError: a time is none.
+        QueryError: ``where`` is no condition on the view ``trajectories``.
+        ServiceUnavailableError: there is a ``where``, and no view.
+    """
+    return Selection(
+        parse_time(start, "--from"),
+        None if end is None else parse_time(end, "--to"),
+        run_id,
+        None if where is None else _attempts(settings, where),
+    )
+
+
+def _attempts(settings: Settings, where: str) -> frozenset[AttemptKey]:
+    rows_of = load("lightstream.store_views.exports.paging", "rows_of")
+    trajectories = "SELECT log_partition, log_offset, rollout_id, attempt_id FROM trajectories"
+    place = ("log_partition", "log_offset")
+    rows = rows_of(partial(ask_view, settings), trajectories, place, where=f"{where}\n", page_rows=ATTEMPTS_PER_PAGE)
+    return frozenset((row["rollout_id"], row["attempt_id"]) for row in rows)
+
+
+def parse_time(text: str, option: str) -> int:
     """``earliest``, an ISO time (UTC unless it says otherwise), or a time ago (``90m``, ``2h``, ``3d``), as unix nanos.
 
     Raises:
@@ -88,7 +130,9 @@ def parse_start(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SettingsError(f"--from {text!r} is neither earliest, an ISO time, nor a time ago such as 2h.") from error
+        raise SettingsError(
+            f"{option} {text!r} is neither earliest, an ISO time, nor a time ago such as 2h."
+        ) from error
     return max(int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NANOS_PER_SECOND), 0)
 
 
@@ -109,7 +153,7 @@ def _published(trajectories: Iterable[Trajectory], settings: Settings) -> Iterat
     def publish(trajectory: Trajectory) -> None:
         key = trajectory.group_id or trajectory.rollout_id
         try:
-            waiting.append(publisher.publish(TRAJECTORIES, key, trajectory))
+            waiting.append(publisher.publish(TRAJECTORIES, key, trajectory, headers=run_headers(trajectory.run_id)))
         except BackpressureError:
             if not waiting:
                 raise
@@ -148,6 +192,8 @@ def _as_json(comparison: Comparison, replay: Replay) -> dict[str, Any]:
         "open_attempts": replay.open_count,
         "undecodable_records": replay.undecodable,
         "left_out": replay.left_out,
+        "rule_errors": replay.rule_errors.count,
+        "first_rule_error": replay.rule_errors.first,
     }
 
 
@@ -165,6 +211,9 @@ def _print(comparison: Comparison, replay: Replay) -> None:
             console.print(counts)
     if replay.open_count or replay.undecodable:
         console.print(f"{replay.open_count:,} attempts are still open; {replay.undecodable:,} records are not spans.")
+    if replay.rule_errors.count:
+        failed = f"The reward rule failed in {replay.rule_errors.count:,} attempts, whose rewards are missing"
+        console.print(f"{failed}; the first was {replay.rule_errors.first}", markup=False, soft_wrap=True)
     if replay.left_out:
         console.print(f"{replay.left_out:,} records could not be assembled and are left out: the log says which.")
 
@@ -180,7 +229,9 @@ _LINES: dict[str, Any] = {
     "only recorded": lambda d: f"{d.only_before:,}",
     "only replayed": lambda d: f"{d.only_now:,}",
     "rewards that differ": lambda d: f"{d.rewards_changed:,}",
-    "mean reward": _pair,
+    "rewards only replayed": lambda d: f"{d.rewards_added:,}",
+    "rewards only recorded": lambda d: f"{d.rewards_lost:,}",
+    "mean reward of those with both": _pair,
     "calls that become training data": lambda d: f"{d.calls_added:,}",
     "calls that no longer do": lambda d: f"{d.calls_lost:,}",
     "calls with another reward": lambda d: f"{d.call_rewards_changed:,}",

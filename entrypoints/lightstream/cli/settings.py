@@ -9,25 +9,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.setting_groups import SETTING_GROUPS
-from lightstream.schemas.setting_values import in_words, is_secret, shown
-from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
+from lightstream.runtime.settings import ENVIRONMENT_PREFIX, SETTING_GROUPS, Settings
+from lightstream.runtime.settings_document import in_words, is_secret, shown
+
+from .formats import Format
 
 __all__ = ["run_settings"]
 
 console = Console(highlight=False)
 
 
-def run_settings(settings: Settings, output: str) -> None:
-    """Print every setting as ``table`` or ``json``, secrets hidden.
-
-    Raises:
-        SettingsError: there is no such output.
-    """
-    if output not in ("table", "json"):
-        raise SettingsError(f"--format must be one of table, json, not {output}.")
-    if output == "json":
+def run_settings(settings: Settings, output: Format) -> None:
+    """Print every setting, secrets hidden."""
+    if output is Format.JSON:
         print(json.dumps({"settings": [_as_json(settings, name) for name in Settings.model_fields]}, indent=2))
     else:
         console.print(_table(settings))
@@ -37,10 +31,10 @@ def _table(settings: Settings) -> Table:
     table = Table("setting", "value", "from")
     for column in table.columns:
         column.overflow = "fold"
-    for group in SETTING_GROUPS:
+    for title, names in SETTING_GROUPS.items():
         table.add_section()
-        table.add_row(f"[bold]{group.title}[/]", "", "")
-        for name in group.names:
+        table.add_row(f"[bold]{title}[/]", "", "")
+        for name in names:
             value = getattr(settings, name)
             words = in_words(name, value)
             text = f"{shown(value)} ({words})" if words else shown(value)

@@ -9,60 +9,54 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
+from .formats import RowFormat
+from .rows import as_text, console_for_rows, print_rows
 from .view_query import ask_view
 
 __all__ = ["run_sql"]
 
-FORMATS = ("table", "json", "csv")
-console = Console(highlight=False)
+ROWS_SHOWN_MAX = 100
+"""Of a table, unless all are asked for."""
+
 notes = Console(highlight=False, stderr=True)
 
 
-def run_sql(settings: Settings, query: str, output: str) -> None:
+def run_sql(
+    settings: Settings, query: str, output: RowFormat, *, vertical: bool = False, every_row: bool = False
+) -> None:
     """Ask the view and print the answer to standard output.
 
+    Args:
+        vertical: of tables, each column on a line of its own.
+        every_row: of tables, all rows that the view gives, not only the first.
+
     Raises:
-        SettingsError: there is no such output.
         QueryError: the view refused the query or could not run it.
         ServiceUnavailableError: no view runs.
     """
-    if output not in FORMATS:
-        raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not {output}.")
-    answer = ask_view(settings, query)
+    short = output is RowFormat.TABLE and not every_row
+    answer = ask_view(settings, query, ROWS_SHOWN_MAX if short else None)
     columns: list[str] = answer["columns"]
     rows: list[Sequence[Any]] = answer["rows"]
-    if answer["truncated"]:
-        notes.print(f"Only the first {len(rows):,} rows are shown; add LIMIT or aggregate.")
-    if output == "json":
+    if output is RowFormat.JSON:
         for row in rows:
             sys.stdout.write(json.dumps(dict(zip(columns, row, strict=True)), default=str, ensure_ascii=False) + "\n")
-    elif output == "csv":
-        writer = csv.writer(sys.stdout)
+    elif output is RowFormat.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerows([_csv_value(value) for value in row] for row in rows)
     else:
-        console.print(_table(columns, rows))
+        console = console_for_rows()
+        print_rows(console, columns, rows, vertical=vertical)
+        console.print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}")
+    if answer["truncated"]:
+        more = "--all shows all" if short and len(rows) == ROWS_SHOWN_MAX else "add LIMIT or aggregate"
+        notes.print(f"Only the first {len(rows):,} rows are shown; {more}.", soft_wrap=True)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    table = Table(caption=f"{len(rows):,} row{'' if len(rows) == 1 else 's'}", caption_justify="left")
-    numeric = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(columns))]
-    for column, right in zip(columns, numeric, strict=True):
-        table.add_column(escape(column), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(value)) for value in row))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
+def _csv_value(value: Any) -> Any:
+    """JSON for lists and objects; all else as :mod:`csv` writes it."""
+    return as_text(value) if isinstance(value, list | dict) else value

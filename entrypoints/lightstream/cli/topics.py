@@ -6,8 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import TOPICS
 
 __all__ = ["app"]

@@ -7,12 +7,15 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 
-from lightstream.schemas.services import running_services
-from lightstream.schemas.settings import Settings
+from lightstream.broker.ports import is_free
+from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP
+from lightstream.runtime.services import running_services
+from lightstream.runtime.settings import Settings
 from lightstream.up import PolicyOptions, Stack
 
 __all__ = ["run_up"]
@@ -30,6 +33,8 @@ def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None,
     try:
         stack.start()
         console.print(_overview(stack))
+        for line in _otlp_elsewhere(settings, stack):
+            console.print(line)
         console.print(f"Logs are in {settings.data_dir / 'logs'}. Ctrl-C stops everything.")
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -41,6 +46,25 @@ def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None,
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _otlp_elsewhere(given: Settings, stack: Stack) -> list[str]:
+    """A line for each of OTLP's usual ports that the gateway has not, though no setting says so."""
+    return [
+        f"OTLP over {what} is at {service.address}, since the usual port {port} "
+        f"{'was taken at the first start' if is_free(port, given.host) else 'is taken'}: "
+        f"OTEL_EXPORTER_OTLP_ENDPOINT={service.address}"
+        for service in running_services(stack.settings)
+        for name, setting, port, what in _OTLP
+        if service.name == name and getattr(given, setting) is None and urlsplit(service.address).port != port
+    ]
+
+
+_OTLP = (
+    ("gateway", "gateway_port", CONVENTIONAL_PORTS[HTTP], "HTTP"),
+    ("gateway-grpc", "gateway_grpc_port", CONVENTIONAL_PORTS[GRPC], "gRPC"),
+)
+"""Name of the service, the setting that names its port, the usual one."""
 
 
 def _overview(stack: Stack) -> Table:

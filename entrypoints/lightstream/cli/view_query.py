@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
+from lightstream.runtime.services import running_services
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError
-from lightstream.schemas.services import running_services
-from lightstream.schemas.settings import Settings
 
 from .load import load
 
-__all__ = ["ask_view"]
+__all__ = ["PATIENCE_S", "ask_view"]
 
 PATIENCE_S = 5.0
 """A view that is being restarted is back within this time."""
@@ -24,8 +24,14 @@ PATIENCE_S = 5.0
 _notes = Console(highlight=False, stderr=True)
 
 
-def ask_view(settings: Settings, query: str) -> dict[str, Any]:
+def ask_view(
+    settings: Settings, query: str, rows_max: int | None = None, *, params: list[Any] | None = None
+) -> dict[str, Any]:
     """``columns``, ``types``, ``rows``, ``truncated``, as the view's server answers.
+
+    Args:
+        rows_max: rows of the answer; ``None``: as many as the view gives at once.
+        params: values of the query's ``?``.
 
     Raises:
         QueryError: the view refused the query or could not run it.
@@ -35,10 +41,10 @@ def ask_view(settings: Settings, query: str) -> dict[str, Any]:
         file: Path = load("lightstream.store_views.materialiser", "default_path")(settings)
         if file.exists():
             _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held last.")
-            return _ask_file(file, query)
+            return _ask_file(file, query, rows_max, params)
     client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=PATIENCE_S)
     try:
-        return asdict(client.query(query))
+        return asdict(client.query(query, params=params, rows_max=rows_max))
     finally:
         client.close()
 
@@ -48,7 +54,7 @@ def _say_once(note: str) -> None:
     _notes.print(note, soft_wrap=True)
 
 
-def _ask_file(file: Path, query: str) -> dict[str, Any]:
+def _ask_file(file: Path, query: str, rows_max: int | None, params: list[Any] | None) -> dict[str, Any]:
     """As the view answers, on a connection that cannot write.
 
     Raises:
@@ -56,16 +62,19 @@ def _ask_file(file: Path, query: str) -> dict[str, Any]:
     """
     connect = load("duckdb", "connect")
     broken: type[Exception] = load("duckdb", "Error")
-    limits = load("lightstream.store_views.server.query", "QueryLimits")()
+    limits = load("lightstream.store_views.server.query", "QueryLimits")(
+        **({} if rows_max is None else {"rows_max": rows_max})
+    )
     try:
         connection = connect(str(file), read_only=True)
+        connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except broken as error:
         raise QueryError(
             f"the view's file {file} cannot be read: {error}.", next_step="Start the view: `lightstream view`."
         ) from error
-    outcome = load("lightstream.store_views.server.query", "run_query")(connection, query, limits)
+    outcome = load("lightstream.store_views.server.query", "run_query")(connection, query, limits, params)
     as_json = load("lightstream.store_views.server.json_values", "json_answer")
     answer: dict[str, Any] = json.loads(
         as_json(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)

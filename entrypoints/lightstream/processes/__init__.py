@@ -1,6 +1,5 @@
 """Child processes that cannot outlive the process that started them."""
 
-from .group import end_group
-from .spawn import spawn
+from .spawn import end_group, spawn
 
 __all__ = ["end_group", "spawn"]

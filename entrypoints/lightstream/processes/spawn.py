@@ -1,4 +1,4 @@
-"""Start a program that dies with us, whichever thread asks for it.
+"""Starts programs that die with us, whichever thread asks for them, and ends the process groups they leave behind.
 
 The kernel's parent-death signal is sent when the *thread* that forked ends, so all forks of a process happen on one
 thread that never does.
@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["spawn"]
+import psutil
+
+__all__ = ["end_group", "spawn"]
+
+POLL_INTERVAL_S = 0.05
+KILL_TIMEOUT_S = 5.0
+"""A killed process is gone at once, unless the kernel waits for a disk on its behalf."""
+
+ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 LAUNCH_SCRIPT = Path(__file__).with_name("launch.py")
 
@@ -51,6 +61,7 @@ def spawn(
 
     Raises:
         OSError: the program cannot be started, or the log file cannot be opened.
+        ValueError: a listener is closed.
     """
     variables = os.environ if environment is None else environment
     descriptors = {name: listener.fileno() for name, listener in (listeners or {}).items()}
@@ -109,5 +120,35 @@ def _serve(orders: queue.SimpleQueue[_Order]) -> None:
         order = orders.get()
         try:
             order.result.set_result(_popen(order.program, order.environment, order.log_file, order.descriptors))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must know it, and the next is served
             order.result.set_exception(error)
+
+
+def end_group(leader_pid: int, *, grace_s: float) -> None:
+    """Wait until the processes that a child (now ended) left behind have ended too, and kill those that do not.
+
+    Args:
+        leader_pid: the child's process id, which is also the group's.
+        grace_s: how long they may take to notice that their parent is gone.
+    """
+    deadline = time.monotonic() + grace_s
+    while _has_members(leader_pid) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S)
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while _has_members(leader_pid) and time.monotonic() < deadline:
+        try:
+            os.killpg(leader_pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return  # it ended meanwhile
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _has_members(group: int) -> bool:
+    """Return whether a process that is no zombie belongs to the group."""
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() not in ENDED:
+                return True
+        except (ProcessLookupError, PermissionError, psutil.Error):
+            continue  # it ended meanwhile, or is somebody else's
+    return False

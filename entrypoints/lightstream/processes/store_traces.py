@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from lightstream.producers.attribution import UNATTRIBUTED, Attribution
 from lightstream.producers.otlp.decode import Rejection
 from lightstream.producers.otlp.gateway import Signal, decoder_of, traces_endpoint
-from lightstream.producers.ownership import NOBODY, Owner
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import DeadLetterReason, SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import Span
 from lightstream.store_views.stores.http import TracesEndpoint
 from lightstream.store_views.stores.kafka.spans import span_of_record
@@ -26,7 +26,8 @@ INLINE_BYTES_MAX = 32 * 1024
 
 
 def traces_of_store(store: LightningStore, settings: Settings) -> TracesEndpoint:
-    """What takes OTLP traces for ``store``: each span goes to the attempt that it, its resource or the request names.
+    """Make the endpoint that takes OTLP traces for ``store``: a span goes to the attempt that it, its resource or the
+    request names.
 
     Spans without a sequence number get the next one of their rollout. Those that name no attempt, or one that does not
     exist, are left out and reported in ``partial_success``; the others are kept.
@@ -39,13 +40,13 @@ class _StoreIntake:
         self._store = store
 
     async def take(
-        self, signal: Signal, body: bytes, *, as_json: bool, elsewhere: Owner = NOBODY, origin: str
+        self, signal: Signal, body: bytes, *, as_json: bool, fallback: Attribution = UNATTRIBUTED, origin: str
     ) -> list[Rejection]:
         decode = decoder_of(signal, as_json=as_json)
         if len(body) <= INLINE_BYTES_MAX:
-            decoded = decode(body, elsewhere)
+            decoded = decode(body, fallback)
         else:
-            decoded = await asyncio.to_thread(decode, body, elsewhere)
+            decoded = await asyncio.to_thread(decode, body, fallback)
         rejections = list(decoded.rejections)
         of_attempt: dict[tuple[str, str], list[SpanRecord]] = {}
         for record in decoded.records:

@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.producers.otlp.gateway.listeners import open_listeners
+from lightstream.broker.files import read_number, write_text
+from lightstream.broker.ports import free_port, is_free
+from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP, open_listeners
+from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
-from lightstream.schemas.kafka import create_topics
-from lightstream.schemas.settings import Settings
 
-from .ports import with_kept_ports
 from .supervisor import Supervisor
 from .unit import BrokerUnit, ProcessUnit
 
-__all__ = ["DEFAULT_SERVICES", "SERVICES", "PolicyOptions", "Stack"]
+__all__ = ["DEFAULT_SERVICES", "SERVICES", "PolicyOptions", "Stack", "with_kept_ports"]
 
 SERVICES = ("worker", "view", "policy", "proxy", "gateway")
-"""What a stack can run besides the broker, in starting order."""
+"""The services that a stack can run besides the broker, in starting order."""
 
 DEFAULT_SERVICES = ("worker", "view", "proxy")
-"""What training needs. (`lightstream up` runs the gateway as well.)"""
+"""The services that training needs. (`lightstream up` runs the gateway as well.)"""
+PORT_SETTINGS = {
+    "view": ("view_port",),
+    "policy": ("policy_port",),
+    "proxy": ("proxy_port",),
+    "gateway": ("gateway_port", "gateway_grpc_port"),
+}
+PREFERRED_PORTS = {"gateway_port": CONVENTIONAL_PORTS[HTTP], "gateway_grpc_port": CONVENTIONAL_PORTS[GRPC]}
+"""Taken where no setting says otherwise and nobody else has them: what OTLP clients try by themselves."""
+
+
+def with_kept_ports(settings: Settings, services: Iterable[str]) -> Settings:
+    """The settings with a port for each of these services that has none named: the last one used here, if free."""
+    chosen: dict[str, int] = {}
+    for setting in (setting for name in services for setting in PORT_SETTINGS.get(name, ())):
+        named: int | None = getattr(settings, setting)
+        if named:
+            continue
+        file = _port_file(settings, setting)
+        port = read_number(file) or (PREFERRED_PORTS.get(setting) if named is None else None)
+        if port is None or port in chosen.values() or not is_free(port):
+            port = free_port(taken=chosen.values())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, f"{port}\n")
+        chosen[setting] = port
+    return settings.model_copy(update=chosen)
+
+
+def _port_file(settings: Settings, setting: str) -> Path:
+    return settings.data_dir / "run" / f"{setting.removesuffix('_port')}.port"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """How to start the policy server.
+    """Options of the policy server.
 
     Attributes:
         checkpoint: folder of the model to serve until a trainer publishes one.
@@ -60,7 +91,7 @@ class Stack:
         services: which of ``SERVICES`` to run.
         policy: run the policy server too, with these options.
         programs: further processes to keep running, name -> path and arguments. Each announces itself under its name
-            (:func:`lightstream.schemas.services.announce`) when it is ready, and ends on SIGTERM.
+            (:func:`lightstream.runtime.services.announce`) when it is ready, and ends on SIGTERM.
     """
 
     def __init__(
@@ -100,12 +131,12 @@ class Stack:
 
     @property
     def supervisor(self) -> Supervisor:
-        """Who keeps the processes running: their ids, how often each was restarted."""
+        """The supervisor that keeps the processes running."""
         return self._supervisor
 
     @property
     def names(self) -> list[str]:
-        """What is kept running, in starting order."""
+        """The names of the supervised units, in starting order."""
         return self._supervisor.names
 
     def start(self) -> None:
@@ -114,6 +145,7 @@ class Stack:
         Raises:
             LightstreamError: something could not be started; what was started is stopped again.
         """
+        self._refuse_what_runs()
         try:
             settings = with_kept_ports(self._with_kafka(), self._services)
             create_topics(settings)
@@ -136,6 +168,17 @@ class Stack:
     def stop(self) -> None:
         """Stop all, the broker last; returns when no process is left. May be called twice."""
         self._supervisor.stop()
+
+    def _refuse_what_runs(self) -> None:
+        """Before anything is started or a port taken."""
+        running = [find(self._given, name) for name in (*self._services, *self._programs)]
+        named = [f"a {service.name} (process {service.pid})" for service in running if service is not None]
+        if named:
+            raise ServiceUnavailableError(
+                f"{' and '.join(named)} already {'runs' if len(named) == 1 else 'run'} with the data folder "
+                f"{self._given.data_dir}.",
+                next_step="Stop that first, or name another folder with LIGHTSTREAM_DATA_DIR.",
+            )
 
     def _with_kafka(self) -> Settings:
         if self._given.kafka_bootstrap_servers:

@@ -48,7 +48,7 @@ class Supervisor:
 
     @property
     def restarts(self) -> dict[str, int]:
-        """How often each unit was started again."""
+        """The number of restarts of each unit."""
         return dict(self._restarts)
 
     def pid(self, name: str) -> int | None:

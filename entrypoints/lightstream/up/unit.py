@@ -1,4 +1,4 @@
-"""What a supervisor keeps running: the embedded broker, or a child process that announces itself."""
+"""Units that a supervisor keeps running: the embedded broker, and child processes that announce themselves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Protocol
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.processes import end_group, spawn
+from lightstream.runtime.services import find, withdraw
+from lightstream.runtime.settings import ENVIRONMENT_PREFIX, Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.services import find, withdraw
-from lightstream.schemas.settings import ENVIRONMENT_PREFIX, Settings
 
 __all__ = ["BrokerUnit", "ProcessUnit", "Unit", "child_environment"]
 
@@ -26,7 +26,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_TAIL_LINES = 15
 
 GROUP_GRACE_S = 20.0
-"""What a killed trainer's Runners take at most: 15 s to let attempts finish, and a margin."""
+"""A killed trainer's Runners take at most 15 s to let attempts finish; the rest is a margin."""
 
 
 class Unit(Protocol):
@@ -122,6 +122,7 @@ class ProcessUnit:
         self._listeners = dict(listeners or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
+        self._spawning = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -129,7 +130,7 @@ class ProcessUnit:
 
     @property
     def log_file(self) -> Path:
-        """Where its output goes."""
+        """The file that its output goes to."""
         return self._settings.data_dir / "logs" / f"{self._name}.log"
 
     @property
@@ -141,13 +142,7 @@ class ProcessUnit:
     def start(self) -> None:
         self._refuse_a_second_one()
         log_start = self._turn_log_over()
-        process = spawn(
-            self._program,
-            log_file=self.log_file,
-            environment=child_environment(self._settings),
-            listeners=self._listeners,
-        )
-        self._process = process
+        process = self._spawn()
         deadline = time.monotonic() + self._ready_timeout_s
         while not self._stopping.wait(POLL_INTERVAL_S):
             if process.poll() is not None:
@@ -159,6 +154,18 @@ class ProcessUnit:
                 raise self._error(f"was not ready within {self._ready_timeout_s:g} s", log_start)
         self.stop()
         raise _stopped_while_starting(self._name)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._spawning:  # `stop` closes the listeners
+            if self._stopping.is_set():
+                raise _stopped_while_starting(self._name)
+            self._process = spawn(
+                self._program,
+                log_file=self.log_file,
+                environment=child_environment(self._settings),
+                listeners=self._listeners,
+            )
+            return self._process
 
     def wait(self) -> int | None:
         return None if self._process is None else self._process.wait()
@@ -172,11 +179,10 @@ class ProcessUnit:
 
     def stop(self) -> None:
         self._stopping.set()
-        try:
-            self._end()
-        finally:
+        with self._spawning:
             for listener in self._listeners.values():
                 listener.close()
+        self._end()
 
     def _end(self) -> None:
         process = self._process
@@ -216,7 +222,7 @@ class ProcessUnit:
             lines = file.read().decode("utf-8", "replace").splitlines()
         said = "\n  ".join(lines[-LOG_TAIL_LINES:]) or "(nothing)"
         return ServiceUnavailableError(
-            f"{self._name} {happened}. It said:\n  {said}\n", next_step=f"The whole log: {self.log_file}"
+            f"{self._name} {happened}. Its last output:\n  {said}\n", next_step=f"The whole log: {self.log_file}"
         )
 
 

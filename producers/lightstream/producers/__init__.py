@@ -1,12 +1,17 @@
-"""The agents' side of Lightstream: spans, rewards, agents, Runners. Imports nothing until it is used."""
+"""The agent's side of Lightstream: spans, rewards, agents, Runners. Imports nothing until it is used.
+
+An agent's author imports from here, and from nothing deeper.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.lazy import lazy_names
+from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from lightstream.schemas.types import LLM, AttemptedRollout, NamedResources, PromptTemplate, ProxyLLM, Rollout, Span
+
     from .agent import LitAgent, llm_rollout, prompt_rollout, rollout
     from .attributes import (
         extract_links_from_attributes,
@@ -52,19 +57,26 @@ if TYPE_CHECKING:
     from .worker_base import ParallelWorkerBase
 
 __all__ = [
+    "LLM",
     "AgentOpsTracer",
     "AttemptRef",
+    "AttemptedRollout",
     "DummyTracer",
     "GovernedAgent",
     "Hook",
     "KafkaSpanExporter",
     "LLMProxy",
     "LitAgent",
+    "NamedResources",
     "NoActiveTracerError",
     "OtelTracer",
     "ParallelWorkerBase",
     "PolicyRunner",
+    "PromptTemplate",
+    "ProxyLLM",
+    "Rollout",
     "Runner",
+    "Span",
     "Tracer",
     "WeaveTracer",
     "attempt_environment",
@@ -101,17 +113,24 @@ __all__ = [
 _MODULES = {
     "AgentOpsTracer": "tracer",
     "AttemptRef": "context",
+    "AttemptedRollout": "lightstream.schemas.types",
     "DummyTracer": "tracer",
     "GovernedAgent": "policy",
     "Hook": "runner",
     "KafkaSpanExporter": "exporter",
+    "LLM": "lightstream.schemas.types",
     "LLMProxy": "llm_proxy",
     "LitAgent": "agent",
+    "NamedResources": "lightstream.schemas.types",
     "NoActiveTracerError": "emitter",
     "OtelTracer": "tracer",
     "ParallelWorkerBase": "worker_base",
     "PolicyRunner": "policy",
+    "PromptTemplate": "lightstream.schemas.types",
+    "ProxyLLM": "lightstream.schemas.types",
+    "Rollout": "lightstream.schemas.types",
     "Runner": "runner",
+    "Span": "lightstream.schemas.types",
     "Tracer": "tracer",
     "WeaveTracer": "tracer",
     "attempt_environment": "child_processes",

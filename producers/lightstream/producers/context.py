@@ -1,4 +1,4 @@
-"""Which attempt the running code belongs to. Follows tasks and copied contexts, so concurrent attempts stay apart."""
+"""The attempt of the running code. Follows tasks and copied contexts, so concurrent attempts stay apart."""
 
 from __future__ import annotations
 

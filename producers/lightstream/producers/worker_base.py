@@ -1,4 +1,4 @@
-"""What lives once in a process and once in each of its workers."""
+"""Set-up and take-down of objects that live once in a process and once in each of its workers."""
 
 from __future__ import annotations
 

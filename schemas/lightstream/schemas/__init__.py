@@ -1,1 +1,1 @@
-"""What every part shares: records, topics, codec, settings, errors, clock, Kafka clients and interfaces."""
+"""Schemas that every part shares: records, topics, codec, types, errors and interfaces."""

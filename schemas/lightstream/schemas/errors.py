@@ -139,7 +139,7 @@ class NotFoundError(StoreError):
 
 
 class ArtefactError(LightstreamError):
-    """What lies at an artefact's address is not what the resource says, or cannot be fetched.
+    """The file at an artefact's address is not the one that the resource names, or cannot be fetched.
 
     Attributes:
         url: the address.

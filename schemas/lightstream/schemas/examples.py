@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from .clock import NANOS_PER_SECOND as _SECOND
 from .packing import pack_float32, pack_int32
 from .records import (
     AttemptChanges,
@@ -52,6 +51,7 @@ from .records import (
 
 __all__ = ["EXAMPLES", "example_of"]
 
+_SECOND = 1_000_000_000
 _NOON = 1_790_000_000_000_000_000
 _TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 _CALL_SPAN = "00f067aa0ba902b7"

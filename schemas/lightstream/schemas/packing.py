@@ -16,7 +16,7 @@ from .errors import RecordError
 __all__ = ["TOKEN_BYTES", "pack_float32", "pack_int32", "unpack_float32", "unpack_int32"]
 
 TOKEN_BYTES = 4
-"""What one token id takes packed, and one log-probability."""
+"""Size of one packed token id, and of one packed log-probability."""
 
 PACKERS_KEPT = 4096
 """One per length, 100 bytes each. Three times as fast as ``array("i", …)`` and twice as fast as :func:`struct.pack`,

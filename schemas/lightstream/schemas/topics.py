@@ -39,7 +39,7 @@ KEEP_FOR_EVER_MS = -1
 
 
 class Cleanup(StrEnum):
-    """What the broker does with old records (``cleanup.policy``)."""
+    """The broker's treatment of old records (``cleanup.policy``)."""
 
     DELETE = "delete"
     COMPACT = "compact"
@@ -99,8 +99,8 @@ SPANS = Topic(
     "spans",
     "rollout_id, else trace_id",
     (SpanRecord, AttemptOpened, AttemptClosed),
-    ("exporter", "gateway", "LLM proxy", "stores", "claim", "life cycle"),
-    ("assembler", "view", "claim", "replay"),
+    ("exporter", "gateway", "LLM proxy", "stores", "attach-trace", "life cycle"),
+    ("assembler", "view", "attach-trace", "replay"),
 )
 TRAJECTORIES = Topic(
     "trajectories", "group_id, else rollout_id", (Trajectory,), ("assembler", "replay"), ("trainers", "view", "replay")

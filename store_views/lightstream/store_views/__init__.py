@@ -1,1 +1,1 @@
-"""What is stored and asked: the view in SQL, the stores, exports and imports."""
+"""Storage and queries: the view in SQL, the stores, exports and imports."""

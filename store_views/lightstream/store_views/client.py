@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias
 
 import httpx
 
+from lightstream.runtime.kafka import Position
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError
-from lightstream.schemas.kafka import Position
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
 
 __all__ = ["AtLeast", "QueryResult", "ViewClient"]
 
@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
 
 AtLeast: TypeAlias = Mapping[str, Mapping[int, int]] | Iterable[Position] | Literal["now"]
-"""What an answer must reflect: record offsets by topic and partition, where records landed, or all there is now."""
+"""Records that an answer must reflect: offsets by topic and partition, where records landed, or all there is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class ViewClient:
         sql: str,
         at_least: AtLeast | None = None,
         *,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
         timeout_s: float = 30.0,
         wait_s: float = 30.0,
         rows_max: int | None = None,
@@ -73,6 +74,7 @@ class ViewClient:
 
         Args:
             at_least: what the answer must reflect; waited for up to ``wait_s`` seconds.
+            params: values of the statement's ``?`` (a sequence) or ``$name`` (a mapping): no text in them is SQL.
             timeout_s: seconds the statement may run.
 
         Raises:
@@ -80,6 +82,8 @@ class ViewClient:
             ServiceUnavailableError: no server answers, or it has not caught up in time.
         """
         body: dict[str, Any] = {"sql": sql, "timeout_s": timeout_s, "wait_s": wait_s}
+        if params is not None:
+            body["params"] = dict(params) if isinstance(params, Mapping) else list(params)
         if at_least is not None:
             body["at_least"] = _wire(at_least)
         if rows_max is not None:

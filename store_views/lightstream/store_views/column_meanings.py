@@ -1,4 +1,4 @@
-"""What each column of each table and view means. Each is declared once, where the column comes from.
+"""Meanings of the columns of tables and views. Each is declared once, where the column comes from.
 
 A column of a raw table has the meaning of the record's field; one of a view has its own, from the head of the view's
 file, or that of the table, view or record it is taken from.
@@ -12,7 +12,7 @@ from lightstream.schemas.records import AttemptState, LlmCall
 from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 
 from .tables import LATEST_COLUMNS, LATEST_TABLE, RAW_TABLES
-from .views import VIEWS
+from .views import VIEWS, time_column
 
 __all__ = ["column_meanings"]
 
@@ -34,5 +34,10 @@ def column_meanings() -> dict[str, Mapping[str, str]]:
     known["offsets"] = OFFSETS
     for view in VIEWS:
         taken = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}
-        known[view.name] = taken | dict(view.meanings)
+        meanings = taken | dict(view.meanings)
+        known[view.name] = meanings | _times(meanings)
     return {name: {**SHARED_MEANINGS, **meanings} for name, meanings in known.items()}
+
+
+def _times(meanings: Mapping[str, str]) -> dict[str, str]:
+    return {at: f"`{name}` as a time (UTC)." for name in meanings if (at := time_column(name)) is not None}

@@ -22,10 +22,13 @@ HEAD = """# What the view holds
 
 Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql": "SELECT …"}` is answered with JSON, or
 with an Arrow stream where the request accepts `application/vnd.apache.arrow.stream`. The request may also say
-`at_least` (`"now"`, or `{topic: {partition: offset}}`: what the answer must reflect), `wait_s` (how long that may
-take), `timeout_s` (how long the statement may) and `rows_max`. `GET /v1/positions` tells how far the view is.
+`params` (values: a list for `?`, an object for `$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what
+the answer must reflect), `wait_s` (how long that may take), `timeout_s` (how long the statement may) and `rows_max`.
+`GET /v1/positions` tells how far the view is.
 
-Times are nanoseconds since 1970 (`*_unix_nano`). Written by `python -m lightstream.store_views.document`; do not edit.
+Times are nanoseconds since 1970 (`*_unix_nano`); beside each of them, views have the same as a `TIMESTAMP` in UTC
+(`*_at`), to microseconds. Sums of whole numbers are `BIGINT`, or `DOUBLE` where one does not fit; a `MAP` is an object
+in JSON. Written by `python -m lightstream.store_views.document`; do not edit.
 
 Ask the **views**: each collapses repeated records by identity and shows the current state. The **raw tables** beneath
 are append-only, one row per record of the log, with `log_partition` and `log_offset` saying where in its topic it was.
@@ -50,6 +53,7 @@ def tables_as_markdown() -> str:
                 if table in meanings:
                     row = (column, data_type, meanings[table][column])
                     by_table.setdefault(table, []).append(row)
+            reasons = database.cursor().execute("FROM not_trained_reasons").fetchall()
         finally:
             database.close()
     parts = [HEAD, "\n## Views\n"]
@@ -65,6 +69,9 @@ def tables_as_markdown() -> str:
         _meanings(NOTE_MEANINGS),
         "\nOf `shared_spans`:\n\n",
         _meanings({SHARED_SPAN: SHARED_SPAN_MEANING}),
+        "\nOf `why_not_trained`, and of single calls in `not_trained`:\n\n",
+        "| reason | meaning | next step |\n|---|---|---|\n",
+        *(f"| `{code}` | {meaning} | {next_step} |\n" for code, meaning, next_step in reasons),
     ]
     return "".join(parts)
 

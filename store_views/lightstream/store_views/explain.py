@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,6 +26,9 @@ class Explanation:
     Attributes:
         rollout: its row of the view ``rollouts``.
         conclusion: one sentence: in which steps it trained, or why it did not.
+        reason_code: code of why it did not, as in the view ``why_not_trained``; empty while it is not finished, and
+            where it trained.
+        next_step: what to do about that.
         attempts, calls, rewards, dropped, shared: rows of the views ``attempts``, ``llm_calls``, ``rewards``,
             ``dropped``, ``shared_spans``.
         notes: what was odd about its attempts, from the view ``trajectories``: why a reward is matched to nothing, say.
@@ -34,6 +37,8 @@ class Explanation:
 
     rollout: dict[str, Any]
     conclusion: str
+    reason_code: str
+    next_step: str
     attempts: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     rewards: list[dict[str, Any]]
@@ -61,11 +66,13 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
     def rows(view: str, columns: str, order: str) -> list[dict[str, Any]]:
         return ask(f"SELECT {columns} FROM {view} {of_it} ORDER BY {order}")  # noqa: S608  # as above
 
+    trained = rows("trained", "step, trainer_id, triplet_count, not_trained", "step")
+    reasons = rows("why_not_trained", "reason_code, reason, next_step", "reason_code")
     return Explanation(
         rollout=rollouts[0],
-        conclusion=_conclusion(
-            rows("trained", "step, trainer_id, triplet_count", "step"), rows("why_not_trained", "reason", "reason")
-        ),
+        conclusion=_conclusion(rollouts[0]["status"], trained, reasons),
+        reason_code=reasons[0]["reason_code"] if reasons else "",
+        next_step=reasons[0]["next_step"] if reasons else "",
         attempts=rows(
             "attempts",
             "attempt_id, attempt_sequence, status, final, worker_id, seconds, error_type, error_message",
@@ -104,13 +111,22 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
     )
 
 
-def _conclusion(trained: list[dict[str, Any]], reasons: list[dict[str, Any]]) -> str:
+def _conclusion(status: str, trained: list[dict[str, Any]], reasons: list[dict[str, Any]]) -> str:
     if trained:
         return "; ".join(
-            f"it trained in step {row['step']} of {row['trainer_id']} ({_count(row['triplet_count'], 'triplet')})"
+            f"it trained in step {row['step']} of {row['trainer_id']} ({_count(row['triplet_count'], 'call')}"
+            f"{_others(row['not_trained'])})"
             for row in trained
         )
-    return reasons[0]["reason"] if reasons else "nothing is known about its training"
+    if reasons:
+        return str(reasons[0]["reason"])
+    return "it waits for a Runner" if status in ("queuing", "requeuing") else "it is still running"
+
+
+def _others(not_trained: Mapping[str, int]) -> str:
+    """The calls that had no weight."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(not_trained.items()))
+    return f"; not trained: {reasons}" if reasons else ""
 
 
 def _count(number: int, thing: str) -> str:

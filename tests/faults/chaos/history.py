@@ -1,4 +1,4 @@
-"""Whether the log tells of legal lives: every state is what the pure fold makes of the state before and the fact."""
+"""Whether the log tells of legal lives: every state is what the pure fold makes of the state before and the event."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["assert_attempts_open_and_close_once", "assert_legal_lives", "assert_
 Place = tuple[int, int]
 
 
-def assert_legal_lives(facts: Sequence[Logged], states: Sequence[Logged], limits: Limits) -> dict[str, RolloutState]:
+def assert_legal_lives(events: Sequence[Logged], states: Sequence[Logged], limits: Limits) -> dict[str, RolloutState]:
     """The last state of each rollout.
 
     Raises:
-        AssertionError: a state is not what the table makes of its fact; a rollout that was over changed; a fact has no
-            verdict.
+        AssertionError: a state is not what the table makes of its event; a rollout that was over changed; an event has
+            no verdict.
     """
-    fact_at: dict[Place, Record | None] = {(logged.partition, logged.offset): logged.record for logged in facts}
-    time_at = {(logged.partition, logged.offset): logged.logged_unix_nano for logged in facts}
+    event_at: dict[Place, Record | None] = {(logged.partition, logged.offset): logged.record for logged in events}
+    time_at = {(logged.partition, logged.offset): logged.logged_unix_nano for logged in events}
     lives: dict[str, RolloutState] = {}
     answered: set[Place] = set()
     for logged in states:
@@ -41,19 +41,19 @@ def assert_legal_lives(facts: Sequence[Logged], states: Sequence[Logged], limits
             continue  # an empty answer to a request
         before = lives.get(state.rollout.rollout_id)
         if before is not None and state.source_offset == before.source_offset:
-            assert state == before, f"two answers to one fact:\n{before}\n{state}"
+            assert state == before, f"two answers to one event:\n{before}\n{state}"
             continue
         place = (logged.partition, state.source_offset)
         answered.add(place)
-        made = fold(before, _fact_of(fact_at[place], state), state.source_offset, limits, time_at[place])
-        assert made.record == state, f"after {before}\nthe fact {fact_at[place]}\nmakes {made.record}\nnot {state}"
+        made = fold(before, _event_of(event_at[place], state), state.source_offset, limits, time_at[place])
+        assert made.record == state, f"after {before}\nthe event {event_at[place]}\nmakes {made.record}\nnot {state}"
         if before is not None and before.status.is_terminal:
             assert _decided(before) == _decided(state), f"it was over, and changed:\n{before}\n{state}"
         lives[state.rollout.rollout_id] = state
     # A sign of life may change nothing, and a suspicion is no more than that: both are passed over without a word.
     unanswered = (EventKind.HEARTBEAT, EventKind.SUSPECTED)
-    asked = {at for at, fact in fact_at.items() if isinstance(fact, RolloutEvent) and fact.kind not in unanswered}
-    assert asked <= answered, f"facts without a verdict: {[fact_at[at] for at in sorted(asked - answered)]}"
+    asked = {at for at, event in event_at.items() if isinstance(event, RolloutEvent) and event.kind not in unanswered}
+    assert asked <= answered, f"events without a verdict: {[event_at[at] for at in sorted(asked - answered)]}"
     return lives
 
 
@@ -97,8 +97,8 @@ def assert_one_final_trajectory_each(trajectories: Iterable[Logged], lives: dict
     assert finals == Counter(dict.fromkeys(lives, 1))
 
 
-def _fact_of(record: Record | None, state: RolloutState) -> RolloutEvent:
-    """What was folded: a fact of the log, or the start that a request for work led to."""
+def _event_of(record: Record | None, state: RolloutState) -> RolloutEvent:
+    """What was folded: an event of the log, or the start that a request for work led to."""
     if isinstance(record, RolloutEvent):
         return record
     assert isinstance(record, TaskRequest), f"a state reflects {record}"

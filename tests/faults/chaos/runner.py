@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lightstream.producers import Runner, rollout
-from lightstream.schemas.services import Service, announce, withdraw
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, announce, withdraw
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 from lightstream.store_views.stores import KafkaLightningStore
 

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutState
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
 from lightstream.up import Stack
 from lightstream.up.supervisor import Supervisor

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import openai
 
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion, event
 from tests.support.waiting import eventually
 

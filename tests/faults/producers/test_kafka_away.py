@@ -15,9 +15,9 @@ from lightstream.producers import AttemptRef
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.llm_proxy import llm_proxy
 from lightstream.producers.otlp.gateway import gateway
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
 from tests.faults.producers.model_server import Agents, counting_model_server
 from tests.producers.support import Spans, read_spans
 from tests.support.waiting import eventually

@@ -6,9 +6,9 @@ import asyncio
 import sys
 from functools import partial
 
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore

@@ -14,8 +14,8 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from lightstream.producers import Runner, rollout
-from lightstream.schemas.services import Service, announce
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, announce
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 from lightstream.store_views.stores import KafkaLightningStore
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +11,8 @@ import openai
 import pytest
 
 from lightstream.producers.llm_proxy import llm_proxy
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream
 
 StartProxy: TypeAlias = Callable[..., str]
@@ -67,13 +65,3 @@ def policy(settings: Settings, tmp_path: Path) -> Iterator[str]:
     server = policy_server(settings, checkpoint=model, follows_resources=False)
     yield server.start()
     server.stop()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Tests that are coroutines run in an event loop of their own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import LlmCall, SpanRecord, SpanStatus
-from lightstream.schemas.settings import Settings
 from tests.producers.support import read_spans
 
 __all__ = ["only_call", "only_record"]

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream
 from tests.producers.support import read_spans

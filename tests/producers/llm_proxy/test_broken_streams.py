@@ -13,18 +13,15 @@ import httpx
 import openai
 import pytest
 
-from lightstream.producers.llm_proxy import upstream_of
 from lightstream.producers.llm_proxy.call import Call, Caller
 from lightstream.producers.llm_proxy.dialects import CHAT
-from lightstream.producers.llm_proxy.exchange import Exchange
-from lightstream.producers.llm_proxy.recorder import CallRecorder
+from lightstream.producers.llm_proxy.recording import CallRecorder
 from lightstream.producers.llm_proxy.relay import StreamRelay
-from lightstream.producers.llm_proxy.turn import Turn
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
-from lightstream.schemas.clock import SystemClock
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_int32
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.recorded import only_call
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, event
@@ -63,10 +60,9 @@ def test_a_stream_that_breaks_off_after_its_last_token_is_complete(settings: Set
 
     async def relayed() -> list[bytes]:
         recorder = CallRecorder(publisher, SystemClock())
-        exchange = Exchange(settings, upstream_of(settings), recorder, SystemClock())
         answer = UpstreamAnswer(200, pieces=pieces())
-        turn = Turn(Call(Caller("r", "a", "0" * 32)), CHAT, translation=await CHAT.translate({}))
-        relay = StreamRelay(exchange, turn, answer)
+        call = Call(Caller("r", "a", "0" * 32), CHAT, translation=await CHAT.translate({}))
+        relay = StreamRelay(settings, recorder, call, answer)
         return [piece async for piece in relay.pieces()]
 
     publisher = KafkaPublisher(settings)

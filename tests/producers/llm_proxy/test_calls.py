@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import openai
 
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall, SpanRecord, SpanStatus
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, event
 from tests.producers.support import read_spans

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.producers.llm_proxy.call import Answer, caller_of
-from lightstream.producers.llm_proxy.capture import Wanted, capture, policy_version_of, without_extras
+from lightstream.producers.llm_proxy.call import caller_of
+from lightstream.producers.llm_proxy.capture import Completion, Wanted, capture, policy_version_of, without_extras
 from lightstream.producers.llm_proxy.events import EVENT_BYTES_MAX, EventSplitter, event_data
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import LlmCall, SpanRecord
@@ -20,7 +20,7 @@ PARENT = "00f067aa0ba902b7"
 
 
 def test_a_whole_answer_gives_its_tokens() -> None:
-    answer = Answer()
+    answer = Completion()
     capture(answer, completion(usage={"prompt_tokens": 3}))
     assert (answer.response_id, answer.model, answer.prompt_token_ids) == ("chatcmpl-1", "m@4", [1, 2, 3])
     (choice,) = answer.choices.values()
@@ -29,7 +29,7 @@ def test_a_whole_answer_gives_its_tokens() -> None:
 
 
 def test_chunks_add_up() -> None:
-    answer = Answer()
+    answer = Completion()
     for body in (chunk(4, first=True), chunk(5), chunk(6, finish_reason="length")):
         capture(answer, body)
     (choice,) = answer.choices.values()
@@ -39,7 +39,7 @@ def test_chunks_add_up() -> None:
 
 
 def test_streamed_tool_calls_add_up() -> None:
-    answer = Answer()
+    answer = Completion()
     for arguments in ('{"a"', ": 1}"):
         function = {"name": "add", "arguments": arguments} if arguments[0] == "{" else {"arguments": arguments}
         call = {"index": 0, "function": function} | ({"id": "c1"} if arguments[0] == "{" else {})
@@ -50,7 +50,7 @@ def test_streamed_tool_calls_add_up() -> None:
 
 
 def test_token_ids_inside_litellm_s_fields_are_found() -> None:
-    answer = Answer()
+    answer = Completion()
     fields = {"token_ids": [9]}
     capture(
         answer,
@@ -80,7 +80,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["choices", "prompt_token_ids", "usage", "id"]), JSON))
 def test_no_answer_is_too_strange(body: dict[str, Any]) -> None:
-    answer = Answer()
+    answer = Completion()
     capture(answer, body)
     without_extras(body, Wanted(logprobs=False, token_ids=False))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import openai
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, event
 from tests.producers.support import read_spans

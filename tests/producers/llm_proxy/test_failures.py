@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.broker.ports import free_port
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.recorded import only_call
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion

@@ -11,8 +11,8 @@ import openai
 import pytest
 from starlette.responses import Response
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion
 from tests.producers.support import read_spans

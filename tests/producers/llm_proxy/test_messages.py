@@ -10,8 +10,8 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.recorded import only_record
 from tests.producers.llm_proxy.upstreams import (
     ScriptedUpstream,

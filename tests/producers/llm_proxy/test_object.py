@@ -13,11 +13,11 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.producers import LLMProxy
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.records import LlmCall
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LLM, ProxyLLM
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion
 from tests.producers.support import read_spans

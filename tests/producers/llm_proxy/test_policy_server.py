@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from lightstream.producers.llm_proxy import llm_proxy
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.settings import Settings
 from tests.producers.support import read_spans
 
 PROMPT = "what is 2+3? Ünïcode 🙂"

@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lightstream.schemas.services import Service, find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import Service, find
+from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 
 RUN = (
-    "from lightstream.schemas.settings import Settings; "
+    "from lightstream.runtime.settings import Settings; "
     "from lightstream.producers.llm_proxy import run; run(Settings.load())"
 )
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}

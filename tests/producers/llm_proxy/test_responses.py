@@ -9,9 +9,9 @@ import openai
 import pytest
 from starlette.responses import Response
 
-from lightstream.producers.llm_proxy.dialects.conversations import Conversations
+from lightstream.producers.llm_proxy.dialects.responses import Conversations
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.recorded import only_record
 from tests.producers.llm_proxy.upstreams import (

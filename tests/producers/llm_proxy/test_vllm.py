@@ -23,9 +23,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from lightstream.broker.ports import free_port
-from lightstream.schemas.http_server import HttpServer
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.settings import Settings
 from lightstream.trainers.tiny_model import make_tiny_model
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.exact.calls import ROUTES, Asked, ask_all, draw

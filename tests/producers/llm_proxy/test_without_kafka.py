@@ -10,8 +10,8 @@ import pytest
 
 from lightstream.broker.ports import free_port
 from lightstream.producers.llm_proxy import llm_proxy
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion
 from tests.producers.support import read_spans
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lightstream.producers.otlp.gateway import gateway
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import DeadLetter
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS
 from tests.producers.support import read_records
 

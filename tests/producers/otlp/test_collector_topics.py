@@ -16,9 +16,9 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # pyri
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.producers.otlp.gateway import gateway
-from lightstream.schemas.kafka import common_config
+from lightstream.runtime.kafka import common_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import DeadLetter
-from lightstream.schemas.settings import Settings
 from tests.producers.otlp.conftest import StartGateway
 from tests.producers.otlp.requests import TRACE_ID, json_request, json_span, log_request, span, trace_request
 from tests.producers.support import read_spans

@@ -16,7 +16,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from lightstream.producers.otlp.decode import json as from_json
 from lightstream.producers.otlp.decode import protobuf
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanRecord, SpanStatus
 from tests.producers.otlp.requests import TRACE_ID, json_request, json_span, span, trace_request
 
@@ -121,34 +120,39 @@ def test_an_odd_array_spoils_none_beside_it(kind: str, arrays: list[list[float]]
     assert same(through_the_log(record).attributes, attributes)
 
 
-def test_a_malformed_array_makes_the_request_undecodable() -> None:
+def test_a_malformed_array_costs_its_span() -> None:
     good = ArrayValue(values=[any_value(number) for number in range(200, 240)]).SerializeToString()
     request = trace_request(span(1, attributes=[KeyValue(key="a", value=AnyValue(array_value=ArrayValue()))]))
     body = request.SerializeToString()
     array = bytes([0x2A, 0])  # array_value of no bytes
     assert body.count(array) == 1
     assert len(protobuf.decode_traces(body).records) == 1
-    outer = trace_request(span(1, attributes=[KeyValue(key="a", value=any_value(list(range(200, 240))))]))
+    numbers = any_value(list(range(200, 240)))
+    bad, fine = (span(n, attributes=[KeyValue(key=name, value=numbers)]) for n, name in ((1, "a"), (2, "fine")))
+    outer = trace_request(bad, fine)
     whole = outer.SerializeToString()
     assert good in whole
-    broken = whole.replace(good, b"\n\x7f\x18" + good[3:])
-    with pytest.raises(DecodeError):
-        protobuf.decode_traces(broken)
+    decoded = protobuf.decode_traces(whole.replace(good, b"\n\x7f\x18" + good[3:], 1))
+    (record,) = decoded.records
+    assert record.attributes == {"fine": list(range(200, 240))}
+    (rejection,) = decoded.rejections
+    assert "malformed" in rejection.detail
 
 
 @pytest.mark.parametrize(("depth", "is_read"), [(90, True), (150, False), (20_000, False)])
-def test_values_nested_too_deeply_are_refused(depth: int, is_read: bool) -> None:
+def test_spans_of_values_nested_too_deeply_are_rejected(depth: int, is_read: bool) -> None:
     value = b"\x18\x01"  # int_value: 1
     for _ in range(depth):
         value = message(5, message(1, value))  # array_value: values
     attribute = message(1, b"deep") + message(2, value)
     body = message(1, message(2, message(2, span(1).SerializeToString() + message(9, attribute))))
+    decoded = protobuf.decode_traces(body)
     if is_read:
-        (record,) = protobuf.decode_traces(body).records
+        (record,) = decoded.records
         assert repr(record.attributes["deep"]) == "[" * depth + "1" + "]" * depth
     else:
-        with pytest.raises(DecodeError, match="deep"):
-            protobuf.decode_traces(body)
+        (rejection,) = decoded.rejections
+        assert "deep" in rejection.detail
 
 
 def message(field: int, content: bytes) -> bytes:

@@ -16,11 +16,11 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.producers.otlp.gateway.unpacking import Unpacker
+from lightstream.producers.otlp.gateway.http_body import Unpacker
 from lightstream.producers.semconv import TRUNCATED
-from lightstream.schemas.http_server import BodyTooLargeError
+from lightstream.runtime.http_server import BodyTooLargeError
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from tests.producers.otlp.conftest import StartGateway
 from tests.producers.otlp.requests import PROTOBUF, log_request, span, trace_request
 from tests.producers.support import read_spans

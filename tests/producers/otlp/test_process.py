@@ -20,10 +20,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lightstream.broker.ports import free_port
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, HTTP, Listeners, inherited, open_listeners
+from lightstream.runtime.listening import bind_listener, url_of
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.listening import bind_listener, url_of
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.up import ProcessUnit, Supervisor
 from tests.producers.otlp.requests import PROTOBUF, span, trace_request
 from tests.producers.support import read_spans

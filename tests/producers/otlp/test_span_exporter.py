@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from lightstream.producers.otlp import LightstreamSpanExporter
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 
 SpansInLog = Callable[[], list[SpanRecord]]
 

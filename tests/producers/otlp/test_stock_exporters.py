@@ -21,8 +21,8 @@ from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState
 from pydantic import SecretStr
 
 from lightstream.producers import AttemptRef
+from lightstream.producers.attribution import TRACE_STATE_KEY, trace_state_value
 from lightstream.producers.exporter import record_of
-from lightstream.producers.ownership import TRACE_STATE_KEY, trace_state_value
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import SpanRecord
 from tests.producers.otlp.conftest import Addresses, StartGateway

@@ -9,8 +9,8 @@ from typing import Any
 from opentelemetry import trace
 
 from lightstream.producers import LitAgent, OtelTracer, Runner
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import (
     EnqueueRolloutRequest,
     RolloutConfig,

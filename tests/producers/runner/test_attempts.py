@@ -10,9 +10,9 @@ import pytest
 from opentelemetry import trace
 
 from lightstream.producers import OtelTracer, Runner, emit_reward, rollout
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import SpanRecord, WorkerStatus
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import Attempt, AttemptedRollout, EnqueueRolloutRequest, RolloutConfig
 from tests.producers.runner.running import SpansInLog, leaf, rewards, run
 from tests.producers.support import ListStore
@@ -99,12 +99,12 @@ def test_end_is_reported_again_until_it_is_accepted(
         tries = 0
 
         async def dequeue_rollout(
-            self, worker_id: str | None = None, *, timeout_s: float = 0.0
+            self, worker_id: str | None = None, *, timeout_s: float = 0.0, run_id: str = "*"
         ) -> AttemptedRollout | None:
             self.tries += 1
             if self.tries == 1:
                 raise ServiceUnavailableError("the life cycle restarts.")
-            return await super().dequeue_rollout(worker_id, timeout_s=timeout_s)
+            return await super().dequeue_rollout(worker_id, timeout_s=timeout_s, run_id=run_id)
 
         async def update_attempt(self, *args: Any, **kwargs: Any) -> Attempt:
             self.tries += 1

@@ -7,8 +7,8 @@ from typing import Any
 
 from lightstream.producers import Hook, LitAgent, OtelTracer, Runner, emit_reward, rollout
 from lightstream.producers.runner import Outcome
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import (
     LLM,
     AttemptedRollout,
@@ -43,6 +43,27 @@ def test_resources_reach_the_agent_by_name_and_type(settings: Settings, tracer: 
         sampling_parameters={"temperature": 0.5},
     )
     assert (seen["text"], seen["names"], seen["id"]) == ("Hello Ada", ["greeting", "main_llm"], "r0")
+
+
+def test_validation_rollouts_are_given_sampling_parameters_of_their_own(settings: Settings, tracer: OtelTracer) -> None:
+    seen: list[tuple[str | None, dict[str, Any]]] = []
+
+    @rollout
+    def agent(task: str, llm: LLM, rollout: Rollout) -> None:
+        seen.append((rollout.mode, llm.sampling_parameters))
+
+    store = ListStore()
+    main_llm = ProxyLLM(
+        endpoint="http://proxy:1/v1",
+        model="policy@3",
+        sampling_parameters={"temperature": 1.0},
+        validation_sampling_parameters={"temperature": 0.0},
+    )
+    asyncio.run(store.update_resources("v3", {"main_llm": main_llm}))
+    modes: list[Any] = ["train", "val"]
+    asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", mode=mode) for mode in modes]))
+    asyncio.run(Runner(store, agent, settings=settings, tracer=tracer, n_concurrent=1).run(max_rollouts=2))
+    assert seen == [("train", {"temperature": 1.0}), ("val", {"temperature": 0.0})]
 
 
 def test_missing_resources_fail_the_attempt(settings: Settings, tracer: OtelTracer) -> None:

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import trace
 
 from lightstream.producers import LitAgent, OtelTracer, rollout
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import (
     NamedResources,
     Rollout,
@@ -114,7 +114,7 @@ def test_agent_beyond_its_deadline_is_given_up(
 def test_agent_that_swallows_its_cancellation_does_not_hold_the_runner(
     settings: Settings, tracer: OtelTracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lightstream.producers.runner.call.CANCEL_GRACE_S", 0.1)
+    monkeypatch.setattr("lightstream.producers.runner.attempt.CANCEL_GRACE_S", 0.1)
 
     @rollout
     async def stubborn(task: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lightstream.producers import OtelTracer, Runner, rollout
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import WorkerStatus
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import (
     EnqueueRolloutRequest,
 )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from lightstream.schemas.clock import ManualClock
+from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.errors import NotFoundError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, RolloutConfig, Span
@@ -154,9 +154,9 @@ class Caller(RuleBasedStateMachine):
         if answer is not None:
             self._has(*answer, worker_id, before)
 
-    def dequeued(self, shown: AttemptedRollout | None, worker_id: str | None) -> None:
+    def dequeued(self, shown: AttemptedRollout | None, worker_id: str | None, run_id: str) -> None:
         """The answer of the queue."""
-        expected = self.reference.next_in_turn()
+        expected = self.reference.next_in_turn(run_id)
         assert (shown and shown.rollout_id) == (expected and expected.rollout_id)
         if shown is None:
             self.workers.found_nothing(worker_id)

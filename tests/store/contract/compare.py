@@ -38,9 +38,9 @@ def same_rollout(shown: Rollout, known: KnownRollout, *, times: bool, with_attem
 def same_attempt(shown: Attempt, known: KnownAttempt, *, times: bool) -> None:
     """Compare an attempt."""
     assert (shown.attempt_id, shown.sequence_id) == (known.attempt_id, known.number)
-    facts = {name: getattr(shown, name) for name in ("status", "worker_id", "metadata", "error_type", "error_message")}
-    expected = {name: getattr(known, name) for name in facts}
-    assert facts == expected, f"{known.attempt_id}: {facts} != {expected}"
+    events = {name: getattr(shown, name) for name in ("status", "worker_id", "metadata", "error_type", "error_message")}
+    expected = {name: getattr(known, name) for name in events}
+    assert events == expected, f"{known.attempt_id}: {events} != {expected}"
     _same_time("start", shown.start_time, known.started, times)
     _same_time("end", shown.end_time, known.ended, times)
     _same_time("last heartbeat", shown.last_heartbeat_time, known.last_heartbeat, times)

@@ -10,6 +10,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.types import (
     UNSET,
+    Assembly,
     EnqueueRolloutRequest,
     PromptTemplate,
     RolloutConfig,
@@ -26,6 +27,9 @@ PLACES = st.integers(0, BEYOND)
 
 WORKERS = st.sampled_from([None, "w0", "w1"])
 VALUES = st.sampled_from([{}, {"k": 1}, {"k": [2, "é"]}])
+RUNS = st.sampled_from([None, "a", "b"])
+ASKED_RUNS = st.sampled_from(["*", "*", "", "a", "b"])
+ASSEMBLIES = st.sampled_from([None, Assembly(credit="discounted:0.5"), Assembly(reward_match="log_order")])
 MODES = st.sampled_from([None, "train", "val", "test"])
 LOST = st.lists(st.sampled_from(["failed", "timeout", "unresponsive"]), max_size=3, unique=True)
 ATTEMPT_STATUSES = st.sampled_from(["preparing", "running", "succeeded", "failed", "timeout", "unresponsive"])
@@ -59,7 +63,7 @@ class ContractMachine(Caller):
     def begin(self, place: int) -> None:
         """A rollout that goes on, and one that waits, so that the first calls are about something."""
         self.start_rollout(False, 0, "w0", RETRIES, {})
-        self.enqueue_many(place + 1, RETRIES)
+        self.enqueue_many(place + 1, RETRIES, None)
 
     @rule(new=st.booleans(), place=PLACES, config=CONFIGS, mode=MODES, values=VALUES)
     def enqueue(self, new: bool, place: int, config: RolloutConfig, mode: Any, values: Any) -> None:
@@ -73,17 +77,20 @@ class ContractMachine(Caller):
         if not known:
             same_rollout(shown, expected, times=self.clock_in_hand, with_attempt=False)
 
-    @rule(count=st.integers(1, 3), config=CONFIGS)
-    def enqueue_many(self, count: int, config: RolloutConfig) -> None:
+    @rule(count=st.integers(1, 3), config=CONFIGS, run_id=RUNS, assembly=ASSEMBLIES)
+    def enqueue_many(
+        self, count: int, config: RolloutConfig, run_id: str | None, assembly: Assembly | None = None
+    ) -> None:
         config = self.config(config)
         ids = [self.new_id() for _ in range(count)]
+        of_all: dict[str, Any] = {"resources_id": "named", "run_id": run_id, "assembly": assembly}
         requests = [
-            EnqueueRolloutRequest(input=n, rollout_id=rollout_id, config=config, resources_id="named")
+            EnqueueRolloutRequest(input=n, rollout_id=rollout_id, config=config, **of_all)
             for n, rollout_id in enumerate(ids)
         ]
         shown = self.run(self.store.enqueue_many_rollouts(requests))
         for n, rollout in enumerate(shown):
-            expected = self.reference.enqueue(ids[n], config, input=n, mode=None, metadata={}, resources_id="named")
+            expected = self.reference.enqueue(ids[n], config, input=n, mode=None, metadata={}, **of_all)
             same_rollout(rollout, expected, times=self.clock_in_hand)
         assert len(shown) == count
         self.touched.update(ids)
@@ -101,20 +108,20 @@ class ContractMachine(Caller):
             worker,
         )
 
-    @rule(worker=WORKERS)
-    def dequeue(self, worker: str | None) -> None:
+    @rule(worker=WORKERS, run_id=ASKED_RUNS)
+    def dequeue(self, worker: str | None, run_id: str) -> None:
         worker = self.named(worker)
-        self.dequeued(self.run(self.store.dequeue_rollout(worker)), worker)
+        self.dequeued(self.run(self.store.dequeue_rollout(worker, run_id=run_id)), worker, run_id)
 
-    @rule(limit=st.integers(0, 3), worker=WORKERS)
-    def dequeue_many(self, limit: int, worker: str | None) -> None:
+    @rule(limit=st.integers(0, 3), worker=WORKERS, run_id=ASKED_RUNS)
+    def dequeue_many(self, limit: int, worker: str | None, run_id: str) -> None:
         worker = self.named(worker)
-        taken = self.run(self.store.dequeue_many_rollouts(limit=limit, worker_id=worker))
+        taken = self.run(self.store.dequeue_many_rollouts(limit=limit, worker_id=worker, run_id=run_id))
         assert len(taken) <= limit
         for rollout in taken:
-            self.dequeued(rollout, worker)
+            self.dequeued(rollout, worker, run_id)
         if len(taken) < limit:
-            self.dequeued(None, None if taken else worker)  # who got some did not find nothing
+            self.dequeued(None, None if taken else worker, run_id)  # who got some did not find nothing
 
     @rule(place=PLACES, worker=WORKERS)
     def start_attempt(self, place: int, worker: str | None) -> None:

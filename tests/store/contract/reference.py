@@ -1,4 +1,4 @@
-"""The store's contract in the plainest code there is, from the interface's docstrings: no log, no facts, no folds.
+"""The store's contract in the plainest code there is, from the interface's docstrings: no log, no events, no folds.
 
 What the contract leaves open is ``ANY``, which equals everything. Times are seconds since 1970.
 """
@@ -62,6 +62,10 @@ class KnownRollout:
     numbers: int = 0
 
     @property
+    def run_id(self) -> str:
+        return self.values.get("run_id") or ""
+
+    @property
     def over(self) -> bool:
         return self.status in FINISHED
 
@@ -95,9 +99,9 @@ class Reference:
             raise Refused(f"Rollout {rollout_id} exists already")
         return self._begun(self._made(rollout_id, "preparing", config, values), attempt_id, worker_id)
 
-    def next_in_turn(self) -> KnownRollout | None:
-        """By priority, then retries before first attempts, then age."""
-        waiting = [rollout for rollout in self.rollouts.values() if rollout.waits]
+    def next_in_turn(self, run_id: str = "*") -> KnownRollout | None:
+        """Of that run, or of any: by priority, then retries before first attempts, then age."""
+        waiting = [rollout for rollout in self.rollouts.values() if rollout.waits and run_id in ("*", rollout.run_id)]
         return min(
             waiting,
             key=lambda rollout: (-rollout.config.priority, rollout.status == "queuing"),  # of equals, the first made

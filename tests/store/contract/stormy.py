@@ -7,7 +7,7 @@ import random
 import uuid
 from collections.abc import Sequence
 
-from lightstream.schemas.clock import ManualClock
+from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.records import (
     EventKind,
     RolloutEvent,
@@ -18,7 +18,7 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.types import AttemptedRollout, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores import _facts as facts_of
+from lightstream.store_views.stores import _events as events_of
 from lightstream.store_views.stores import _shapes as shapes
 from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores._rollouts_query import value_of_state
@@ -36,7 +36,7 @@ ONCE_FOR_ALL = frozenset(
         EventKind.CANCELLED,
     }
 )
-"""Facts that, once applied, change nothing however late they come again. What others say may have been said anew."""
+"""Events that, once applied, change nothing however late they come again. What others say may have been said anew."""
 
 CRASH_CHANCE, REPEAT_CHANCE, LATE_CHANCE = 0.3, 0.3, 0.2
 REQUEST_STANDS_NANOS = 60 * 10**9
@@ -66,11 +66,11 @@ class StormyStore(InMemoryLightningStore):
         self._ids: dict[str, None] = {}
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = "*"
     ) -> list[AttemptedRollout]:
         taken: list[AttemptedRollout] = []
         while len(taken) < limit:
-            begun = self._begun_next(worker_id)
+            begun = self._begun_next(worker_id, run_id)
             if begun is None:
                 break
             taken.append(await self._handed_out(begun, begun.attempts[-1], dequeued=True))
@@ -79,7 +79,7 @@ class StormyStore(InMemoryLightningStore):
             await self._keep_worker(worker_id, WorkerChange.found_nothing(known, self._clock.now_unix_nano()))
         return taken
 
-    def _begun_next(self, worker_id: str | None) -> RolloutState | None:
+    def _begun_next(self, worker_id: str | None, run_id: str) -> RolloutState | None:
         self.fire_due()
         now = self._clock.now_unix_nano()
         request = TaskRequest(
@@ -87,6 +87,7 @@ class StormyStore(InMemoryLightningStore):
             worker_ids=[worker_id or ""],
             occurred_unix_nano=now,
             stands_nanos=REQUEST_STANDS_NANOS,
+            run_id=run_id,
         )
         self._deliver([request])
         return self._verdicts.get(request.request_id)
@@ -105,22 +106,22 @@ class StormyStore(InMemoryLightningStore):
     async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
         now = self._clock.now_unix_nano()
         self.fire_due()
-        self._deliver([facts_of.heartbeat(*attempt, worker.worker_id, now) for attempt in attempts])
+        self._deliver([events_of.heartbeat(*attempt, worker.worker_id, now) for attempt in attempts])
         await super().heartbeat(worker, [])
 
     def fire_due(self) -> None:
-        """Write the facts that the passing of time has made. Once written they are durable, as any fact."""
+        """Write the events that the passing of time has made. Once written they are durable, as any event."""
         while due := self.partition.lifecycle.due():
             self._deliver(due)
 
-    async def _judge(self, fact: RolloutEvent) -> RolloutState:
+    async def _judge(self, event: RolloutEvent) -> RolloutState:
         self.fire_due()
-        self._written.append(fact)
+        self._written.append(event)
         await asyncio.sleep(0)  # whoever writes at once shares the batch
         if self._written:
             batch, self._written = self._written, []
             self._deliver(batch)
-        return self._verdicts[fact.event_id]
+        return self._verdicts[event.event_id]
 
     async def _state_of(self, rollout_id: str) -> RolloutState | None:
         self.fire_due()
@@ -138,14 +139,14 @@ class StormyStore(InMemoryLightningStore):
     def _deliver(self, batch: Sequence[RolloutEvent | TaskRequest]) -> None:
         """Append to the log, in an order and with repeats that the contract does not see, and fold it, with crashes."""
         partition = self.partition
-        self._ids |= dict.fromkeys(fact.rollout_id for fact in batch if isinstance(fact, RolloutEvent))
-        partition.facts.extend(self._shuffled(batch))
-        left = len(partition.facts) - partition.committed
-        may_crash = not any(isinstance(fact, RolloutEvent) and _tells_of_silence(fact) for fact in batch)
+        self._ids |= dict.fromkeys(event.rollout_id for event in batch if isinstance(event, RolloutEvent))
+        partition.events.extend(self._shuffled(batch))
+        left = len(partition.events) - partition.committed
+        may_crash = not any(isinstance(event, RolloutEvent) and _tells_of_silence(event) for event in batch)
         while left and may_crash and self._chance.random() < CRASH_CHANCE:
             partition.process_and_crash(self._chance.randint(1, left), self._chance.randint(0, WRITES_MAX))
             partition.committed = self._chance.randint(0, partition.committed)
-            left = len(partition.facts) - partition.committed
+            left = len(partition.events) - partition.committed
             self.crashes += 1
         partition.process(left)
         for state in partition.states[self._told :]:
@@ -153,32 +154,38 @@ class StormyStore(InMemoryLightningStore):
         self._told = len(partition.states)
 
     def _shuffled(self, batch: Sequence[RolloutEvent | TaskRequest]) -> list[RolloutEvent | TaskRequest]:
-        """Facts about one rollout keep their order, as does what is enqueued; else it is any, and some come twice."""
+        """Events about one rollout keep their order, as does what is enqueued; else it is any, and some come twice."""
         by_rollout: dict[str, list[RolloutEvent | TaskRequest]] = {}
-        for fact in batch:
-            if isinstance(fact, TaskRequest):
-                by_rollout[fact.request_id] = [fact]
+        for event in batch:
+            if isinstance(event, TaskRequest):
+                by_rollout[event.request_id] = [event]
                 continue
-            again = fact.kind is not EventKind.NUMBERS_TAKEN and self._chance.random() < REPEAT_CHANCE
-            queued = fact.kind is EventKind.ENQUEUED  # by one call: their order is the queue's
-            by_rollout.setdefault("the queue" if queued else fact.rollout_id, []).extend([fact] * (2 if again else 1))
-        if self._chance.random() < LATE_CHANCE and (late := self._of_long_ago()) is not None:
+            again = event.kind is not EventKind.NUMBERS_TAKEN and self._chance.random() < REPEAT_CHANCE
+            queued = event.kind is EventKind.ENQUEUED  # by one call: their order is the queue's
+            by_rollout.setdefault("the queue" if queued else event.rollout_id, []).extend([event] * (2 if again else 1))
+        suspected = {
+            event.rollout_id for event in batch if isinstance(event, RolloutEvent) and event.kind is EventKind.SUSPECTED
+        }
+        # A state that outlives a crash takes the suspicion before it along, and silence is counted from the crash on:
+        # the contract leaves that open.
+        late = self._of_long_ago() if self._chance.random() < LATE_CHANCE else None
+        if late is not None and late.rollout_id not in suspected:
             by_rollout.setdefault(late.rollout_id, []).append(late)
-        turns = [key for key, facts in by_rollout.items() for _ in facts]
+        turns = [key for key, events in by_rollout.items() for _ in events]
         self._chance.shuffle(turns)
         return [by_rollout[key].pop(0) for key in turns]
 
     def _of_long_ago(self) -> RolloutEvent | None:
         applied = [
-            fact
-            for fact in self.partition.facts
-            if isinstance(fact, RolloutEvent)
-            and fact.kind in ONCE_FOR_ALL
-            and self._verdicts[fact.event_id].verdict.outcome is VerdictOutcome.APPLIED
+            event
+            for event in self.partition.events
+            if isinstance(event, RolloutEvent)
+            and event.kind in ONCE_FOR_ALL
+            and self._verdicts[event.event_id].verdict.outcome is VerdictOutcome.APPLIED
         ]
         return self._chance.choice(applied) if applied else None
 
 
-def _tells_of_silence(fact: RolloutEvent) -> bool:
-    """After a crash silence is counted from then on; whether such a fact lies before it, the contract leaves open."""
-    return fact.attempt_changes is not None and fact.attempt_changes.last_heartbeat_unix_nano is not None
+def _tells_of_silence(event: RolloutEvent) -> bool:
+    """After a crash silence is counted from then on; whether such an event lies before it, the contract leaves open."""
+    return event.attempt_changes is not None and event.attempt_changes.last_heartbeat_unix_nano is not None

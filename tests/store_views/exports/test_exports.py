@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import SpanEventRecord, SpanRecord, Trajectory
 from lightstream.store_views.exports import (
     Answer,
-    Ask,
     Told,
     arrow_batches,
     arrow_rows,
@@ -39,11 +38,11 @@ from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import assemble, closed, framework_span, opened, proxy_span, reward_span
 
 
-def asks(log: LogFile, limits: QueryLimits | None = None) -> Ask:
+def asks(log: LogFile, limits: QueryLimits | None = None) -> Callable[..., Answer]:
     """Questions as the view's server answers them."""
 
-    def ask(sql: str) -> Answer:
-        outcome = run_query(log.database.cursor(), sql, limits or QueryLimits())
+    def ask(sql: str, parameters: dict[str, Any] | None = None) -> Answer:
+        outcome = run_query(log.database.cursor(), sql, limits or QueryLimits(), parameters)
         text = json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
         answer: Answer = json.loads(text)
         return answer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.schemas.clock import ManualClock
+from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.types import Span
 from lightstream.store_views.imports import ImportedTrace, import_traces, read_traces
@@ -43,7 +43,7 @@ def test_each_trace_becomes_a_rollout_once(tmp_path: Path) -> None:
     assert [t.prompt["token_ids"] for t in ANY_LLM.adapt(spans)] == [[1, 2]]
 
 
-def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_path: Path) -> None:
+async def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_path: Path) -> None:
     traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
 
     class Away(InMemoryLightningStore):
@@ -54,24 +54,21 @@ def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_path: P
                 raise ServiceUnavailableError("it is away.")
             return await super().add_many_spans(spans)
 
-    async def scenario() -> None:
-        clock = ManualClock()
-        store = Away(clock=clock)
-        store.goes = True
-        with pytest.raises(ServiceUnavailableError):
-            await import_traces(store, traces, "run")
-        clock.advance(30 * 24 * 3600.0)
-        store.goes = False
-        assert (await import_traces(store, traces, "run")).spans == 1
-        (rollout,) = await store.query_rollouts()
-        assert rollout.status == "succeeded"
-        assert (await import_traces(store, traces, "run")).known == 1
-        await store.close()
-
-    asyncio.run(scenario())
+    clock = ManualClock()
+    store = Away(clock=clock)
+    store.goes = True
+    with pytest.raises(ServiceUnavailableError):
+        await import_traces(store, traces, "run")
+    clock.advance(30 * 24 * 3600.0)
+    store.goes = False
+    assert (await import_traces(store, traces, "run")).spans == 1
+    (rollout,) = await store.query_rollouts()
+    assert rollout.status == "succeeded"
+    assert (await import_traces(store, traces, "run")).known == 1
+    await store.close()
 
 
-def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) -> None:
+async def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) -> None:
     traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
 
     class Cancelling(InMemoryLightningStore):
@@ -79,50 +76,39 @@ def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) -> Non
             await self.cancel_rollout(spans[0].rollout_id)
             return await super().add_many_spans(spans)
 
-    async def scenario() -> None:
-        store = Cancelling()
-        with pytest.raises(StoreError, match="somebody else"):
-            await import_traces(store, traces, "run")
-        assert (await import_traces(store, traces, "run")).known == 1
-        await store.close()
-
-    asyncio.run(scenario())
+    store = Cancelling()
+    with pytest.raises(StoreError, match="somebody else"):
+        await import_traces(store, traces, "run")
+    assert (await import_traces(store, traces, "run")).known == 1
+    await store.close()
 
 
-def test_a_trace_in_several_files_is_one_rollout(tmp_path: Path) -> None:
+async def test_a_trace_in_several_files_is_one_rollout(tmp_path: Path) -> None:
     root = {"spanId": "a" * 16, "name": "root", "endTimeUnixNano": "1700000009000000000"}
     first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, root)))
     second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        report = await import_traces(store, [*first, *second, *first], "run")
-        assert (report.rollouts, report.spans, report.known) == (1, 2, 0)
-        (rollout,) = await store.query_rollouts()
-        spans = await store.query_spans(rollout.rollout_id)
-        assert [(s.sequence_id, s.name) for s in spans] == [(1, "openai.chat.completion"), (2, "root")]
-        await store.close()
-
-    asyncio.run(scenario())
+    store = InMemoryLightningStore()
+    report = await import_traces(store, [*first, *second, *first], "run")
+    assert (report.rollouts, report.spans, report.known) == (1, 2, 0)
+    (rollout,) = await store.query_rollouts()
+    spans = await store.query_spans(rollout.rollout_id)
+    assert [(s.sequence_id, s.name) for s in spans] == [(1, "openai.chat.completion"), (2, "root")]
+    await store.close()
 
 
-def test_what_a_rollout_lacks_that_was_imported_before_is_told(tmp_path: Path) -> None:
+async def test_what_a_rollout_lacks_that_was_imported_before_is_told(tmp_path: Path) -> None:
     first = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, {"spanId": "a" * 16, "name": "root"})))
     second = read_traces(saved(tmp_path / "b.json", otlp("1" * 32, CALL)))
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        await import_traces(store, first, "run")
-        report = await import_traces(store, second, "run")
-        assert (report.rollouts, report.known, report.incomplete, report.spans_missing) == (0, 1, 1, 1)
-        report = await import_traces(store, first, "run")
-        assert (report.known, report.incomplete, report.spans_missing) == (1, 0, 0)
-        await store.close()
-
-    asyncio.run(scenario())
+    store = InMemoryLightningStore()
+    await import_traces(store, first, "run")
+    report = await import_traces(store, second, "run")
+    assert (report.rollouts, report.known, report.incomplete, report.spans_missing) == (0, 1, 1, 1)
+    report = await import_traces(store, first, "run")
+    assert (report.known, report.incomplete, report.spans_missing) == (1, 0, 0)
+    await store.close()
 
 
-def test_zero_times_and_text_that_was_cut_can_be_stored(tmp_path: Path) -> None:
+async def test_zero_times_and_text_that_was_cut_can_be_stored(tmp_path: Path) -> None:
     rows = [
         GENERATION,
         GENERATION | {"traceId": "t-2", "startTime": "0001-01-01T00:00:00Z"},
@@ -132,13 +118,9 @@ def test_zero_times_and_text_that_was_cut_can_be_stored(tmp_path: Path) -> None:
     assert [trace.spans[0].start_time is None for trace in traces] == [False, True, False]
     said = traces[2].spans[0].attributes
     assert (said["langfuse.observation.output"], said["langfuse.observation.input"]) == ("cut ?", "whole \U0001f600")
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        assert (await import_traces(store, traces, "run")).rollouts == 3
-        await store.close()
-
-    asyncio.run(scenario())
+    store = InMemoryLightningStore()
+    assert (await import_traces(store, traces, "run")).rollouts == 3
+    await store.close()
 
 
 def alone(number: int, **fields: Any) -> ImportedTrace:
@@ -150,26 +132,22 @@ def alone(number: int, **fields: Any) -> ImportedTrace:
     return ImportedTrace(trace_id, None, [span])
 
 
-def test_a_trace_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_trace_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """The first error is raised in the end, the others are told of, and what went well stays."""
     traces = [alone(number) for number in range(2 * AT_ONCE_MAX)]
     traces[3:5] = [alone(3, start_time=1e12), alone(4, name="cut \ud83d")]
-
-    async def scenario() -> None:
-        store = InMemoryLightningStore()
-        with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="start_time"):
-            await import_traces(store, traces, "run")
-        assert [traces[4].trace_id in record.getMessage() for record in caplog.records] == [True]
-        ended = await store.query_rollouts(status_in=["succeeded"])
-        assert len(ended) == len(traces) - 2
-        report = await import_traces(store, [*traces[:3], alone(3), alone(4), *traces[5:]], "run")
-        assert (report.rollouts, report.known) == (2, len(traces) - 2)
-        await store.close()
-
-    asyncio.run(scenario())
+    store = InMemoryLightningStore()
+    with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="start_time"):
+        await import_traces(store, traces, "run")
+    assert [traces[4].trace_id in record.getMessage() for record in caplog.records] == [True]
+    ended = await store.query_rollouts(status_in=["succeeded"])
+    assert len(ended) == len(traces) - 2
+    report = await import_traces(store, [*traces[:3], alone(3), alone(4), *traces[5:]], "run")
+    assert (report.rollouts, report.known) == (2, len(traces) - 2)
+    await store.close()
 
 
-def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
+async def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
     class Away(InMemoryLightningStore):
         asked = 0
 
@@ -177,13 +155,10 @@ def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
             self.asked += 1
             raise ServiceUnavailableError("it is away.")
 
-    async def scenario() -> None:
-        store = Away()
-        traces = [alone(number) for number in range(4 * AT_ONCE_MAX)]
-        traces[0].task = "cut \ud83d"
-        with pytest.raises(ServiceUnavailableError, match="it is away"):
-            await import_traces(store, traces, "run")
-        assert 1 <= store.asked <= AT_ONCE_MAX
-        await store.close()
-
-    asyncio.run(scenario())
+    store = Away()
+    traces = [alone(number) for number in range(4 * AT_ONCE_MAX)]
+    traces[0].task = "cut \ud83d"
+    with pytest.raises(ServiceUnavailableError, match="it is away"):
+        await import_traces(store, traces, "run")
+    assert 1 <= store.asked <= AT_ONCE_MAX
+    await store.close()

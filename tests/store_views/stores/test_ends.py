@@ -31,57 +31,45 @@ def expected() -> dict[str, Future[RolloutState]]:
     return {name: Future() for name in IDS}
 
 
-def test_it_is_enough_once_as_many_have_ended_as_are_needed() -> None:
-    async def scenario() -> None:
-        futures = expected()
-        ends = Ends(futures, needed=2)
-        for name in ("c", "a"):
-            assert not ends.enough.done()
-            futures[name].set_result(ended(name))
-            await asyncio.sleep(0)  # the loop is called from outside
-        await ends.within(None)
-        ends.close()
-        assert sorted(ends.ended) == ["a", "c"]
-        assert futures["b"].cancelled(), "nobody waits for it"
-
-    asyncio.run(scenario())
-
-
-def test_what_was_over_before_and_what_never_was_are_not_waited_for() -> None:
-    async def scenario() -> None:
-        ends = Ends(expected(), needed=3)
-        ends.add({"a": ended("a"), "b": ended("b")})
+async def test_it_is_enough_once_as_many_have_ended_as_are_needed() -> None:
+    futures = expected()
+    ends = Ends(futures, needed=2)
+    for name in ("c", "a"):
         assert not ends.enough.done()
-        ends.forget(["c"])
-        await ends.within(None)
-        ends.close()
-        assert sorted(ends.ended) == ["a", "b"]
-
-    asyncio.run(scenario())
-
-
-def test_what_ended_and_was_not_told_of_yet_counts_when_time_is_over() -> None:
-    async def scenario() -> None:
-        futures = expected()
-        ends = Ends(futures, needed=3)
-        futures["b"].set_result(ended("b"))  # the loop does not know before its next turn
-        ends.close()
-        assert sorted(ends.ended) == ["b"]
-
-    asyncio.run(scenario())
+        futures[name].set_result(ended(name))
+        await asyncio.sleep(0)  # the loop is called from outside
+    await ends.within(None)
+    ends.close()
+    assert sorted(ends.ended) == ["a", "c"]
+    assert futures["b"].cancelled(), "nobody waits for it"
 
 
-def test_when_the_store_is_closed_nothing_is_waited_for() -> None:
-    async def scenario() -> None:
-        futures = expected()
-        ends = Ends(futures, needed=1)
-        for future in futures.values():
-            future.cancel()
-        await ends.within(None)
-        ends.close()
-        assert not ends.ended
+async def test_what_was_over_before_and_what_never_was_are_not_waited_for() -> None:
+    ends = Ends(expected(), needed=3)
+    ends.add({"a": ended("a"), "b": ended("b")})
+    assert not ends.enough.done()
+    ends.forget(["c"])
+    await ends.within(None)
+    ends.close()
+    assert sorted(ends.ended) == ["a", "b"]
 
-    asyncio.run(scenario())
+
+async def test_what_ended_and_was_not_told_of_yet_counts_when_time_is_over() -> None:
+    futures = expected()
+    ends = Ends(futures, needed=3)
+    futures["b"].set_result(ended("b"))  # the loop does not know before its next turn
+    ends.close()
+    assert sorted(ends.ended) == ["b"]
+
+
+async def test_when_the_store_is_closed_nothing_is_waited_for() -> None:
+    futures = expected()
+    ends = Ends(futures, needed=1)
+    for future in futures.values():
+        future.cancel()
+    await ends.within(None)
+    ends.close()
+    assert not ends.ended
 
 
 def test_what_has_ended_is_freed_with_whoever_waited() -> None:

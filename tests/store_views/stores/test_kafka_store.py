@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.records import (
     EventKind,
@@ -21,18 +22,17 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
     WorkerStatus,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, WORKERS
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.kafka import writing
-from lightstream.store_views.stores.kafka.hand_out import Want
-from lightstream.store_views.stores.kafka.judge import SLICE_FACTS, SLICES_AT_ONCE
+from lightstream.store_views.stores.kafka.dispatch import Want
+from lightstream.store_views.stores.kafka.judge import SLICE_EVENTS, SLICES_AT_ONCE
 from lightstream.store_views.stores.kafka.writing import TAKEN_AT_ONCE_MAX
 from lightstream.up import Stack
 from tests.support.log_tail import LogTail
 
-AT_ONCE = SLICE_FACTS * SLICES_AT_ONCE
+AT_ONCE = SLICE_EVENTS * SLICES_AT_ONCE
 RETRY = RolloutConfig(max_attempts=2, retry_condition=["failed"])
 
 
@@ -69,93 +69,76 @@ def state_of(rollout_id: str) -> RolloutState:
     )
 
 
-def test_enqueue_dequeue_succeed(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as store:
-            asked = await store.enqueue_rollout({"task": 7}, mode="val", run_id="r")
-            assert asked.status == "queuing"
-            taken = await store.dequeue_rollout("w1", timeout_s=60)
-            assert taken is not None
-            assert (taken.rollout_id, taken.input, taken.mode) == (asked.rollout_id, {"task": 7}, "val")
-            assert (taken.status, taken.attempt.status, taken.attempt.worker_id) == ("preparing", "preparing", "w1")
-            ended = await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
-            assert ended.status == "succeeded"
-
-    asyncio.run(scenario())
+async def test_enqueue_dequeue_succeed(running: Settings) -> None:
+    async with opened(running) as store:
+        asked = await store.enqueue_rollout({"task": 7}, mode="val", run_id="r")
+        assert asked.status == "queuing"
+        taken = await store.dequeue_rollout("w1", timeout_s=60)
+        assert taken is not None
+        assert (taken.rollout_id, taken.input, taken.mode) == (asked.rollout_id, {"task": 7}, "val")
+        assert (taken.status, taken.attempt.status, taken.attempt.worker_id) == ("preparing", "preparing", "w1")
+        ended = await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+        assert ended.status == "succeeded"
 
 
-def test_an_enqueue_that_is_repeated_is_the_same_rollout(running: Settings) -> None:
-    async def scenario() -> None:
-        rollout_id = f"ro-{uuid.uuid4().hex}"
-        async with opened(running) as store:
-            first, second = await store.enqueue_many_rollouts(
-                [EnqueueRolloutRequest(input=number, rollout_id=rollout_id) for number in (1, 2)]
-            )
-            assert first == second
-            assert first.input == 1
-            taken = await store.dequeue_rollout("w1", timeout_s=60)
-            assert taken is not None
-            await store.update_attempt(rollout_id, taken.attempt.attempt_id, status="succeeded")
-            assert await store.dequeue_rollout("w1", timeout_s=1) is None
-
-    asyncio.run(scenario())
+async def test_an_enqueue_that_is_repeated_is_the_same_rollout(running: Settings) -> None:
+    rollout_id = f"ro-{uuid.uuid4().hex}"
+    async with opened(running) as store:
+        first, second = await store.enqueue_many_rollouts(
+            [EnqueueRolloutRequest(input=number, rollout_id=rollout_id) for number in (1, 2)]
+        )
+        assert first == second
+        assert first.input == 1
+        taken = await store.dequeue_rollout("w1", timeout_s=60)
+        assert taken is not None
+        await store.update_attempt(rollout_id, taken.attempt.attempt_id, status="succeeded")
+        assert await store.dequeue_rollout("w1", timeout_s=1) is None
 
 
-def test_an_enqueue_of_very_many_is_answered_in_their_order(running: Settings) -> None:
+async def test_an_enqueue_of_very_many_is_answered_in_their_order(running: Settings) -> None:
     """They are written some hundred at a time; the first and the last are one rollout."""
     rollout_id = f"ro-{uuid.uuid4().hex}"
     requests = [EnqueueRolloutRequest(input=number) for number in range(2 * AT_ONCE + 1)]
     requests[0].rollout_id = requests[-1].rollout_id = rollout_id
-
-    async def scenario() -> None:
-        async with opened(running) as store:
-            asked = await store.enqueue_many_rollouts(requests)
-            assert [rollout.input for rollout in asked] == [*range(2 * AT_ONCE), 0]
-            ids = {rollout.rollout_id for rollout in asked}
-            assert len(ids) == 2 * AT_ONCE
-            taken = set[str]()
-            async with asyncio.timeout(120):
-                while taken < ids:
-                    got = await store.dequeue_many_rollouts(limit=len(ids), timeout_s=1)
-                    await asyncio.gather(*(store.update_rollout(one.rollout_id, status="succeeded") for one in got))
-                    taken.update(one.rollout_id for one in got)
-            assert taken == ids
-            assert await store.dequeue_rollout(timeout_s=0.5) is None
-
-    asyncio.run(scenario())
+    async with opened(running) as store:
+        asked = await store.enqueue_many_rollouts(requests)
+        assert [rollout.input for rollout in asked] == [*range(2 * AT_ONCE), 0]
+        ids = {rollout.rollout_id for rollout in asked}
+        assert len(ids) == 2 * AT_ONCE
+        taken = set[str]()
+        async with asyncio.timeout(120):
+            while taken < ids:
+                got = await store.dequeue_many_rollouts(limit=len(ids), timeout_s=1)
+                await asyncio.gather(*(store.update_rollout(one.rollout_id, status="succeeded") for one in got))
+                taken.update(one.rollout_id for one in got)
+        assert taken == ids
+        assert await store.dequeue_rollout(timeout_s=0.5) is None
 
 
-def test_who_waits_for_a_verdict_is_told_that_the_store_was_closed(settings: Settings) -> None:
+async def test_who_waits_for_a_verdict_is_told_that_the_store_was_closed(settings: Settings) -> None:
     """Without a worker none comes. A ``CancelledError`` would mean that somebody had cancelled the task."""
-
-    async def scenario() -> None:
-        facts = LogTail(settings, ROLLOUT_EVENTS)
-        async with opened(settings) as store:
-            waiting = asyncio.create_task(store.enqueue_rollout({"task": 7}))
-            while not await asyncio.to_thread(facts.poll):
-                assert not waiting.done()
-        facts.close()
-        with pytest.raises(ServiceUnavailableError, match=r"closed before the verdict came\..*may still take effect"):
-            await waiting
-
-    asyncio.run(scenario())
+    events = LogTail(settings, ROLLOUT_EVENTS)
+    async with opened(settings) as store:
+        waiting = asyncio.create_task(store.enqueue_rollout({"task": 7}))
+        while not await asyncio.to_thread(events.poll):
+            assert not waiting.done()
+    events.close()
+    with pytest.raises(ServiceUnavailableError, match=r"closed before the verdict came\..*may still take effect"):
+        await waiting
 
 
-def test_who_waits_for_work_is_told_that_the_store_was_closed(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as store:
-            assert await store.dequeue_rollout("w1") is None  # it knows now that nothing waits
-            waiting = asyncio.create_task(store.dequeue_rollout("w1", timeout_s=600))
-            several = asyncio.create_task(store.dequeue_many_rollouts(limit=3, worker_id="w1", timeout_s=600))
-            await asyncio.sleep(0)
-        for task in (waiting, several):
-            with pytest.raises(ServiceUnavailableError, match="closed"):
-                await task
-
-    asyncio.run(scenario())
+async def test_who_waits_for_work_is_told_that_the_store_was_closed(running: Settings) -> None:
+    async with opened(running) as store:
+        assert await store.dequeue_rollout("w1") is None  # it knows now that nothing waits
+        waiting = asyncio.create_task(store.dequeue_rollout("w1", timeout_s=600))
+        several = asyncio.create_task(store.dequeue_many_rollouts(limit=3, worker_id="w1", timeout_s=600))
+        await asyncio.sleep(0)
+    for task in (waiting, several):
+        with pytest.raises(ServiceUnavailableError, match="closed"):
+            await task
 
 
-def test_of_very_many_facts_only_some_hundred_wait_for_their_verdict(settings: Settings) -> None:
+def test_of_very_many_events_only_some_hundred_wait_for_their_verdict(settings: Settings) -> None:
     """Without a worker none is answered: the others were never written."""
     impatient = settings.model_copy(update={"publish_timeout_s": 2.0})
 
@@ -165,37 +148,33 @@ def test_of_very_many_facts_only_some_hundred_wait_for_their_verdict(settings: S
                 await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(2 * AT_ONCE)])
 
     asyncio.run(scenario())
-    facts = LogTail(settings, ROLLOUT_EVENTS)
-    written = [logged.record for logged in facts.read_to_end()]
-    facts.close()
+    events = LogTail(settings, ROLLOUT_EVENTS)
+    written = [logged.record for logged in events.read_to_end()]
+    events.close()
     assert len(written) == AT_ONCE
 
 
-def test_what_only_the_life_cycle_refuses_concerns_one_of_many(running: Settings) -> None:
+async def test_what_only_the_life_cycle_refuses_concerns_one_of_many(running: Settings) -> None:
     """A worker whose records are smaller than this store believes: the others are enqueued, once however often."""
     believes = running.model_copy(update={"record_bytes_max": 2 * running.record_bytes_max})
     good = EnqueueRolloutRequest(input=1, rollout_id=f"ro-{uuid.uuid4().hex}")
     refused = EnqueueRolloutRequest(
         input="x" * (20 * 1024 * 1024), rollout_id=f"ro-{uuid.uuid4().hex}", config=RolloutConfig(max_attempts=1000)
     )
-
-    async def scenario() -> None:
-        async with opened(believes) as store:
-            for _ in range(2):
-                with pytest.raises(StoreError, match="fit in a record"):
-                    await store.enqueue_many_rollouts([good, refused])
-            taken = await store.dequeue_rollout("w1", timeout_s=60)
-            assert taken is not None
-            assert taken.rollout_id == good.rollout_id
-            await store.update_attempt(taken.rollout_id, "latest", status="succeeded")
-            assert await store.dequeue_rollout("w1", timeout_s=1) is None
-            assert (await store.enqueue_rollout(2, rollout_id=refused.rollout_id)).status == "queuing", "it never was"
-            await store.cancel_rollout(refused.rollout_id or "")
-
-    asyncio.run(scenario())
+    async with opened(believes) as store:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="fit in a record"):
+                await store.enqueue_many_rollouts([good, refused])
+        taken = await store.dequeue_rollout("w1", timeout_s=60)
+        assert taken is not None
+        assert taken.rollout_id == good.rollout_id
+        await store.update_attempt(taken.rollout_id, "latest", status="succeeded")
+        assert await store.dequeue_rollout("w1", timeout_s=1) is None
+        assert (await store.enqueue_rollout(2, rollout_id=refused.rollout_id)).status == "queuing", "it never was"
+        await store.cancel_rollout(refused.rollout_id or "")
 
 
-def test_many_workers_take_each_rollout_once(running: Settings) -> None:
+async def test_many_workers_take_each_rollout_once(running: Settings) -> None:
     async def worker(name: str, ids: set[str], seen: list[str]) -> None:
         async with opened(running) as store:
             while len(seen) < len(ids):
@@ -204,15 +183,12 @@ def test_many_workers_take_each_rollout_once(running: Settings) -> None:
                     seen.append(taken.rollout_id)
                     await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
 
-    async def scenario() -> None:
-        async with opened(running) as store:
-            asked = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(60)])
-        ids, seen = {rollout.rollout_id for rollout in asked}, list[str]()
-        async with asyncio.timeout(240):
-            await asyncio.gather(*(worker(f"w{i}", ids, seen) for i in range(3)))
-        assert sorted(seen) == sorted(ids)
-
-    asyncio.run(scenario())
+    async with opened(running) as store:
+        asked = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(60)])
+    ids, seen = {rollout.rollout_id for rollout in asked}, list[str]()
+    async with asyncio.timeout(240):
+        await asyncio.gather(*(worker(f"w{i}", ids, seen) for i in range(3)))
+    assert sorted(seen) == sorted(ids)
 
 
 def test_a_limit_far_beyond_what_waits_is_asked_for_in_parts(
@@ -220,8 +196,8 @@ def test_a_limit_far_beyond_what_waits_is_asked_for_in_parts(
 ) -> None:
     count, made = 2 * TAKEN_AT_ONCE_MAX + 3, list[Want]()
 
-    def want(worker_id: str, deadline_s: float) -> Want:
-        made.append(Want(worker_id, deadline_s))
+    def want(worker_id: str, deadline_s: float, run_id: str) -> Want:
+        made.append(Want(worker_id, deadline_s, run_id))
         return made[-1]
 
     monkeypatch.setattr(writing, "Want", want)
@@ -244,20 +220,22 @@ def test_who_leaves_while_more_is_asked_for_gives_back_what_came_before(
     store, given_back = KafkaLightningStore(settings), list[RolloutState]()
     came = [state_of(f"r{number}") for number in range(TAKEN_AT_ONCE_MAX)]
 
-    async def ready() -> None:
+    async def ready(run_id: str) -> None:
         return None
 
     async def scenario() -> None:
         asks_for_more = asyncio.Event()
 
-        async def taken(hand_out: object, worker_id: str, count: int, deadline_s: float) -> list[RolloutState]:
+        async def taken(
+            dispatch: object, worker_id: str, count: int, deadline_s: float, run_id: str
+        ) -> list[RolloutState]:
             if not asks_for_more.is_set() and count == len(came):
                 asks_for_more.set()
                 return came
             await asyncio.Event().wait()
             return []
 
-        monkeypatch.setattr(store, "_hand_out_ready", ready)
+        monkeypatch.setattr(store, "_dispatch_ready", ready)
         monkeypatch.setattr(store, "_taken", taken)
         monkeypatch.setattr(store, "_give_back", given_back.append)
         asking = asyncio.create_task(store.dequeue_many_rollouts(limit=10**6))
@@ -271,100 +249,78 @@ def test_who_leaves_while_more_is_asked_for_gives_back_what_came_before(
     assert given_back == came
 
 
-def test_a_failed_attempt_is_retried_and_keeps_its_error(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as store:
-            await store.enqueue_rollout(None, config=RETRY)
-            first = await store.dequeue_rollout("w1", timeout_s=60)
-            assert first is not None
-            ended = await store.update_attempt(
-                first.rollout_id, first.attempt.attempt_id, "failed", error_type="ValueError", error_message="no"
-            )
-            assert (ended.status, ended.error_type, ended.error_message) == ("failed", "ValueError", "no")
-            second = await store.dequeue_rollout("w1", timeout_s=60)
-            assert second is not None
-            assert (second.rollout_id, second.attempt.sequence_id) == (first.rollout_id, 2)
-            late = await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
-            assert late.status == "failed", "what comes too late changes nothing"
-            await store.update_attempt(second.rollout_id, second.attempt.attempt_id, status="succeeded")
-
-    asyncio.run(scenario())
+async def test_a_failed_attempt_is_retried_and_keeps_its_error(running: Settings) -> None:
+    async with opened(running) as store:
+        await store.enqueue_rollout(None, config=RETRY)
+        first = await store.dequeue_rollout("w1", timeout_s=60)
+        assert first is not None
+        ended = await store.update_attempt(
+            first.rollout_id, first.attempt.attempt_id, "failed", error_type="ValueError", error_message="no"
+        )
+        assert (ended.status, ended.error_type, ended.error_message) == ("failed", "ValueError", "no")
+        second = await store.dequeue_rollout("w1", timeout_s=60)
+        assert second is not None
+        assert (second.rollout_id, second.attempt.sequence_id) == (first.rollout_id, 2)
+        late = await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
+        assert late.status == "failed", "what comes too late changes nothing"
+        await store.update_attempt(second.rollout_id, second.attempt.attempt_id, status="succeeded")
 
 
-def test_resources_of_one_store_reach_another(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as writer, opened(running) as reader:
-            prompt = PromptTemplate(template="{task}")
-            await writer.update_resources("v1", {"prompt": prompt})
-            await writer.update_resources("v2", {"prompt": prompt})
-            found = await reader.get_resources_by_id("v2", timeout_s=60)
-            assert found is not None
-            assert found.resources == {"prompt": prompt}
-            assert await reader.get_latest_resources() == found
-            assert await reader.get_resources_by_id("v3", timeout_s=0.1) is None
-        async with opened(running) as later:
-            assert await later.get_latest_resources() == found, "a store knows all resources once it has started"
-
-    asyncio.run(scenario())
+async def test_resources_of_one_store_reach_another(running: Settings) -> None:
+    async with opened(running) as writer, opened(running) as reader:
+        prompt = PromptTemplate(template="{task}")
+        await writer.update_resources("v1", {"prompt": prompt})
+        await writer.update_resources("v2", {"prompt": prompt})
+        found = await reader.get_resources_by_id("v2", timeout_s=60)
+        assert found is not None
+        assert found.resources == {"prompt": prompt}
+        assert await reader.get_latest_resources() == found
+        assert await reader.get_resources_by_id("v3", timeout_s=0.1) is None
+    async with opened(running) as later:
+        assert await later.get_latest_resources() == found, "a store knows all resources once it has started"
 
 
-def test_heartbeats_are_written_for_worker_and_attempts(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as store:
+async def test_heartbeats_are_written_for_worker_and_attempts(running: Settings) -> None:
+    async with opened(running) as store:
+        await store.enqueue_rollout(None)
+        taken = await store.dequeue_rollout("w1", timeout_s=60)
+        assert taken is not None
+        beat = WorkerHeartbeat(worker_id="w1", kind="runner", status=WorkerStatus.BUSY, heartbeat_unix_nano=1)
+        await store.heartbeat(beat, [(taken.rollout_id, taken.attempt.attempt_id)])
+        workers = LogTail(running, WORKERS)
+        told = [logged.record for logged in workers.read_to_end() if logged.key == "w1"][-1]
+        workers.close()
+        assert isinstance(told, WorkerHeartbeat)
+        assert (told.kind, told.status, told.heartbeat_unix_nano) == ("runner", WorkerStatus.BUSY, 1)
+        ended = await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+        assert ended.last_heartbeat_time is not None
+
+
+async def test_without_a_worker_a_write_says_what_is_missing(settings: Settings) -> None:
+    async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 5.0})) as store:
+        with pytest.raises(ServiceUnavailableError, match="lightstream worker"):
             await store.enqueue_rollout(None)
-            taken = await store.dequeue_rollout("w1", timeout_s=60)
-            assert taken is not None
-            beat = WorkerHeartbeat(worker_id="w1", kind="runner", status=WorkerStatus.BUSY, heartbeat_unix_nano=1)
-            await store.heartbeat(beat, [(taken.rollout_id, taken.attempt.attempt_id)])
-            workers = LogTail(running, WORKERS)
-            told = [logged.record for logged in workers.read_to_end() if logged.key == "w1"][-1]
-            workers.close()
-            assert isinstance(told, WorkerHeartbeat)
-            assert (told.kind, told.status, told.heartbeat_unix_nano) == ("runner", WorkerStatus.BUSY, 1)
-            ended = await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
-            assert ended.last_heartbeat_time is not None
-
-    asyncio.run(scenario())
 
 
-def test_without_a_worker_a_write_says_what_is_missing(settings: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 5.0})) as store:
-            with pytest.raises(ServiceUnavailableError, match="lightstream worker"):
-                await store.enqueue_rollout(None)
-
-    asyncio.run(scenario())
-
-
-def test_without_a_view_a_wait_is_over_once_all_have_ended_meanwhile(running: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(running) as store, opened(running) as other:
-            ids = [(await other.start_rollout(number)).rollout_id for number in range(3)]
-            waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids))
-            await asyncio.sleep(0)  # it waits now
-            for rollout_id in reversed(ids):
-                assert not waiting.done()
-                await other.update_rollout(rollout_id, status="succeeded")
-            ended = await asyncio.wait_for(waiting, 60)
-            assert [rollout.rollout_id for rollout in ended] == ids
-
-    asyncio.run(scenario())
+async def test_without_a_view_a_wait_is_over_once_all_have_ended_meanwhile(running: Settings) -> None:
+    async with opened(running) as store, opened(running) as other:
+        ids = [(await other.start_rollout(number)).rollout_id for number in range(3)]
+        waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids))
+        await asyncio.sleep(0)  # it waits now
+        for rollout_id in reversed(ids):
+            assert not waiting.done()
+            await other.update_rollout(rollout_id, status="succeeded")
+        ended = await asyncio.wait_for(waiting, 60)
+        assert [rollout.rollout_id for rollout in ended] == ids
 
 
-def test_without_a_view_a_wait_ends_and_says_what_is_missing(settings: Settings) -> None:
-    async def scenario() -> None:
-        async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 2.0})) as store:
-            with pytest.raises(ServiceUnavailableError, match="lightstream view"):
-                await store.wait_for_rollouts(rollout_ids=["r"], timeout=0.1)
-
-    asyncio.run(scenario())
+async def test_without_a_view_a_wait_ends_and_says_what_is_missing(settings: Settings) -> None:
+    async with opened(Settings.load(**{**settings.model_dump(), "publish_timeout_s": 2.0})) as store:
+        with pytest.raises(ServiceUnavailableError, match="lightstream view"):
+            await store.wait_for_rollouts(rollout_ids=["r"], timeout=0.1)
 
 
-def test_without_topics_a_store_says_how_to_make_them(kafka_servers: str, tmp_path: Path) -> None:
+async def test_without_topics_a_store_says_how_to_make_them(kafka_servers: str, tmp_path: Path) -> None:
     settings = Settings.load(kafka_bootstrap_servers=kafka_servers, topic_prefix="never.made.", data_dir=tmp_path)
-
-    async def scenario() -> None:
-        with pytest.raises(ServiceUnavailableError, match="lightstream topics create"):
-            await KafkaLightningStore(settings).start()
-
-    asyncio.run(scenario())
+    with pytest.raises(ServiceUnavailableError, match="lightstream topics create"):
+        await KafkaLightningStore(settings).start()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.records import (
     EventKind,
@@ -18,11 +19,11 @@ from lightstream.schemas.records import (
     Verdict,
     VerdictOutcome,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.client import QueryResult
 from lightstream.store_views.server import QueryLimits
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.kafka import view_reader
+from lightstream.store_views.stores.kafka.query_sql import Parameters
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
 
@@ -43,9 +44,9 @@ class View:
         self.meanwhile: Callable[[], None] | None = None
         self._ask = asks(log, limits)
 
-    def query(self, statement: str, *_: Any, **__: Any) -> QueryResult:
+    def query(self, statement: str, *_: Any, params: Parameters | None = None, **__: Any) -> QueryResult:
         self.asked.append(statement)
-        told: dict[str, Any] = {**self._ask(statement)}
+        told: dict[str, Any] = {**self._ask(statement, params)}
         answer = QueryResult(**told)
         self.rows += len(answer.rows)
         if self.meanwhile is not None:
@@ -174,7 +175,7 @@ def test_many_ids_are_asked_for_some_hundred_at_a_time(
     ids = [f"r{number}" for number in range(9)]
     ended = told(offline, view, lambda store: store.wait_for_rollouts(rollout_ids=ids, timeout=60))
     assert [rollout.rollout_id for rollout in ended] == ids
-    assert max(statement.count("'r") for statement in view.asked) == 3
+    assert max(statement.count("$p") for statement in view.asked) == 3
 
 
 def test_a_row_larger_than_an_answer_is_said_to_be_so(offline: Settings, log: LogFile) -> None:

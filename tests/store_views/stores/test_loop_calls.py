@@ -40,32 +40,29 @@ def test_what_is_gathered_is_called_at_the_end_of_the_block() -> None:
     asyncio.run(scenario())
 
 
-def test_futures_bring_results_and_errors_and_say_that_the_store_was_closed() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        good: Future[int] = Future()
-        bad: Future[int] = Future()
-        gone: Future[int] = Future()
-        left: Future[int] = Future()
-        ours = [future_in(loop, future) for future in (good, bad, gone, left)]
-        ours[3].cancel()
+async def test_futures_bring_results_and_errors_and_say_that_the_store_was_closed() -> None:
+    loop = asyncio.get_running_loop()
+    good: Future[int] = Future()
+    bad: Future[int] = Future()
+    gone: Future[int] = Future()
+    left: Future[int] = Future()
+    ours = [future_in(loop, future) for future in (good, bad, gone, left)]
+    ours[3].cancel()
 
-        def bring() -> None:
-            with gathered():
-                good.set_result(1)
-                bad.set_exception(ValueError("no"))
-                gone.cancel()
-                left.set_result(4)
+    def bring() -> None:
+        with gathered():
+            good.set_result(1)
+            bad.set_exception(ValueError("no"))
+            gone.cancel()
+            left.set_result(4)
 
-        in_thread(threading.Thread(target=bring))
-        assert await ours[0] == 1
-        with pytest.raises(ValueError, match="no"):
-            await ours[1]
-        with pytest.raises(ServiceUnavailableError, match="closed"):
-            await ours[2]
-        assert left.result() == 4, "whoever stops waiting takes nothing from others"
-
-    asyncio.run(scenario())
+    in_thread(threading.Thread(target=bring))
+    assert await ours[0] == 1
+    with pytest.raises(ValueError, match="no"):
+        await ours[1]
+    with pytest.raises(ServiceUnavailableError, match="closed"):
+        await ours[2]
+    assert left.result() == 4, "whoever stops waiting takes nothing from others"
 
 
 def test_a_loop_that_is_closed_is_passed_over() -> None:

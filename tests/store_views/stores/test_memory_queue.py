@@ -36,50 +36,41 @@ def _enqueued_by_a_thread(store: InMemoryLightningStore, held_s: float = 0.0) ->
     time.sleep(held_s)
 
 
-def test_a_taker_that_is_cancelled_just_then_passes_it_on() -> None:
-    async def scene() -> None:
-        store = InMemoryLightningStore()
-        first = asyncio.create_task(store.dequeue_rollout("first", timeout_s=LONG_S))
-        await _turns()
-        second = asyncio.create_task(store.dequeue_rollout("second", timeout_s=LONG_S))
-        await _turns()
-        _enqueued_by_a_thread(store)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        began = time.monotonic()
-        taken = await second
-        assert taken is not None
-        assert time.monotonic() - began < LONG_S / 2, "it was not woken, but looked when its time was over"
-        await store.close()
-
-    asyncio.run(scene())
+async def test_a_taker_that_is_cancelled_just_then_passes_it_on() -> None:
+    store = InMemoryLightningStore()
+    first = asyncio.create_task(store.dequeue_rollout("first", timeout_s=LONG_S))
+    await _turns()
+    second = asyncio.create_task(store.dequeue_rollout("second", timeout_s=LONG_S))
+    await _turns()
+    _enqueued_by_a_thread(store)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    began = time.monotonic()
+    taken = await second
+    assert taken is not None
+    assert time.monotonic() - began < LONG_S / 2, "it was not woken, but looked when its time was over"
+    await store.close()
 
 
-def test_a_taker_whose_time_is_over_just_then_looks_once_more() -> None:
-    async def scene() -> None:
-        store = InMemoryLightningStore()
-        first = asyncio.create_task(store.dequeue_rollout("first", timeout_s=0.05))
-        await _turns()
-        _enqueued_by_a_thread(store, held_s=0.1)  # both have happened when the loop goes on
-        assert await first is not None
-        await store.close()
-
-    asyncio.run(scene())
+async def test_a_taker_whose_time_is_over_just_then_looks_once_more() -> None:
+    store = InMemoryLightningStore()
+    first = asyncio.create_task(store.dequeue_rollout("first", timeout_s=0.05))
+    await _turns()
+    _enqueued_by_a_thread(store, held_s=0.1)  # both have happened when the loop goes on
+    assert await first is not None
+    await store.close()
 
 
-def test_what_was_told_to_nobody_is_left_for_whoever_comes() -> None:
-    async def scene() -> None:
-        store = InMemoryLightningStore()
-        only = asyncio.create_task(store.dequeue_rollout("only", timeout_s=LONG_S))
-        await _turns()
-        _enqueued_by_a_thread(store)
-        only.cancel()
-        await asyncio.wait([only])
-        assert await store.dequeue_rollout("next") is not None
-        await store.close()
-
-    asyncio.run(scene())
+async def test_what_was_told_to_nobody_is_left_for_whoever_comes() -> None:
+    store = InMemoryLightningStore()
+    only = asyncio.create_task(store.dequeue_rollout("only", timeout_s=LONG_S))
+    await _turns()
+    _enqueued_by_a_thread(store)
+    only.cancel()
+    await asyncio.wait([only])
+    assert await store.dequeue_rollout("next") is not None
+    await store.close()
 
 
 async def _cancelled(calls: list[Coroutine[Any, Any, Any]]) -> None:
@@ -96,17 +87,14 @@ def _futures() -> int:
     return sum(issubclass(type(item), Future) for item in gc.get_objects())
 
 
-def test_waits_in_vain_leave_nothing() -> None:
-    async def scene() -> None:
-        store = InMemoryLightningStore()
-        before = _futures()
-        for _ in range(POLLS):
-            assert await store.dequeue_rollout("w", timeout_s=0.0005) is None
-            assert await store.get_latest_resources(timeout_s=0.0005) is None
-            assert await store.get_resources_by_id("x", timeout_s=0.0005) is None
-        await _cancelled([store.dequeue_rollout(timeout_s=LONG_S) for _ in range(POLLS)])
-        await _cancelled([store.get_resources_by_id("x", timeout_s=LONG_S) for _ in range(POLLS)])
-        assert _futures() - before < POLLS / 2
-        await store.close()
-
-    asyncio.run(scene())
+async def test_waits_in_vain_leave_nothing() -> None:
+    store = InMemoryLightningStore()
+    before = _futures()
+    for _ in range(POLLS):
+        assert await store.dequeue_rollout("w", timeout_s=0.0005) is None
+        assert await store.get_latest_resources(timeout_s=0.0005) is None
+        assert await store.get_resources_by_id("x", timeout_s=0.0005) is None
+    await _cancelled([store.dequeue_rollout(timeout_s=LONG_S) for _ in range(POLLS)])
+    await _cancelled([store.get_resources_by_id("x", timeout_s=LONG_S) for _ in range(POLLS)])
+    assert _futures() - before < POLLS / 2
+    await store.close()

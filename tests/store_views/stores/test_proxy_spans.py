@@ -26,7 +26,7 @@ ANSWERED = {"role": "assistant", "content": "Yo"}
 def stored(log: LogFile, *spans: SpanRecord) -> list[Span]:
     """The spans by way of the view and JSON, as the store reads them."""
     log.write(opened(), *spans)
-    answer = asks(log)(spans_page_sql(ROLLOUT, None, ALL))
+    answer = asks(log)(*spans_page_sql(ROLLOUT, None, ALL))
     return [span_of_row(dict(zip(answer["columns"], row, strict=True))) for row in answer["rows"]]
 
 

@@ -120,30 +120,24 @@ def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
-    async def scenario() -> None:
-        versions, threads = ResourceVersions(none_older), threading.active_count()
-        waiting = [asyncio.create_task(versions.find(f"rs-{number % 2}", math.inf)) for number in range(200)]
-        assert await versions.find("nobody's", 0.01) is None
-        assert threading.active_count() == threads
-        assert await versions.all() == []
-        for leaves in waiting[::2]:
-            leaves.cancel()
-        await asyncio.wait(waiting[::2])
-        assert len(versions._waiters._waiting) == 100  # pyright: ignore[reportPrivateUsage]  # what it keeps
-        await asyncio.to_thread(versions.read, record(1), 0)
-        assert await asyncio.gather(*waiting[1::2]) == [record(1)] * 100
-        assert not versions._waiters._waiting  # pyright: ignore[reportPrivateUsage]  # what it keeps
-
-    asyncio.run(scenario())
+async def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
+    versions, threads = ResourceVersions(none_older), threading.active_count()
+    waiting = [asyncio.create_task(versions.find(f"rs-{number % 2}", math.inf)) for number in range(200)]
+    assert await versions.find("nobody's", 0.01) is None
+    assert threading.active_count() == threads
+    assert await versions.all() == []
+    for leaves in waiting[::2]:
+        leaves.cancel()
+    await asyncio.wait(waiting[::2])
+    assert len(versions._waiters._waiting) == 100  # pyright: ignore[reportPrivateUsage]  # what it keeps
+    await asyncio.to_thread(versions.read, record(1), 0)
+    assert await asyncio.gather(*waiting[1::2]) == [record(1)] * 100
+    assert not versions._waiters._waiting  # pyright: ignore[reportPrivateUsage]  # what it keeps
 
 
-def test_who_waits_is_told_when_nothing_will_be_read_any_more() -> None:
-    async def scenario() -> None:
-        versions = ResourceVersions(none_older)
-        waiting = asyncio.create_task(versions.find(None, math.inf))
-        await asyncio.sleep(0)
-        versions.stop()
-        assert await waiting is None
-
-    asyncio.run(scenario())
+async def test_who_waits_is_told_when_nothing_will_be_read_any_more() -> None:
+    versions = ResourceVersions(none_older)
+    waiting = asyncio.create_task(versions.find(None, math.inf))
+    await asyncio.sleep(0)
+    versions.stop()
+    assert await waiting is None

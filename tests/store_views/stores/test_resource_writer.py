@@ -56,35 +56,27 @@ class Log:
 
 
 @pytest.mark.parametrize(("stores", "each"), [(1, 10), (2, 1), (5, 2)])
-def test_each_number_is_one_calls_alone(stores: int, each: int) -> None:
-    async def scene() -> None:
-        log = Log(stores)
-        calls = [
-            asyncio.create_task(log.update(store, f"{store}-{number}"))
-            for store in range(stores)
-            for number in range(each)
-        ]
-        await log.written(stores)  # one by each store, before any is read
-        log.reads.set()
-        made = await asyncio.gather(*calls)
-        assert sorted(record.version for record in made) == list(range(1, stores * each + 1))
-        last = max(made, key=lambda record: record.version)
-        assert log.records[-1] == last
-        assert sorted(last.write_ids) == sorted(record.resources["name"] for record in made)
-
-    asyncio.run(scene())
+async def test_each_number_is_one_calls_alone(stores: int, each: int) -> None:
+    log = Log(stores)
+    calls = [
+        asyncio.create_task(log.update(store, f"{store}-{number}")) for store in range(stores) for number in range(each)
+    ]
+    await log.written(stores)  # one by each store, before any is read
+    log.reads.set()
+    made = await asyncio.gather(*calls)
+    assert sorted(record.version for record in made) == list(range(1, stores * each + 1))
+    last = max(made, key=lambda record: record.version)
+    assert log.records[-1] == last
+    assert sorted(last.write_ids) == sorted(record.resources["name"] for record in made)
 
 
-def test_the_same_write_done_by_two_is_one_version() -> None:
-    async def scene() -> None:
-        log = Log(2)
-        calls = [asyncio.create_task(log.update(store, "the same")) for store in range(2)]
-        await log.written(2)
-        log.reads.set()
-        assert [record.version for record in await asyncio.gather(*calls)] == [1, 1]
-        assert (await log.update(0, "another")).version == 2
-
-    asyncio.run(scene())
+async def test_the_same_write_done_by_two_is_one_version() -> None:
+    log = Log(2)
+    calls = [asyncio.create_task(log.update(store, "the same")) for store in range(2)]
+    await log.written(2)
+    log.reads.set()
+    assert [record.version for record in await asyncio.gather(*calls)] == [1, 1]
+    assert (await log.update(0, "another")).version == 2
 
 
 def test_what_is_not_read_back_has_no_number() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lightstream.runtime.kafka import Position
 from lightstream.schemas.errors import BackpressureError, PublishError
-from lightstream.schemas.kafka import Position
 from lightstream.schemas.types import Span
 from lightstream.store_views.stores.kafka.span_writer import SpanWriter
 
@@ -62,121 +62,103 @@ def numbers_of(spans: Sequence[Span]) -> list[int]:
     return [one.sequence_id for one in spans]
 
 
-def test_a_call_tells_which_it_wrote() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        first = keep(writer, 1, 2, 1)
+async def test_a_call_tells_which_it_wrote() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    first = keep(writer, 1, 2, 1)
+    await turns()
+    assert client.values == [b"1", b"2"]
+    for _, _, sent in client.taken:
+        assert not first.done()
+        sent.set_result(PLACE)
         await turns()
-        assert client.values == [b"1", b"2"]
-        for _, _, sent in client.taken:
-            assert not first.done()
-            sent.set_result(PLACE)
-            await turns()
-        assert numbers_of(await first) == [1, 2]
-        assert writer.last() == {0: 7}
-        second = keep(writer, 3, 2)
-        await turns()
-        client.taken[-1][-1].set_result(PLACE)
-        assert numbers_of(await second) == [3]
-        assert numbers_of(await writer.keep([], [])) == []
-
-    asyncio.run(scenario())
+    assert numbers_of(await first) == [1, 2]
+    assert writer.last() == {0: 7}
+    second = keep(writer, 3, 2)
+    await turns()
+    client.taken[-1][-1].set_result(PLACE)
+    assert numbers_of(await second) == [3]
+    assert numbers_of(await writer.keep([], [])) == []
 
 
-def test_who_leaves_before_a_span_was_handed_over_has_not_written_it() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        first = keep(writer, 1)
-        await turns()
-        client.has_room.clear()
-        second = keep(writer, 2, 3)
-        await turns()
-        second.cancel()
-        await turns()
-        client.has_room.set()
-        retry = keep(writer, 1, 2, 3)
-        await turns()
-        assert client.values == [b"1", b"2", b"3"]
-        for _, _, sent in client.taken:
-            sent.set_result(PLACE)
-        assert numbers_of(await retry) == [2, 3]
-        assert numbers_of(await first) == [1]
-
-    asyncio.run(scenario())
+async def test_who_leaves_before_a_span_was_handed_over_has_not_written_it() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    first = keep(writer, 1)
+    await turns()
+    client.has_room.clear()
+    second = keep(writer, 2, 3)
+    await turns()
+    second.cancel()
+    await turns()
+    client.has_room.set()
+    retry = keep(writer, 1, 2, 3)
+    await turns()
+    assert client.values == [b"1", b"2", b"3"]
+    for _, _, sent in client.taken:
+        sent.set_result(PLACE)
+    assert numbers_of(await retry) == [2, 3]
+    assert numbers_of(await first) == [1]
 
 
-def test_a_repeat_waits_until_the_first_is_durable() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        first = keep(writer, 1)
-        await turns()
-        repeat = keep(writer, 1)
-        await turns()
-        assert not repeat.done()
-        client.taken[0][-1].set_result(PLACE)
-        assert numbers_of(await first) == [1]
-        assert numbers_of(await repeat) == []
-        assert len(client.taken) == 1
-
-    asyncio.run(scenario())
+async def test_a_repeat_waits_until_the_first_is_durable() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    first = keep(writer, 1)
+    await turns()
+    repeat = keep(writer, 1)
+    await turns()
+    assert not repeat.done()
+    client.taken[0][-1].set_result(PLACE)
+    assert numbers_of(await first) == [1]
+    assert numbers_of(await repeat) == []
+    assert len(client.taken) == 1
 
 
-def test_a_repeat_of_what_is_lost_is_told_so_and_the_next_one_writes_it() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        calls = [keep(writer, 1), keep(writer, 1)]
-        await turns()
-        client.taken[0][-1].set_exception(PublishError("lost"))
-        for call in calls:
-            with pytest.raises(PublishError, match="lost"):
-                await call
-        assert writer.last() == {}
-        retry = keep(writer, 1)
-        await turns()
-        client.taken[1][-1].set_result(PLACE)
-        assert numbers_of(await retry) == [1]
-
-    asyncio.run(scenario())
+async def test_a_repeat_of_what_is_lost_is_told_so_and_the_next_one_writes_it() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    calls = [keep(writer, 1), keep(writer, 1)]
+    await turns()
+    client.taken[0][-1].set_exception(PublishError("lost"))
+    for call in calls:
+        with pytest.raises(PublishError, match="lost"):
+            await call
+    assert writer.last() == {}
+    retry = keep(writer, 1)
+    await turns()
+    client.taken[1][-1].set_result(PLACE)
+    assert numbers_of(await retry) == [1]
 
 
-def test_a_repeat_writes_what_the_first_could_not_hand_over() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        client.has_room.clear()
-        first = keep(writer, 1)
-        await turns()
-        repeat = keep(writer, 1)
-        await turns()
-        client.full = BackpressureError("full")
-        client.has_room.set()
-        with pytest.raises(BackpressureError):
-            await first
-        client.full = None
-        await turns()
-        client.taken[0][-1].set_result(PLACE)
-        assert numbers_of(await repeat) == [1]
-
-    asyncio.run(scenario())
+async def test_a_repeat_writes_what_the_first_could_not_hand_over() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    client.has_room.clear()
+    first = keep(writer, 1)
+    await turns()
+    repeat = keep(writer, 1)
+    await turns()
+    client.full = BackpressureError("full")
+    client.has_room.set()
+    with pytest.raises(BackpressureError):
+        await first
+    client.full = None
+    await turns()
+    client.taken[0][-1].set_result(PLACE)
+    assert numbers_of(await repeat) == [1]
 
 
-def test_what_was_handed_over_is_known_once_durable_though_its_writer_left() -> None:
-    async def scenario() -> None:
-        client = Client()
-        writer = SpanWriter(client.hand_over)
-        first = keep(writer, 1)
-        await turns()
-        first.cancel()
-        await turns()
-        repeat = keep(writer, 1)
-        await turns()
-        client.taken[0][-1].set_result(PLACE)
-        assert numbers_of(await repeat) == []
-        assert len(client.taken) == 1
-        assert writer.last() == {0: 7}
-
-    asyncio.run(scenario())
+async def test_what_was_handed_over_is_known_once_durable_though_its_writer_left() -> None:
+    client = Client()
+    writer = SpanWriter(client.hand_over)
+    first = keep(writer, 1)
+    await turns()
+    first.cancel()
+    await turns()
+    repeat = keep(writer, 1)
+    await turns()
+    client.taken[0][-1].set_result(PLACE)
+    assert numbers_of(await repeat) == []
+    assert len(client.taken) == 1
+    assert writer.last() == {0: 7}

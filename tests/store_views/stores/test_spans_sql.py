@@ -75,15 +75,15 @@ def test_a_page_is_what_the_store_in_memory_gives(data: st.DataObject, records: 
         for arguments, rollout_id, attempt_id in data.draw(st.lists(asked, min_size=5, max_size=5)):
             query = query_of(Span, **arguments)
             expected = query.page(once(records, rollout_id, attempt_id), getattr)
-            rows = log.dicts(spans_page_sql(rollout_id, attempt_id, query))
+            rows = log.dicts(*spans_page_sql(rollout_id, attempt_id, query))
             assert [span_of_row(row) for row in rows] == list(expected), arguments
             assert {row["total"] for row in rows} <= {expected.total}, arguments
-            assert log.rows(span_count_sql(rollout_id, attempt_id, query)) == [(expected.total,)]
-            ((offsets, total),) = log.rows(span_offsets_sql(rollout_id, attempt_id, query))
+            assert log.rows(*span_count_sql(rollout_id, attempt_id, query)) == [(expected.total,)]
+            ((offsets, total),) = log.rows(*span_offsets_sql(rollout_id, attempt_id, query))
             assert total == (expected.total if offsets else 0)
             assert offsets == [row["log_offset"] for row in rows]
             if offsets:
-                found = {row["log_offset"]: span_of_row(row) for row in log.dicts(spans_at_sql(rollout_id, offsets))}
+                found = {row["log_offset"]: span_of_row(row) for row in log.dicts(*spans_at_sql(rollout_id, offsets))}
                 assert [found[offset] for offset in offsets] == list(expected)
 
 
@@ -93,7 +93,7 @@ def test_every_field_that_may_be_asked_about_has_its_expression(tmp_path: Path) 
             if name in ("status", "attributes", "events", "links", "context", "parent", "resource"):
                 continue
             query = query_of(Span, sort_by=name, sort_order="asc", limit=-1, offset=0)
-            assert log.rows(spans_page_sql("r", None, query)) == []
+            assert log.rows(*spans_page_sql("r", None, query)) == []
 
 
 def test_a_page_comes_whole_over_json(tmp_path: Path) -> None:
@@ -102,6 +102,6 @@ def test_a_page_comes_whole_over_json(tmp_path: Path) -> None:
     )
     query = Query((), every=True, sort_by="sequence_id", descending=False, limit=1, offset=0)
     with open_log_file(tmp_path / "view.duckdb", [record]) as log:
-        answer = asks(log)(spans_page_sql("r", "a", query))
+        answer = asks(log)(*spans_page_sql("r", "a", query))
     (row,) = answer["rows"]
     assert span_of_row(dict(zip(answer["columns"], row, strict=True))) == span_of_record(record)

@@ -1,4 +1,4 @@
-"""Facts of one turn of an event loop, on a real broker."""
+"""Events of one turn of an event loop, on a real broker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.kafka import KafkaPublisher, create_topics
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BackpressureError, PublishError
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
-from lightstream.schemas.settings import Settings
 from lightstream.store_views.stores.kafka.turns import Turns
 
 WAIT_S = 30.0
@@ -24,7 +24,7 @@ def publisher(settings: Settings) -> Iterator[KafkaPublisher]:
         yield publisher
 
 
-def test_each_fact_of_many_turns_is_told_of_once(publisher: KafkaPublisher) -> None:
+def test_each_event_of_many_turns_is_told_of_once(publisher: KafkaPublisher) -> None:
     told: list[tuple[int, PublishError | None]] = []
 
     async def write_all() -> None:
@@ -37,7 +37,7 @@ def test_each_fact_of_many_turns_is_told_of_once(publisher: KafkaPublisher) -> N
 
         async def writer(first: int) -> None:
             for number in range(first, first + 100):
-                turns.write(f"key {number % 5}", b"fact", lambda error, number=number: tell(number, error))  # type: ignore[misc]  # bound per fact
+                turns.write(f"key {number % 5}", b"event", lambda error, number=number: tell(number, error))  # type: ignore[misc]  # bound per event
                 await asyncio.sleep(0)
 
         async with asyncio.timeout(WAIT_S):
@@ -89,7 +89,7 @@ def test_a_buffer_that_stays_full_is_told_as_a_loss(tmp_path: Path) -> None:
         lossy.close(0.0)
 
 
-def test_facts_are_told_of_as_lost_where_no_cluster_is_known(tmp_path: Path) -> None:
+def test_events_are_told_of_as_lost_where_no_cluster_is_known(tmp_path: Path) -> None:
     told: list[PublishError | None] = []
 
     async def write() -> None:
@@ -103,7 +103,7 @@ def test_facts_are_told_of_as_lost_where_no_cluster_is_known(tmp_path: Path) -> 
         async with asyncio.timeout(WAIT_S):
             for _ in range(2):  # the second does not wait for the first
                 done.clear()
-                turns.write("key", b"fact", tell)
+                turns.write("key", b"event", tell)
                 await done.wait()
 
     asyncio.run(write())

@@ -8,22 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.settings import Settings
+from lightstream.store_views.stores.kafka.query_sql import Parameters, Statement
 from lightstream.store_views.stores.kafka.view_reader import ViewReader
+
+ONE = Statement("SELECT 1", Parameters())
 
 
 def test_who_asks_a_silent_view_is_told_that_the_store_was_closed(tmp_path: Path) -> None:
     async def scenario(port: int) -> None:
         reader = ViewReader(Settings.load(view_url=f"http://127.0.0.1:{port}", data_dir=tmp_path))
-        asking = [asyncio.create_task(reader.ask("SELECT 1", {})) for _ in range(10)]  # more than there are threads
+        asking = [asyncio.create_task(reader.ask(ONE, {})) for _ in range(10)]  # more than there are threads
         accepted, _ = await asyncio.to_thread(silent.accept)
         reader.close()
         for task in asking:
             with pytest.raises(ServiceUnavailableError, match="closed"):
                 await asyncio.wait_for(task, 60)
         with pytest.raises(ServiceUnavailableError, match="closed"):
-            await reader.ask("SELECT 1", {})
+            await reader.ask(ONE, {})
         accepted.close()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreServer
 

@@ -71,71 +71,59 @@ def test_one_client_from_several_threads_and_loops(
         "a;b&c=d+e",
     ],
 )
-def test_ids_of_every_kind(server: LightningStoreServer, behind: InMemoryLightningStore, name: str) -> None:
+async def test_ids_of_every_kind(server: LightningStoreServer, behind: InMemoryLightningStore, name: str) -> None:
     client = LightningStoreClient(server.endpoint)
-
-    async def scenario() -> None:
-        assert await client.get_rollout_by_id(name) is None
-        assert await client.get_resources_by_id(name) is None
-        assert await client.get_worker_by_id(name) is None
-        for missing in (
-            client.update_rollout(name, mode="val"),
-            client.start_attempt(name),
-            client.cancel_rollout(name),
-        ):
-            with pytest.raises(NotFoundError) as error:
-                await missing
-            assert str(error.value) == f"Rollout {name} not found"
-        started = await client.start_rollout(1, rollout_id=name, worker_id=name)
-        assert started.rollout_id == name
-        assert await client.get_latest_attempt(name) == started.attempt
-        with pytest.raises(NotFoundError):
-            await client.update_attempt(name, "search", "succeeded")
-        assert (await client.update_attempt(name, started.attempt.attempt_id, "failed")).status == "failed"
-        stored = await client.update_resources(name, {"llm": LLM(endpoint="http://llm/v1", model="m")})
-        assert await client.get_resources_by_id(name) == stored == await behind.get_resources_by_id(name)
-        assert (await client.update_worker(name, {"load": 0.5})).heartbeat_stats == {"load": 0.5}
-        worker = WorkerHeartbeat(worker_id=name, kind="runner", status=WorkerStatus.IDLE, heartbeat_unix_nano=10**18)
-        await client.heartbeat(worker, [(name, started.attempt.attempt_id)])
-        assert await client.get_worker_by_id(name) == await behind.get_worker_by_id(name)
-        await client.close()
-
-    asyncio.run(scenario())
+    assert await client.get_rollout_by_id(name) is None
+    assert await client.get_resources_by_id(name) is None
+    assert await client.get_worker_by_id(name) is None
+    for missing in (
+        client.update_rollout(name, mode="val"),
+        client.start_attempt(name),
+        client.cancel_rollout(name),
+    ):
+        with pytest.raises(NotFoundError) as error:
+            await missing
+        assert str(error.value) == f"Rollout {name} not found"
+    started = await client.start_rollout(1, rollout_id=name, worker_id=name)
+    assert started.rollout_id == name
+    assert await client.get_latest_attempt(name) == started.attempt
+    with pytest.raises(NotFoundError):
+        await client.update_attempt(name, "search", "succeeded")
+    assert (await client.update_attempt(name, started.attempt.attempt_id, "failed")).status == "failed"
+    stored = await client.update_resources(name, {"llm": LLM(endpoint="http://llm/v1", model="m")})
+    assert await client.get_resources_by_id(name) == stored == await behind.get_resources_by_id(name)
+    assert (await client.update_worker(name, {"load": 0.5})).heartbeat_stats == {"load": 0.5}
+    worker = WorkerHeartbeat(worker_id=name, kind="runner", status=WorkerStatus.IDLE, heartbeat_unix_nano=10**18)
+    await client.heartbeat(worker, [(name, started.attempt.attempt_id)])
+    assert await client.get_worker_by_id(name) == await behind.get_worker_by_id(name)
+    await client.close()
 
 
 @pytest.mark.parametrize("name", ["\ud800", None, 7])
-def test_ids_that_are_none(server: LightningStoreServer, name: str) -> None:
+async def test_ids_that_are_none(server: LightningStoreServer, name: str) -> None:
     client = LightningStoreClient(server.endpoint)
-
-    async def scenario() -> None:
-        with pytest.raises(StoreError, match="rollout_id"):
-            await client.get_rollout_by_id(name)
-        await client.close()
-
-    asyncio.run(scenario())
+    with pytest.raises(StoreError, match="rollout_id"):
+        await client.get_rollout_by_id(name)
+    await client.close()
 
 
-def test_null_is_a_value_and_what_is_not_given_stays(server: LightningStoreServer) -> None:
+async def test_null_is_a_value_and_what_is_not_given_stays(server: LightningStoreServer) -> None:
     client = LightningStoreClient(server.endpoint)
-
-    async def scenario() -> None:
-        made = await client.enqueue_rollout(
-            {"task": 1},
-            "val",
-            config=RolloutConfig(max_attempts=3),
-            metadata={"a": 1},
-            run_id="r",
-            group_id="g",
-            group_size=2,
-        )
-        kept = await client.update_rollout(made.rollout_id, resources_id="rs")
-        assert kept == made.model_copy(update={"resources_id": "rs"})
-        bare = await client.update_rollout(made.rollout_id, input=None, mode=None, resources_id=None, metadata=None)
-        assert (bare.input, bare.mode, bare.resources_id, bare.metadata) == (None, None, None, None)
-        assert bare.config.max_attempts == 3
-        await client.close()
-
-    asyncio.run(scenario())
+    made = await client.enqueue_rollout(
+        {"task": 1},
+        "val",
+        config=RolloutConfig(max_attempts=3),
+        metadata={"a": 1},
+        run_id="r",
+        group_id="g",
+        group_size=2,
+    )
+    kept = await client.update_rollout(made.rollout_id, resources_id="rs")
+    assert kept == made.model_copy(update={"resources_id": "rs"})
+    bare = await client.update_rollout(made.rollout_id, input=None, mode=None, resources_id=None, metadata=None)
+    assert (bare.input, bare.mode, bare.resources_id, bare.metadata) == (None, None, None, None)
+    assert bare.config.max_attempts == 3
+    await client.close()
 
 
 def test_spans_of_the_sdk(server: LightningStoreServer, behind: InMemoryLightningStore) -> None:
@@ -176,21 +164,17 @@ def test_a_client_goes_to_other_processes(server: LightningStoreServer) -> None:
     asyncio.run(copy.close())
 
 
-def test_a_closed_client_says_so(server: LightningStoreServer) -> None:
+async def test_a_closed_client_says_so(server: LightningStoreServer) -> None:
     client = LightningStoreClient(server.endpoint)
-
-    async def scenario() -> None:
-        await client.start()
-        waiting = asyncio.ensure_future(client.dequeue_rollout(timeout_s=60))
+    await client.start()
+    waiting = asyncio.ensure_future(client.dequeue_rollout(timeout_s=60))
+    await client.statistics()
+    await client.close()
+    await client.close()
+    with pytest.raises(ServiceUnavailableError, match="closed"):
+        await waiting
+    with pytest.raises(ServiceUnavailableError, match="closed"):
         await client.statistics()
-        await client.close()
-        await client.close()
-        with pytest.raises(ServiceUnavailableError, match="closed"):
-            await waiting
-        with pytest.raises(ServiceUnavailableError, match="closed"):
-            await client.statistics()
-
-    asyncio.run(scenario())
 
 
 def test_the_server_is_the_store_for_its_own_process(

@@ -1,4 +1,4 @@
-"""Clients that stop waiting: what was, or would be, handed out to them goes to others."""
+"""Clients that stop waiting: what was, or would be, dispatched to them goes to others."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ class SlowStore(InMemoryLightningStore):
         self.may_go_on = threading.Event()
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = "*"
     ) -> list[AttemptedRollout]:
-        taken = await super().dequeue_many_rollouts(limit=limit, worker_id=worker_id, timeout_s=timeout_s)
+        taken = await super().dequeue_many_rollouts(
+            limit=limit, worker_id=worker_id, timeout_s=timeout_s, run_id=run_id
+        )
         if worker_id == "slow":
             self.was_asked.release()
             await asyncio.to_thread(self.may_go_on.wait, WAIT_S)
@@ -128,7 +130,7 @@ def test_as_long_as_one_waits_for_a_request_it_is_not_ended(tmp_path: Path) -> N
         behind.may_go_on.set()
         (taken,) = patient.result().json()
         assert taken["rollout_id"] == "r"
-    assert [fact.kind.value for fact in behind.history()] == ["enqueued", "attempt_started"]
+    assert [event.kind.value for event in behind.history()] == ["enqueued", "attempt_started"]
     asyncio.run(behind.close())
 
 

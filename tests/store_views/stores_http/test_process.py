@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 from lightstream.up import Stack

@@ -141,7 +141,7 @@ def test_waits_and_writes_outlive_a_restart_of_the_server(tmp_path: Path) -> Non
             (resources,) = result.result(60)
             assert resources is not None
     asyncio.run(client.close())
-    assert sum(fact.kind.value == "enqueued" for fact in behind.history()) == 2
+    assert sum(event.kind.value == "enqueued" for event in behind.history()) == 2
     asyncio.run(behind.close())
 
 

@@ -112,59 +112,49 @@ def test_what_is_served_is_shared_by_all_processes(tmp_path: Path) -> None:
         assert all(server.capabilities.get(name) for name in ("zero_copy", "thread_safe", "async_safe"))
 
 
-def test_a_stopped_server_starts_again_at_the_same_address(tmp_path: Path) -> None:
-    async def lives() -> None:
-        server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=local_settings(tmp_path))
-        health = f"{server.endpoint}/v1/agl/health"
-        for _ in range(2):
-            await server.start()
-            await server.start()  # nothing
-            async with httpx.AsyncClient() as client:
-                assert (await client.get(health, timeout=WAIT_S)).status_code == 200
-                await server.stop()
-                with pytest.raises(httpx.TransportError):
-                    await client.get(health, timeout=WAIT_S)
-
-    asyncio.run(lives())
-
-
-def test_a_server_whose_port_was_taken_since_it_stopped(tmp_path: Path) -> None:
-    settings = local_settings(tmp_path)
-
-    async def lives() -> None:
-        server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=settings)
-        await server.stop()  # never started: lets go of its port
-        port = int(server.endpoint.rpartition(":")[2])
-        other = LightningStoreServer(InMemoryLightningStore(), port=port, settings=settings)
-        with pytest.raises(ServiceUnavailableError, match=str(port)):
-            await server.start()
-        await other.stop()
+async def test_a_stopped_server_starts_again_at_the_same_address(tmp_path: Path) -> None:
+    server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=local_settings(tmp_path))
+    health = f"{server.endpoint}/v1/agl/health"
+    for _ in range(2):
         await server.start()
-        await server.stop()
+        await server.start()  # nothing
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(health, timeout=WAIT_S)).status_code == 200
+            await server.stop()
+            with pytest.raises(httpx.TransportError):
+                await client.get(health, timeout=WAIT_S)
 
-    asyncio.run(lives())
+
+async def test_a_server_whose_port_was_taken_since_it_stopped(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=settings)
+    await server.stop()  # never started: lets go of its port
+    port = int(server.endpoint.rpartition(":")[2])
+    other = LightningStoreServer(InMemoryLightningStore(), port=port, settings=settings)
+    with pytest.raises(ServiceUnavailableError, match=str(port)):
+        await server.start()
+    await other.stop()
+    await server.start()
+    await server.stop()
 
 
-def test_run_forever_ends_with_a_stop_and_by_being_cancelled(tmp_path: Path) -> None:
-    async def lives() -> None:
-        server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=local_settings(tmp_path))
-        client = LightningStoreClient(server.endpoint, settings=local_settings(tmp_path))
-        for end in ("stop", "cancel"):
-            running = asyncio.create_task(server.run_forever())
-            await client.start()  # once it answers
-            if end == "stop":
-                await server.stop()
+async def test_run_forever_ends_with_a_stop_and_by_being_cancelled(tmp_path: Path) -> None:
+    server = LightningStoreServer(InMemoryLightningStore(), port=0, settings=local_settings(tmp_path))
+    client = LightningStoreClient(server.endpoint, settings=local_settings(tmp_path))
+    for end in ("stop", "cancel"):
+        running = asyncio.create_task(server.run_forever())
+        await client.start()  # once it answers
+        if end == "stop":
+            await server.stop()
+            await running
+        else:
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
                 await running
-            else:
-                running.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await running
-            async with httpx.AsyncClient() as plain:
-                with pytest.raises(httpx.TransportError):
-                    await plain.get(server.endpoint, timeout=WAIT_S)
-        await client.close()
-
-    asyncio.run(lives())
+        async with httpx.AsyncClient() as plain:
+            with pytest.raises(httpx.TransportError):
+                await plain.get(server.endpoint, timeout=WAIT_S)
+    await client.close()
 
 
 @pytest.mark.parametrize("kind", [LightningStoreServer, AgentLightningServer])

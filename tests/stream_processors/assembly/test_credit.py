@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import (
     DropReason,
@@ -17,7 +18,6 @@ from lightstream.schemas.records import (
     SpanStatus,
     Trajectory,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.assembly import AssemblyRules
 from lightstream.stream_processors.core.credit import CreditStep, assign
 

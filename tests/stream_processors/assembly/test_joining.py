@@ -306,8 +306,8 @@ def agents(trajectory: Trajectory) -> list[str | None]:
 
 
 def test_a_span_that_quotes_no_response_decorates_the_last_record_before_it_that_says_the_same() -> None:
-    one_by_one = assemble(said(1, "yes"), worded(11, "yes"), said(2, " yes\n"), worded(12, "yes"))
-    assert agents(one_by_one) == ["agent-11", "agent-12"]
+    in_order = assemble(said(1, "yes"), worded(11, "yes"), said(2, " yes\n"), worded(12, "yes"))
+    assert agents(in_order) == ["agent-11", "agent-12"]
     with_one_untold = assemble(said(1, "yes"), said(2, "no"), said(3, "yes"), worded(12, "no"), worded(13, "yes"))
     assert agents(with_one_untold) == [None, "agent-12", "agent-13"]
     at_once = assemble(said(1, "yes"), said(2, "yes"), worded(11, "yes"), worded(12, "yes"))

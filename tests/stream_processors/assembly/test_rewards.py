@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.assembly_rules import CREDIT_RULES, REWARD_MATCHES
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import unpack_float32
 from lightstream.schemas.records import (
@@ -20,7 +22,7 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.stream_processors.core.assembly import AssemblyRules
-from lightstream.stream_processors.core.credit import CreditStep, credit_rule, register_credit_rule
+from lightstream.stream_processors.core.credit import CreditStep, credit_rule, credit_rule_names, register_credit_rule
 from lightstream.stream_processors.core.rewards import DIMENSIONS_MAX, LINK_TARGETS_MAX, REWARD_MAX
 from lightstream.stream_processors.core.segments import segments_of
 
@@ -366,6 +368,12 @@ def test_a_users_rule_is_used_by_name() -> None:
 def test_rules_that_do_not_exist_are_refused_in_plain_words(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         AssemblyRules(**settings)
+
+
+def test_the_settings_know_the_same_rules() -> None:
+    assert {*credit_rule_names()} >= {*CREDIT_RULES}
+    for match in REWARD_MATCHES:
+        assert AssemblyRules.of(Settings.load(reward_match=match)).reward_match == match
 
 
 def test_a_rules_name_cannot_be_taken_twice() -> None:

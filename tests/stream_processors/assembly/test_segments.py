@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.packing import unpack_float32, unpack_int32
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import PolicyVersionRun, SpanRecord
 from lightstream.stream_processors.core.segments import (
     NO_VERSION,
     Segment,
@@ -203,3 +203,17 @@ def test_a_call_is_merged_whenever_an_open_segment_could_take_it(turns: Turns) -
             open_ids.remove(max(fitting, key=len))
         open_ids.append(prompt + response)
     assert sorted(ids(segment) for segment in segments) == sorted(open_ids)
+
+
+def test_each_token_keeps_the_version_that_sampled_it() -> None:
+    """Weights were swapped after the first token of the second call."""
+    first, second = proxy_span(1, [1, 2], [3, 4]), proxy_span(2, [1, 2, 3, 4, 5], [6, 7, 8])
+    assert second.llm_call is not None
+    runs = [PolicyVersionRun(first_token=0, policy_version=3), PolicyVersionRun(first_token=1, policy_version=4)]
+    swapped = second.llm_call.model_copy(update={"policy_version": None, "policy_version_runs": runs})
+    trajectory = assemble(first, second.model_copy(update={"llm_call": swapped}))
+    assert trajectory.triplets[1].policy_version == 3, "that of its first token"
+    assert trajectory.triplets[1].policy_version_runs == runs
+    (segment,) = segments_of(trajectory)
+    none = NO_VERSION
+    assert unpack_int32(segment.policy_versions).tolist() == [none, none, 3, 3, none, 3, 4, 4]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptStatus, EventKind, RolloutEvent, RolloutStatus
 from lightstream.stream_processors.core.lifecycle import Deadlines, Limits
 from lightstream.stream_processors.core.lifecycle.deadlines import VOID_MAX
@@ -17,7 +17,7 @@ AGAIN: dict[str, Any] = {"max_attempts": 2, "retry_condition": ["unresponsive"]}
 
 
 def kinds(partition: Partition, seconds: float) -> list[EventKind]:
-    return [fact.kind for fact in partition.tick(seconds)]
+    return [event.kind for event in partition.tick(seconds)]
 
 
 def test_an_attempt_times_out_once() -> None:
@@ -77,7 +77,7 @@ def test_a_revived_attempt_may_fall_silent_again_under_another_id() -> None:
     partition.write(heartbeat())
     assert kinds(partition, 9.9) == []
     second = partition.tick(0.1)
-    assert [fact.kind for fact in first + second] == [EventKind.UNRESPONSIVE] * 2
+    assert [event.kind for event in first + second] == [EventKind.UNRESPONSIVE] * 2
     assert first[0].event_id != second[0].event_id
     partition.write(heartbeat())
     assert kinds(partition, 600) == [EventKind.TIMED_OUT]
@@ -135,14 +135,14 @@ def test_many_attempts_fall_due_in_order_of_time() -> None:
     partition = Partition()
     for i in range(20):
         partition.write(enqueued(f"r{i}", timeout_seconds=20 - i, unresponsive_seconds=1000), started(f"r{i}"))
-    assert [fact.rollout_id for fact in partition.tick(20)] == [f"r{i}" for i in reversed(range(20))]
+    assert [event.rollout_id for event in partition.tick(20)] == [f"r{i}" for i in reversed(range(20))]
 
 
 def heard(partition: Partition, ago_s: float, *, clock_error_s: float = 0.0, **changes: Any) -> RolloutEvent:
     """Somebody says now when the attempt was last heard of; both by a clock that may be wrong."""
     now = partition.clock.now_unix_nano() + int(clock_error_s * NANOS_PER_SECOND)
-    fact = said(last_heartbeat_unix_nano=now - int(ago_s * NANOS_PER_SECOND), **changes)
-    return fact.model_copy(update={"occurred_unix_nano": now, "event_id": f"said {len(partition.facts)}"})
+    event = said(last_heartbeat_unix_nano=now - int(ago_s * NANOS_PER_SECOND), **changes)
+    return event.model_copy(update={"occurred_unix_nano": now, "event_id": f"said {len(partition.events)}"})
 
 
 def running(**config: Any) -> Partition:
@@ -196,7 +196,7 @@ def test_what_is_said_while_silence_is_suspected(ago_s: float, is_silent: bool) 
     assert partition.lifecycle.due() == [], "it was reported"
     partition.write(suspicion)
     found = partition.lifecycle.due()
-    assert [fact.kind for fact in found] == ([EventKind.UNRESPONSIVE] if is_silent else [])
+    assert [event.kind for event in found] == ([EventKind.UNRESPONSIVE] if is_silent else [])
     partition.write(*found)
     assert kinds(partition, 5) == ([] if is_silent else [EventKind.UNRESPONSIVE])
 

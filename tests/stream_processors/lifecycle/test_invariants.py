@@ -1,4 +1,4 @@
-"""Random facts, repeats and reorderings, crashes and the passing of time: what must hold all the while."""
+"""Random events, repeats and reorderings, crashes and the passing of time: what must hold all the while."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class LifeCycle(RuleBasedStateMachine):
         self.terminal: dict[str, object] = {}
         self.written: list[RolloutEvent] = []
 
-    def write(self, fact: RolloutEvent) -> None:
-        self.written.append(fact)
-        self.partition.write(fact)
+    def write(self, event: RolloutEvent) -> None:
+        self.written.append(event)
+        self.partition.write(event)
 
     @rule(rollout=ROLLOUTS, attempts=st.integers(1, 3), conditions=CONDITIONS)
     def enqueue(self, rollout: str, attempts: int, conditions: list[str]) -> None:
@@ -110,7 +110,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1000))
     def repeat(self, which: int) -> None:
-        """Any fact again: a retried write, or one that comes far too late."""
+        """Any event again: a retried write, or one that comes far too late."""
         if self.written:
             self.partition.write(self.written[which % len(self.written)])
 
@@ -158,10 +158,10 @@ class LifeCycle(RuleBasedStateMachine):
         assert sorted(self.partition.waiting()) == sorted(waiting)
 
     @invariant()
-    def every_fact_but_heartbeats_is_answered_once(self) -> None:
-        facts = [fact for fact in self.partition.facts if isinstance(fact, RolloutEvent)]
+    def every_event_but_heartbeats_is_answered_once(self) -> None:
+        events = [event for event in self.partition.events if isinstance(event, RolloutEvent)]
         unanswered = (EventKind.HEARTBEAT, EventKind.SUSPECTED)
-        asked = Counter(fact.event_id for fact in facts if fact.kind not in unanswered)
+        asked = Counter(event.event_id for event in events if event.kind not in unanswered)
         answered = Counter(
             s.verdict.event_id for s in self.partition.states if s.verdict.kind is not EventKind.HEARTBEAT
         )

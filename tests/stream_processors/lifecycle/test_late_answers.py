@@ -24,7 +24,7 @@ def test_what_was_opened_by_a_request_that_is_void_after_the_crash_gives_way_to_
     """The assembler reads again from the oldest open attempt on: for ever, if it kept what never began."""
     partition = Partition()
     partition.write(enqueued())
-    partition.facts.append(_request(partition, "first"))
+    partition.events.append(_request(partition, "first"))
     partition.process_and_crash(1, writes=1)
     partition.clock.advance(STANDS_S + 1)
     partition.process(1)
@@ -47,9 +47,9 @@ def test_silence_that_was_told_before_a_crash_is_told_again() -> None:
     partition = Partition()
     partition.write(enqueued(unresponsive_seconds=10), started())
     partition.clock.advance(10)
-    partition.facts.extend(partition.lifecycle.due())
+    partition.events.extend(partition.lifecycle.due())
     partition.process(1)  # the suspicion
-    partition.facts.extend(partition.lifecycle.due())
+    partition.events.extend(partition.lifecycle.due())
     partition.process_and_crash(1, writes=1)  # it was closed, but no state says so
     partition.clock.advance(5)
     partition.crash()  # restored later, which counts as a sign of life for the timer
@@ -73,10 +73,10 @@ def test_an_attempt_whose_signs_of_life_are_in_the_log_is_not_silent() -> None:
     partition = Partition()
     partition.write(enqueued(unresponsive_seconds=10), started())
     partition.clock.advance(9)
-    partition.facts.append(heartbeat())
+    partition.events.append(heartbeat())
     partition.clock.advance(2)
-    partition.facts.extend(partition.lifecycle.due())
+    partition.events.extend(partition.lifecycle.due())
     partition.clock.advance(0.001)
-    partition.process(len(partition.facts))
+    partition.process(len(partition.events))
     assert partition.lifecycle.due() == []
     assert partition.state().status == "running"

@@ -1,4 +1,4 @@
-"""What happens to a rollout, fact by fact."""
+"""What happens to a rollout, event by event."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import (
+    AssemblySpec,
     AttemptStatus,
     EventKind,
     RolloutConfig,
@@ -188,7 +189,7 @@ def test_cancelling_a_waiting_rollout_still_gives_one_final_record() -> None:
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
 
 
-def test_a_fact_about_an_unknown_rollout_gets_an_answer_that_is_no_rollout() -> None:
+def test_a_event_about_an_unknown_rollout_gets_an_answer_that_is_no_rollout() -> None:
     partition = Partition()
     partition.write(ended("ghost"))
     assert partition.states[-1].status is RolloutStatus.UNKNOWN
@@ -217,15 +218,18 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
         ({"config": RolloutConfig.model_construct(timeout_seconds=float("nan"))}, "config.timeout_seconds"),
         ({"config": RolloutConfig(max_attempts=10**6)}, "max_attempts"),
         ({"group_size": 0}, "group_size"),
+        ({"assembly": AssemblySpec.model_construct(credit="identicle")}, "assembly.credit"),
+        ({"assembly": AssemblySpec.model_construct(reward_match="clock")}, "first_occurrence"),
+        ({"assembly": AssemblySpec.model_construct(trained_agents="(")}, "not a regular expression"),
         ({"rollout_id": "another"}, "another"),
         ({"input_json": "x" * (LIMITS.record_bytes_max - 1000)}, "bytes"),
     ],
 )
 def test_a_rollout_that_breaks_a_rule_is_refused_by_name(change: dict[str, object], named: str) -> None:
-    fact = enqueued()
-    assert fact.rollout is not None
+    event = enqueued()
+    assert event.rollout is not None
     partition = Partition()
-    partition.write(fact.model_copy(update={"rollout": fact.rollout.model_copy(update=change)}))
+    partition.write(event.model_copy(update={"rollout": event.rollout.model_copy(update=change)}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
     assert named in partition.verdict().reason
     assert partition.effects == []
@@ -233,7 +237,7 @@ def test_a_rollout_that_breaks_a_rule_is_refused_by_name(change: dict[str, objec
     assert partition.verdict().outcome is VerdictOutcome.APPLIED
 
 
-def test_facts_without_what_their_kind_needs_are_refused() -> None:
+def test_events_without_what_their_kind_needs_are_refused() -> None:
     partition = Partition()
     partition.write(enqueued().model_copy(update={"rollout": None}))
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
@@ -255,13 +259,15 @@ def test_ids_that_no_state_can_carry_are_an_error_and_change_nothing(change: dic
         partition.lifecycle.on_event(started().model_copy(update=change), 0)
 
 
-def test_a_long_error_is_cut_at_its_start() -> None:
+def test_a_long_error_keeps_both_ends() -> None:
     partition = Partition()
-    fact = ended(error="X").model_copy(update={"error_message": "a" * 100_000 + "the cause"})
-    partition.write(enqueued(), started(), fact)
+    event = ended(error="X").model_copy(update={"error_message": "what failed" + "a" * 100_000 + "the cause"})
+    partition.write(enqueued(), started(), event)
     message = partition.state().attempts[0].error_message
     assert message is not None
     assert len(message) == 2000
+    assert message.startswith("what failed")
+    assert "[…]" in message
     assert message.endswith("the cause")
 
 
@@ -269,9 +275,9 @@ def test_a_state_of_the_largest_rollout_fits_in_a_record() -> None:
     limits = replace(LIMITS, record_bytes_max=1024 * 1024)
     partition = Partition(limits)
     config = RolloutConfig(max_attempts=3, retry_condition=[AttemptStatus.FAILED])
-    fact = enqueued(max_attempts=3, retry_condition=["failed"])
+    event = enqueued(max_attempts=3, retry_condition=["failed"])
     spec = RolloutSpec(rollout_id="r", input_json="x" * limits.spec_bytes_max(config), metadata_json="", config=config)
-    partition.write(fact.model_copy(update={"rollout": spec}))
+    partition.write(event.model_copy(update={"rollout": spec}))
     for sequence in (1, 2, 3):
         end = ended(sequence=sequence, error="€" * 300).model_copy(update={"error_message": "€" * 5000})
         partition.write(started(sequence=sequence), end)
@@ -279,7 +285,7 @@ def test_a_state_of_the_largest_rollout_fits_in_a_record() -> None:
     assert len(CODEC.encode(partition.states[-1])) < limits.record_bytes_max - 512
 
 
-def test_a_rollout_is_queued_again_once_by_the_same_fact() -> None:
+def test_a_rollout_is_queued_again_once_by_the_same_event() -> None:
     """Whoever has no answer writes it again; in between, another attempt may have begun."""
     partition = Partition()
     again = changed(status=RolloutStatus.REQUEUING)

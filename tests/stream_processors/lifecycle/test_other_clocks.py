@@ -26,12 +26,12 @@ def _request(occurred_unix_nano: int) -> TaskRequest:
     )
 
 
-def _written(partition: Partition, fact: RolloutEvent, skew_s: int) -> RolloutState:
-    """Fold a fact of a writer whose clock is wrong, which the broker took down now."""
+def _written(partition: Partition, event: RolloutEvent, skew_s: int) -> RolloutState:
+    """Fold an event of a writer whose clock is wrong, which the broker took down now."""
     now = partition.clock.now_unix_nano()
-    skewed = fact.model_copy(update={"occurred_unix_nano": now + skew_s * NANOS_PER_S})
-    partition.facts.append(skewed)
-    transition = partition.lifecycle.on_event(skewed, len(partition.facts) - 1, now)
+    skewed = event.model_copy(update={"occurred_unix_nano": now + skew_s * NANOS_PER_S})
+    partition.events.append(skewed)
+    transition = partition.lifecycle.on_event(skewed, len(partition.events) - 1, now)
     assert transition is not None
     assert transition.record is not None
     partition.states.append(transition.record)
@@ -74,4 +74,4 @@ def test_an_attempt_has_its_whole_time_whatever_its_writers_clock_says(
     partition.clock.advance(TIMEOUT_S - 1)
     assert partition.lifecycle.due() == []
     partition.clock.advance(2)
-    assert [fact.kind.value for fact in partition.lifecycle.due()] == ["timed_out"]
+    assert [event.kind.value for event in partition.lifecycle.due()] == ["timed_out"]

@@ -14,7 +14,7 @@ SEQUENCES = st.integers(1, 3)
 RUNNERS = st.integers(0, 1)
 CONDITIONS = st.lists(st.sampled_from(["failed", "timeout", "unresponsive"]), max_size=3, unique=True)
 
-FACTS = st.one_of(
+EVENTS = st.one_of(
     st.builds(lambda r, n, c: enqueued(r, max_attempts=n, retry_condition=c), ROLLOUTS, SEQUENCES, CONDITIONS),
     st.builds(started, ROLLOUTS, SEQUENCES, RUNNERS),
     st.builds(heartbeat, ROLLOUTS, SEQUENCES, RUNNERS),
@@ -33,15 +33,15 @@ def final_states(partition: Partition) -> dict[str, RolloutState | None]:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    facts=st.lists(FACTS, max_size=40),
+    events=st.lists(EVENTS, max_size=40),
     batches=st.lists(st.tuples(st.integers(1, 6), st.none() | st.integers(0, 12)), min_size=1, max_size=40),
 )
 def test_a_crash_anywhere_changes_nothing_but_repeats(
-    facts: list[RolloutEvent], batches: list[tuple[int, int | None]]
+    events: list[RolloutEvent], batches: list[tuple[int, int | None]]
 ) -> None:
     calm, stormy = Partition(), Partition()
-    calm.facts, stormy.facts = list(facts), list(facts)
-    for _ in facts:
+    calm.events, stormy.events = list(events), list(events)
+    for _ in events:
         calm.process(1)
 
     for count, crash_after_writes in batches:
@@ -49,7 +49,7 @@ def test_a_crash_anywhere_changes_nothing_but_repeats(
             stormy.process(count)
         else:
             stormy.process_and_crash(count, crash_after_writes)
-    stormy.process(len(facts))
+    stormy.process(len(events))
 
     assert final_states(stormy) == final_states(calm)
     assert _once(stormy.effects) == _once(calm.effects)
@@ -62,17 +62,17 @@ def _once(records: list) -> list[str]:  # type: ignore[type-arg]  # of any recor
     return sorted(set(map(repr, records)))
 
 
-@given(facts=st.lists(FACTS, max_size=30), committed=st.integers(0, 30))
-def test_facts_that_a_state_reflects_are_skipped_wherever_the_replay_begins(
-    facts: list[RolloutEvent], committed: int
+@given(events=st.lists(EVENTS, max_size=30), committed=st.integers(0, 30))
+def test_events_that_a_state_reflects_are_skipped_wherever_the_replay_begins(
+    events: list[RolloutEvent], committed: int
 ) -> None:
     partition = Partition()
-    partition.write(*facts)
+    partition.write(*events)
     effects = list(partition.effects)
     before = final_states(partition)
     partition.crash()
-    partition.committed = min(committed, len(facts))
-    partition.process(len(facts))
+    partition.committed = min(committed, len(events))
+    partition.process(len(events))
     assert final_states(partition) == before
     assert partition.effects == effects
 

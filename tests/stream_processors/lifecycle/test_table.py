@@ -9,12 +9,12 @@ from lightstream.stream_processors.core.lifecycle import TRANSITIONS, Action, Si
 from lightstream.stream_processors.core.lifecycle.situation import ABOUT_AN_ATTEMPT
 
 STILL_SAID = {Action.NOTHING, Action.UPDATE_PAST_ATTEMPT, Action.UPDATE_FINISHED_ROLLOUT, Action.COUNT_SPAN_NUMBERS}
-OF_ANY_FACT = {Situation.NO_ROLLOUT, Situation.WAITING, Situation.BUSY, Situation.FINISHED}
+OF_ANY_EVENT = {Situation.NO_ROLLOUT, Situation.WAITING, Situation.BUSY, Situation.FINISHED}
 
 
 @pytest.mark.parametrize("kind", list(EventKind))
-def test_every_fact_has_a_rule_in_every_situation(kind: EventKind) -> None:
-    expected = set(Situation) if kind in ABOUT_AN_ATTEMPT else OF_ANY_FACT
+def test_every_event_has_a_rule_in_every_situation(kind: EventKind) -> None:
+    expected = set(Situation) if kind in ABOUT_AN_ATTEMPT else OF_ANY_EVENT
     assert set(TRANSITIONS[kind]) == expected
 
 
@@ -32,5 +32,5 @@ def test_nothing_moves_a_finished_rollout() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(EventKind) - {EventKind.HEARTBEAT, EventKind.SUSPECTED}))
-def test_every_fact_that_somebody_waits_for_is_answered(kind: EventKind) -> None:
+def test_every_event_that_somebody_waits_for_is_answered(kind: EventKind) -> None:
     assert all(rule.outcome is not None for rule in TRANSITIONS[kind].values())

@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lightstream.cli.replay import parse_start
-from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.cli.replay import parse_time, select
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import QueryError, SettingsError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import (
+    AssemblySpec,
     AttemptClosed,
     AttemptOpened,
     ConsumedTrajectory,
@@ -27,7 +29,6 @@ from lightstream.schemas.records import (
     TrainingStep,
     Trajectory,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TRAINING_STEPS, TRAJECTORIES, Topic
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 from lightstream.stream_processors.replay import (
@@ -36,11 +37,13 @@ from lightstream.stream_processors.replay import (
     Replay,
     ReplayedAttempt,
     ReplayRules,
+    Selection,
     TopicReader,
     load_reward_rule,
     read_history,
 )
 from lightstream.up.unit import child_environment
+from tests.store_views.log_file import open_log_file
 
 from ..assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
@@ -132,6 +135,25 @@ def test_credit_and_merge_show_in_the_difference(settings: Settings, history: li
     assert comparison.trained.segments == ({"first": 2}, {"first": 2, "branch": 2})
 
 
+def test_rules_of_a_run_are_kept_unless_others_are_given(settings: Settings) -> None:
+    own = AssemblySpec(credit="last_call_only", reward_match="log_order")
+    records = [(name, record) for name in ("own", "none") for record in attempt(name)]
+    records[0] = ("own", opened("own", input_json='{"fails": false}', assembly=own))
+    publish(settings, SPANS, records)
+    made = assemble_log(settings)
+    rewards = {t.rollout_id: [triplet.reward for triplet in t.triplets] for t in made}
+    assert rewards == {"own": [None, 1.0], "none": [1.0, 1.0]}
+    assert list(Replay(settings, ReplayRules()).trajectories()) == made
+    other = ReplayRules(instead=AssemblySpec(credit="discounted:0.5"))
+    again = {t.rollout_id: t for t in Replay(settings, other).trajectories()}
+    assert [triplet.reward for triplet in again["own"].triplets] == [0.5, 1.0]
+    assert (again["own"].credit, again["own"].reward_match) == ("discounted:0.5", "log_order")
+    judged = ReplayRules(reward=lambda attempt: 3.0)
+    by_rule = {t.rollout_id: t for t in Replay(settings, judged).trajectories()}
+    assert [triplet.reward for triplet in by_rule["own"].triplets] == [None, 3.0]
+    assert [triplet.reward for triplet in by_rule["none"].triplets] == [3.0, 3.0]
+
+
 def test_a_reward_rule_of_the_users(settings: Settings, history: list[Trajectory], tmp_path: Path) -> None:
     file = tmp_path / "rule.py"
     file.write_text(RULE)
@@ -143,6 +165,81 @@ def test_a_reward_rule_of_the_users(settings: Settings, history: list[Trajectory
     assert comparison.all.rewards_changed == 4
     assert comparison.trained.mean_rewards == (1.0, 2.0)
     assert comparison.all.drops == ({}, {"bad_reward": 1})
+
+
+def test_means_are_over_the_same_attempts(settings: Settings, history: list[Trajectory]) -> None:
+    """The rule has no reward for one attempt: what it had before does not count either."""
+    rewards = {"a": 1.0, "b": 2.0, "c": 3.0}
+    rules = ReplayRules(reward=lambda attempt: rewards.get(attempt.trajectory.rollout_id))
+    _, comparison = run(settings, rules)
+    counts = comparison.all
+    assert (counts.rewards_compared, counts.rewards_lost, counts.rewards_added) == (3, 1, 0)
+    assert counts.reward_sums == (3.0, 6.0)
+    assert counts.mean_rewards == (1.0, 2.0)
+    _, comparison = run(settings, ReplayRules(reward=lambda _: None))
+    assert comparison.all.mean_rewards == (None, None)
+
+
+def test_a_rule_that_fails_too_often_ends_the_replay_with_its_first_error(
+    settings: Settings, history: list[Trajectory], tmp_path: Path
+) -> None:
+    file = tmp_path / "rule.py"
+    file.write_text("def reward(attempt):\n    raise KeyError(attempt.trajectory.rollout_id)\n")
+    rule = load_reward_rule(str(file))
+    replay = Replay(settings, ReplayRules(reward=rule, errors_max=4))
+    assert len(list(replay.trajectories())) == replay.rule_errors.count == 4
+    first = replay.rule_errors.first
+    assert "KeyError" in first
+    assert first.endswith(f"({file}, line 2)")
+    with pytest.raises(SettingsError, match="more than 3 attempts") as raised:
+        list(Replay(settings, ReplayRules(reward=rule, errors_max=3)).trajectories())
+    assert first in str(raised.value)
+    wrong = Replay(settings, ReplayRules(reward=lambda _: float("nan")))
+    list(wrong.trajectories())
+    assert wrong.rule_errors.count == 4
+    assert "finite number" in wrong.rule_errors.first
+
+
+def test_attempts_of_a_run_or_chosen_ones_are_compared_alone(settings: Settings) -> None:
+    asked: list[str] = []
+
+    def rule(attempt: ReplayedAttempt) -> float:
+        asked.append(attempt.trajectory.rollout_id)
+        return 0.0
+
+    records: list[tuple[str, Record]] = []
+    for name, run_id in (("a", "one"), ("b", "two"), ("c", "two")):
+        first, *rest = attempt(name)
+        assert isinstance(first, AttemptOpened)
+        ours = first.rollout.model_copy(update={"run_id": run_id})
+        records += [(name, record) for record in (first.model_copy(update={"rollout": ours}), *rest)]
+    publish(settings, SPANS, records)
+    assemble_log(settings)
+    for selection, names in (
+        (Selection(run_id="two"), ["b", "c"]),
+        (Selection(attempts=frozenset({("a", "a-a1"), ("b", "b-a1")})), ["a", "b"]),
+        (Selection(run_id="two", attempts=frozenset({("a", "a-a1"), ("b", "b-a1")})), ["b"]),
+        (Selection(run_id="three"), []),
+    ):
+        asked.clear()
+        comparison = Comparison(read_history(settings, selection))
+        for trajectory in Replay(settings, ReplayRules(reward=rule), selection).trajectories():
+            comparison.add(trajectory)
+        comparison.finish()
+        assert sorted(asked) == names
+        assert (comparison.all.attempts, comparison.all.only_before, comparison.all.only_now) == (len(names), 0, 0)
+
+
+def test_the_command_chooses_by_sql(settings: Settings, history: list[Trajectory], tmp_path: Path) -> None:
+    """Of the view's file, as nothing runs there."""
+    (tmp_path / "view").mkdir()
+    with open_log_file(tmp_path / "view" / "lightstream.duckdb", history):
+        pass
+    here = settings.model_copy(update={"data_dir": tmp_path, "view_url": None})
+    chosen = select(here, "earliest", None, "run", "rollout_id < 'c' -- two").attempts
+    assert chosen == frozenset({("a", "a-a1"), ("b", "b-a1")})
+    with pytest.raises(QueryError, match="no_such_column"):
+        select(here, "earliest", None, None, "no_such_column = 1")
 
 
 def test_rewards_of_single_calls_and_wrong_ones(settings: Settings, history: list[Trajectory]) -> None:
@@ -255,12 +352,17 @@ def test_a_rule_reads_the_answer_of_the_calls_own_choice(settings: Settings) -> 
 
 
 def test_reading_from_a_time_on(settings: Settings, history: list[Trajectory]) -> None:
-    late = parse_start("2999-01-01T00:00:00")
-    assert list(Replay(settings, ReplayRules(), late).trajectories()) == []
-    assert len(list(Replay(settings, ReplayRules(), parse_start("1h")).trajectories())) == 4
-    assert parse_start("1970-01-01T01:00:00+01:00") == 0
-    with pytest.raises(SettingsError, match="neither"):
-        parse_start("yesterday")
+    def replayed(start: str, end: str | None = None) -> int:
+        selection = select(settings, start, end, None, None)
+        return len(list(Replay(settings, ReplayRules(), selection).trajectories()))
+
+    assert replayed("2999-01-01T00:00:00") == 0
+    assert replayed("1h") == 4
+    assert replayed("earliest", "1h") == 0
+    assert replayed("1h", "2999-01-01") == 4
+    assert parse_time("1970-01-01T01:00:00+01:00", "--from") == 0
+    with pytest.raises(SettingsError, match="--to 'yesterday' is neither"):
+        replayed("earliest", "yesterday")
 
 
 def test_the_command_line(settings: Settings, history: list[Trajectory], tmp_path: Path) -> None:
@@ -278,6 +380,8 @@ def test_the_command_line(settings: Settings, history: list[Trajectory], tmp_pat
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["trained"]["rewards_changed"], answer["open_attempts"]) == (2, 1)
+    assert answer["rule_errors"] == 1
+    assert "cannot judge" in answer["first_rule_error"]
     rewards = pq.read_table(out, columns=["rollout_id", "reward"]).to_pylist()
     assert {row["rollout_id"]: row["reward"] for row in rewards} == {"a": 2.0, "b": 2.0, "c": 2.0, "d": None}
     again = read_history(settings.model_copy(update={"topic_prefix": prefix}))
@@ -298,10 +402,10 @@ def test_the_command_line(settings: Settings, history: list[Trajectory], tmp_pat
 
 
 def test_what_began_before_any_log_is_all_of_it() -> None:
-    assert [parse_start(text) for text in ("9999999d", "9" * 19 + "h", "0001-01-01", "earliest")] == [0] * 4
-    assert parse_start("1m") > parse_start("1h") > parse_start("1d") > 0
+    assert [parse_time(text, "--from") for text in ("9999999d", "9" * 19 + "h", "0001-01-01", "earliest")] == [0] * 4
+    assert parse_time("1m", "--from") > parse_time("1h", "--from") > parse_time("1d", "--from") > 0
     with pytest.raises(SettingsError):
-        parse_start("9" * 5_000 + "h")
+        parse_time("9" * 5_000 + "h", "--from")
 
 
 def test_a_record_that_cannot_be_assembled_ends_no_replay(

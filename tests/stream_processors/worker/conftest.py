@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lightstream.schemas.kafka import KafkaPublisher, create_topics
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import KafkaPublisher, create_topics
+from lightstream.runtime.settings import Settings
 
 from .harness import WorkerProcess
 

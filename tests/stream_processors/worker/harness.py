@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
@@ -23,8 +25,6 @@ from lightstream.schemas.records import (
     RolloutSpec,
     SpanRecord,
 )
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
@@ -34,7 +34,7 @@ __all__ = ["TopicReader", "WorkerProcess", "ended", "enqueued", "span", "started
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 RUN = """
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.stream_processors.worker import run
 run(Settings.load())
 """

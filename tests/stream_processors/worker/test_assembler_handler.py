@@ -9,9 +9,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from lightstream.schemas.clock import SystemClock
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.kafka import BY_KEY, Headers, Outgoing, Position, run_headers
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
-from lightstream.schemas.kafka import BY_KEY, Headers, Outgoing, Position
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
@@ -23,7 +24,6 @@ from lightstream.schemas.records import (
     SpanRecord,
     Trajectory,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, SPANS, TRAJECTORIES, Topic
 from lightstream.stream_processors.core.assembly import _attempt
 from lightstream.stream_processors.core.credit import register_credit_rule
@@ -61,6 +61,7 @@ class Published:
         for record in records:
             decoded = CODEC.decode(record.value)
             if record.topic is TRAJECTORIES and isinstance(decoded, Trajectory):
+                assert record.headers == run_headers(decoded.run_id)
                 self.trajectories.append(decoded)
             elif record.topic is DEAD_LETTERS and isinstance(decoded, DeadLetter):
                 self.dead_letters.append(decoded)
@@ -92,22 +93,18 @@ def handled(records: Sequence[AnyRecord], published: Published, settings: Settin
     asyncio.run(scenario())
 
 
-def test_what_waits_for_the_log_to_be_read_is_held_back_in_front_of_an_opening_that_comes_again() -> None:
+async def test_what_waits_for_the_log_to_be_read_is_held_back_in_front_of_an_opening_that_comes_again() -> None:
     """Else whoever began there would take the repeat for the beginning of an attempt."""
-
-    async def scenario() -> None:
-        context = WorkerContext(Settings.load(), Published(), CODEC, SystemClock(), "tests")
-        handler = AssemblerHandler(context, 0)
-        unknown = proxy_span(2, attempt=7)
-        first: list[AnyRecord] = [opened(), unknown, opened(), proxy_span(1), closed()]
-        then: list[AnyRecord] = [opened("r2"), closed("r2")]
-        for begin, records in ((10, first), (15, then)):
-            logged = [_logged(record, offset) for offset, record in enumerate(records, start=begin)]
-            assert await (await handler.handle(logged)) == begin + len(records)
-            assert handler.held_back() == 10, "not 11, where the span lies that is looked for"
-        handler.close()
-
-    asyncio.run(scenario())
+    context = WorkerContext(Settings.load(), Published(), CODEC, SystemClock(), "tests")
+    handler = AssemblerHandler(context, 0)
+    unknown = proxy_span(2, attempt=7)
+    first: list[AnyRecord] = [opened(), unknown, opened(), proxy_span(1), closed()]
+    then: list[AnyRecord] = [opened("r2"), closed("r2")]
+    for begin, records in ((10, first), (15, then)):
+        logged = [_logged(record, offset) for offset, record in enumerate(records, start=begin)]
+        assert await (await handler.handle(logged)) == begin + len(records)
+        assert handler.held_back() == 10, "not 11, where the span lies that is looked for"
+    handler.close()
 
 
 def test_text_cut_within_a_character_stops_no_worker() -> None:

@@ -9,11 +9,11 @@ from contextlib import closing
 
 import pytest
 
-from lightstream.schemas.clock import SystemClock
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
-from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.stream_processors.core.assembly import LONG_SPANS_MIN, Assembler, UnfinishedAttempt
 from lightstream.stream_processors.core.credit import CreditStep, register_credit_rule

@@ -8,13 +8,13 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lightstream.schemas.clock import SystemClock
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.kafka import producer_config
+from lightstream.runtime.large_records import large_records_folder, put_aside
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.examples import example_of
-from lightstream.schemas.kafka import producer_config
-from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.stream_processors.worker.large_record_sweep import sweep_large_records
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from lightstream.schemas.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules, LateSpan
 from lightstream.stream_processors.worker.late_spans import LateSpanReader

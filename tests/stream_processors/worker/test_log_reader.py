@@ -9,8 +9,8 @@ from contextlib import closing
 from confluent_kafka import Consumer, TopicPartition
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 from lightstream.stream_processors.worker.log_reader import LogReader
 from tests.support.waiting import eventually

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.schemas.clock import ManualClock
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.clock import ManualClock
+from lightstream.runtime.settings import Settings
 from lightstream.stream_processors.worker.log_throttle import LogThrottle, throttled
 from tests.support.waiting import eventually
 

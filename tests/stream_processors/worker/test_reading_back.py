@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules, LateSpan, _attempt
 from lightstream.stream_processors.worker import late_spans

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 from lightstream.stream_processors.worker.log_reader import LogReader

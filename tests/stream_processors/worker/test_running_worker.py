@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lightstream.schemas.kafka import KafkaPublisher
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import (
     AttemptStatus,
     DeadLetter,
@@ -17,7 +18,6 @@ from lightstream.schemas.records import (
     Trajectory,
     Verdict,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, Topic
 from tests.support.waiting import eventually
 
@@ -99,8 +99,8 @@ def test_a_failed_attempt_is_handed_out_again(log: Log) -> None:
 
 
 def test_time_outs_come_without_traffic(log: Log) -> None:
-    fact = enqueued("idle", timeout_seconds=0.5, unresponsive_seconds=60)
-    log.publisher.publish(ROLLOUT_EVENTS, "idle", fact)
+    event = enqueued("idle", timeout_seconds=0.5, unresponsive_seconds=60)
+    log.publisher.publish(ROLLOUT_EVENTS, "idle", event)
     log.publisher.publish(ROLLOUT_EVENTS, "idle", started("idle")).result()
     state = log.status("idle", RolloutStatus.FAILED)
     assert state.attempts[0].status is AttemptStatus.TIMEOUT
@@ -109,8 +109,8 @@ def test_time_outs_come_without_traffic(log: Log) -> None:
 
 def test_a_span_revives_an_unresponsive_attempt(log: Log) -> None:
     again = {"max_attempts": 2, "retry_condition": ["unresponsive"]}
-    fact = enqueued("slow", unresponsive_seconds=0.5, timeout_seconds=600, **again)
-    log.publisher.publish(ROLLOUT_EVENTS, "slow", fact)
+    event = enqueued("slow", unresponsive_seconds=0.5, timeout_seconds=600, **again)
+    log.publisher.publish(ROLLOUT_EVENTS, "slow", event)
     log.publisher.publish(ROLLOUT_EVENTS, "slow", started("slow")).result()
 
     def seen(kind: EventKind) -> bool:
@@ -144,8 +144,8 @@ BAD_IN_BOTH = {
     "unknown fingerprint": (b"\xc3\x01" + b"\x07" * 8 + b"abc", DeadLetterReason.UNKNOWN_SCHEMA),
     "a registry's id, without a registry": (b"\x00\x00\x00\x00\x2a" + b"abc", DeadLetterReason.UNKNOWN_SCHEMA),
 }
-BAD_SPANS = BAD_IN_BOTH | {"a fact": (CODEC.encode(enqueued("beside")), DeadLetterReason.WRONG_TOPIC)}
-BAD_FACTS = BAD_IN_BOTH | {
+BAD_SPANS = BAD_IN_BOTH | {"an event": (CODEC.encode(enqueued("beside")), DeadLetterReason.WRONG_TOPIC)}
+BAD_EVENTS = BAD_IN_BOTH | {
     "a span": (GOOD_SPAN, DeadLetterReason.WRONG_TOPIC),
     "of another key": (CODEC.encode(enqueued("elsewhere")), DeadLetterReason.BROKEN_RULE),
     "without an event id": (
@@ -155,7 +155,7 @@ BAD_FACTS = BAD_IN_BOTH | {
 }
 
 
-@pytest.mark.parametrize(("topic", "bad"), [(SPANS, BAD_SPANS), (ROLLOUT_EVENTS, BAD_FACTS)], ids=["spans", "facts"])
+@pytest.mark.parametrize(("topic", "bad"), [(SPANS, BAD_SPANS), (ROLLOUT_EVENTS, BAD_EVENTS)], ids=["spans", "events"])
 def test_records_that_cannot_be_used_become_dead_letters_and_harm_nothing(
     log: Log, topic: Topic, bad: dict[str, tuple[bytes, DeadLetterReason]]
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.stream_processors.worker.app import make_app
 

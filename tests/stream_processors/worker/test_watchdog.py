@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from faust.types import TP
 
-from lightstream.schemas.clock import ManualClock
+from lightstream.runtime.clock import ManualClock
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.stream_processors.worker.watchdog import Watchdog, stall_s_max
 

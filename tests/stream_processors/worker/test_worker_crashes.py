@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, TopicPartition
 from lightstream.broker import EmbeddedBroker
 from lightstream.broker.config import BrokerFiles
 from lightstream.broker.files import read_number
-from lightstream.schemas.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, RolloutState, Trajectory
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
 from tests.support.waiting import eventually
 
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Feeder:
-    """Runs rollouts as a Runner would: each fact waits for its verdict, spans are durable before the end."""
+    """Runs rollouts as a Runner would: each event waits for its verdict, spans are durable before the end."""
 
     def __init__(self, settings: Settings) -> None:
         self._publisher = KafkaPublisher(settings, linger_ms=0.0)

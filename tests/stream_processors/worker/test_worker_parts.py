@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import faust
 import pytest
 from pydantic import SecretStr
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import (
@@ -20,7 +20,6 @@ from lightstream.schemas.records import (
     SpanRecord,
     Trajectory,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.stream_processors.core.lifecycle import Limits
 from lightstream.stream_processors.worker import smaller_trajectory
 from lightstream.stream_processors.worker.app import make_app
@@ -36,35 +35,29 @@ def records(count: int, size: int = 1) -> list[LogRecord]:
     return [LogRecord("t", 0, offset, None, b"x" * size) for offset in range(count)]
 
 
-def test_an_inbox_gives_everything_in_order_in_bounded_batches() -> None:
-    async def scenario() -> None:
-        inbox = Inbox(Budget(10_000, 10_000))
-        inbox.put(records(BATCH_RECORDS_MAX + 5))
-        first, second = await inbox.take(), await inbox.take()
-        assert [r.offset for r in first + second] == list(range(BATCH_RECORDS_MAX + 5))
-        assert len(first) == BATCH_RECORDS_MAX
-        inbox.close()
-        assert await inbox.take() == []
-
-    asyncio.run(scenario())
+async def test_an_inbox_gives_everything_in_order_in_bounded_batches() -> None:
+    inbox = Inbox(Budget(10_000, 10_000))
+    inbox.put(records(BATCH_RECORDS_MAX + 5))
+    first, second = await inbox.take(), await inbox.take()
+    assert [r.offset for r in first + second] == list(range(BATCH_RECORDS_MAX + 5))
+    assert len(first) == BATCH_RECORDS_MAX
+    inbox.close()
+    assert await inbox.take() == []
 
 
 @pytest.mark.parametrize(("records_max", "bytes_max"), [(5, 10**9), (10**9, 500)])
-def test_a_full_budget_stops_fetching_until_there_is_room(records_max: int, bytes_max: int) -> None:
-    async def scenario() -> None:
-        budget = Budget(records_max, bytes_max)
-        inbox, other = Inbox(budget), Inbox(budget)
-        assert await budget.wait_for_room(0.0)
-        inbox.put(records(3, size=100))
-        other.put(records(3, size=100))
-        assert not await budget.wait_for_room(0.01)
-        await inbox.take()
-        assert await budget.wait_for_room(0.01)
-        inbox.put(records(3, size=100))
-        inbox.close()
-        assert await budget.wait_for_room(0.01), "what is dropped takes no room"
-
-    asyncio.run(scenario())
+async def test_a_full_budget_stops_fetching_until_there_is_room(records_max: int, bytes_max: int) -> None:
+    budget = Budget(records_max, bytes_max)
+    inbox, other = Inbox(budget), Inbox(budget)
+    assert await budget.wait_for_room(0.0)
+    inbox.put(records(3, size=100))
+    other.put(records(3, size=100))
+    assert not await budget.wait_for_room(0.01)
+    await inbox.take()
+    assert await budget.wait_for_room(0.01)
+    inbox.put(records(3, size=100))
+    inbox.close()
+    assert await budget.wait_for_room(0.01), "what is dropped takes no room"
 
 
 def test_spans_are_passed_on_as_signs_of_life_but_seldom() -> None:
@@ -76,12 +69,12 @@ def test_spans_are_passed_on_as_signs_of_life_but_seldom() -> None:
     interval = Limits(unresponsive_s=30.0).unresponsive_nanos(opened.rollout.config) // 3
     assert heartbeats.on_record(span, 0, 0) is None, "the attempt is not open"
     assert heartbeats.on_record(opened, 1, 0) is None
-    fact = heartbeats.on_record(span, 2, 5)
-    assert fact is not None, "the first span tells that the attempt runs"
+    event = heartbeats.on_record(span, 2, 5)
+    assert event is not None, "the first span tells that the attempt runs"
     assert heartbeats.on_record(span, 2, interval + 4) is None
-    fact = heartbeats.on_record(span, 3, interval + 5)
-    assert fact is not None
-    assert (fact.kind, fact.rollout_id, fact.attempt_id) == (EventKind.HEARTBEAT, span.rollout_id, span.attempt_id)
+    event = heartbeats.on_record(span, 3, interval + 5)
+    assert event is not None
+    assert (event.kind, event.rollout_id, event.attempt_id) == (EventKind.HEARTBEAT, span.rollout_id, span.attempt_id)
     assert heartbeats.on_record(span, 4, interval + 6) is None
     closed = example_of(AttemptClosed).model_copy(
         update={"rollout_id": opened.rollout.rollout_id, "attempt_id": opened.attempt_id}

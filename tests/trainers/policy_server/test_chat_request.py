@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.trainers.policy_server.chat_request import RequestError, parse_chat_request
+from lightstream.trainers.policy_server.requests import RequestError, parse_chat_request
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -47,6 +47,7 @@ def test_stop_is_a_text_or_several(stop: Any) -> None:
         ({"temperature": float("nan")}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
+        ({"top_p": 0.9, "logprobs": True}, "top_p"),
         ({"n": 129}, "n"),
         ({"n": 1.5}, "n"),
         ({"seed": "x"}, "seed"),
@@ -73,6 +74,15 @@ def test_what_cannot_be_served_is_refused_by_name(change: dict[str, Any], parame
 def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
     with pytest.raises(RequestError, match="JSON object"):
         parse_chat_request(body)
+
+
+def test_a_refusal_of_top_p_is_not_taken_for_one_of_log_probabilities() -> None:
+    """The proxy asks again without those where a server's refusal names them."""
+    with pytest.raises(RequestError) as caught:
+        parse_chat_request({"messages": MESSAGES, "top_p": 0.9, "logprobs": True})
+    assert "logprobs" not in caught.value.message
+    assert parse_chat_request({"messages": MESSAGES, "top_p": 0.9}).top_p == 0.9
+    assert parse_chat_request({"messages": MESSAGES, "top_p": 0.9, "temperature": 0, "logprobs": True}).logprobs
 
 
 def test_parameters_that_ask_for_nothing_are_fine() -> None:

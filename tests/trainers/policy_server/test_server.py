@@ -14,10 +14,10 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.services import find
-from lightstream.schemas.settings import Settings
 from lightstream.trainers.policy_server import create_app, policy_server
 from lightstream.trainers.policy_server.checkpoint import load_tokenizer
 from tests.support.waiting import eventually

@@ -16,11 +16,11 @@ import pytest
 import torch
 from confluent_kafka import Producer
 
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import producer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.kafka import producer_config
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES
 from lightstream.trainers.policy_server import policy_server
 from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions

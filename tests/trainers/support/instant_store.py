@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from lightstream.runtime.kafka import KafkaPublisher, run_headers
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.kafka import KafkaPublisher
-from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
+from lightstream.schemas.records import RolloutMode, Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, Rollout
 
@@ -17,30 +17,41 @@ __all__ = ["InstantStore"]
 
 
 class InstantStore(LightningStore):
-    """Each enqueued rollout yields one final trajectory, again when asked again, as in at-least-once delivery."""
+    """Each enqueued rollout yields one final trajectory, again when asked again, as in at-least-once delivery.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        deaf: rollouts of which nothing is ever heard.
+    """
+
+    def __init__(self, settings: Settings, deaf: Collection[str] = ()) -> None:
         self.settings = settings
         self._publisher = KafkaPublisher(settings, linger_ms=1)
         self.asked: list[str] = []
+        self.deaf = frozenset(deaf)
 
     def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
         assert request.rollout_id is not None
         assert request.group_id is not None
         version = int((request.resources_id or "-v0").rpartition("-v")[2])
-        return random_trajectory(
+        made = random_trajectory(
             request.rollout_id,
             group_id=request.group_id,
             group_size=request.group_size or 1,
             run_id=request.run_id or "",
             policy_version=version,
         )
+        return made.model_copy(update={"mode": RolloutMode(request.mode or "train")})
+
+    def publish(self, request: EnqueueRolloutRequest) -> None:
+        trajectory = self.trajectory(request)
+        headers = run_headers(trajectory.run_id)
+        self._publisher.publish(TRAJECTORIES, trajectory.group_id or "", trajectory, headers=headers)
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
         for request in rollouts:
-            trajectory = self.trajectory(request)
-            self.asked.append(trajectory.rollout_id)
-            self._publisher.publish(TRAJECTORIES, trajectory.group_id or "", trajectory)
+            self.asked.append(request.rollout_id or "")
+            if request.rollout_id not in self.deaf:
+                self.publish(request)
         assert self._publisher.flush(30) == 0
         return [Rollout(rollout_id=r.rollout_id or "", input=r.input, start_time=0.0) for r in rollouts]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.trainers import AlgorithmContext, Trainer
 from lightstream.trainers import trainer as trainer_module
 from tests.trainers.support.instant_store import InstantStore
@@ -76,9 +76,14 @@ def algorithm(arguments: argparse.Namespace) -> Any:
 
 
 def fit(settings: Settings, arguments: argparse.Namespace) -> None:
-    Trainer(algorithm=algorithm(arguments), n_runners=0, settings=settings, store=InstantStore(settings)).fit(
-        None, [f"task {i}" for i in range(7)]
-    )
+    Trainer(
+        algorithm=algorithm(arguments),
+        n_runners=0,
+        settings=settings,
+        store=InstantStore(settings),
+        trainer_id="trainer",
+        progress=False,
+    ).fit(None, [f"task {i}" for i in range(7)])
 
 
 def part_of(settings: Settings, name: str) -> Settings:

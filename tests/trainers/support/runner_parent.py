@@ -6,7 +6,7 @@ import json
 import signal
 
 from lightstream.producers import rollout
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.trainers.runners import RunnerProcesses
 
 __all__ = ["answer", "main"]
@@ -21,7 +21,7 @@ def answer(task: str) -> float:
 def main() -> None:
     from tests.trainers.support.runner_parent import answer as agent  # by its importable name, not __main__
 
-    with RunnerProcesses(Settings.load(), agent, n=2, n_concurrent=2, name="test") as runners:
+    with RunnerProcesses(Settings.load(), agent, n=2, n_concurrent=2, name="test", run_id="") as runners:
         print(json.dumps(runners.pids), flush=True)
         signal.pause()
 

@@ -1,27 +1,62 @@
-"""Trainers: algorithms that learn from trajectories. Imports nothing heavy until it is used."""
+"""The trainer's side of Lightstream: Trainers, algorithms, stores, and the view. Imports nothing until it is used.
+
+A program imports from here and from ``lightstream.producers``, and from nothing deeper.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.lazy import lazy_names
+from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from lightstream.runtime.settings import Settings
+    from lightstream.schemas.interfaces import LightningStore
+    from lightstream.schemas.types import (
+        LLM,
+        Assembly,
+        EnqueueRolloutRequest,
+        NamedResources,
+        PromptTemplate,
+        ProxyLLM,
+        Rollout,
+        RolloutConfig,
+    )
+    from lightstream.store_views.client import ViewClient
+    from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
+    from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
+
     from .algorithm import Algorithm, AlgorithmContext, algo
     from .groups import Group
     from .report import StepObserver, StepReport
     from .tiny_model import make_tiny_model
     from .trainer import Trainer
-    from .verl_in_process import VERL, teach_answers
+    from .verl_in_process import VERL, VerlConfig, teach_answers
 
 __all__ = [
+    "LLM",
     "VERL",
     "Algorithm",
     "AlgorithmContext",
+    "Assembly",
+    "EnqueueRolloutRequest",
     "Group",
+    "InMemoryLightningStore",
+    "KafkaLightningStore",
+    "LightningStore",
+    "LightningStoreClient",
+    "LightningStoreServer",
+    "NamedResources",
+    "PromptTemplate",
+    "ProxyLLM",
+    "Rollout",
+    "RolloutConfig",
+    "Settings",
     "StepObserver",
     "StepReport",
     "Trainer",
+    "VerlConfig",
+    "ViewClient",
     "algo",
     "make_tiny_model",
     "teach_answers",
@@ -30,11 +65,27 @@ __all__ = [
 _MODULES = {
     "Algorithm": "algorithm",
     "AlgorithmContext": "algorithm",
+    "Assembly": "lightstream.schemas.types",
+    "EnqueueRolloutRequest": "lightstream.schemas.types",
     "Group": "groups",
+    "InMemoryLightningStore": "lightstream.store_views.stores",
+    "KafkaLightningStore": "lightstream.store_views.stores",
+    "LLM": "lightstream.schemas.types",
+    "LightningStore": "lightstream.schemas.interfaces",
+    "LightningStoreClient": "lightstream.store_views.stores.http",
+    "LightningStoreServer": "lightstream.store_views.stores.http",
+    "NamedResources": "lightstream.schemas.types",
+    "PromptTemplate": "lightstream.schemas.types",
+    "ProxyLLM": "lightstream.schemas.types",
+    "Rollout": "lightstream.schemas.types",
+    "RolloutConfig": "lightstream.schemas.types",
+    "Settings": "lightstream.runtime.settings",
     "StepObserver": "report",
     "StepReport": "report",
     "Trainer": "trainer",
     "VERL": "verl_in_process",
+    "VerlConfig": "verl_in_process",
+    "ViewClient": "lightstream.store_views.client",
     "algo": "algorithm",
     "make_tiny_model": "tiny_model",
     "teach_answers": "verl_in_process",

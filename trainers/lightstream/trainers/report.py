@@ -1,10 +1,15 @@
-"""What a step reports, to the ledger and to observers."""
+"""Report of a step, to the ledger and to observers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import TypeAlias
+
+from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.schemas.records import StepOutcome
 
 from .groups import Group
 
@@ -18,12 +23,14 @@ class StepReport:
     Attributes:
         step: 1, 2, …
         steps: how many steps the algorithm plans, 0 if it does not say.
+        outcome: what it did to the weights.
         mean_reward: over the trajectories that have a reward; NaN if none has.
         logprob_diff_max: largest |actor - sampled| log-probability over all tokens that the current policy sampled;
             NaN where nothing was compared.
-        rollouts: trajectories consumed.
-        rows: LLM calls trained on.
-        tokens: prompt and response tokens of those calls.
+        rollouts: trajectories of complete groups.
+        calls: LLM calls of those.
+        rows: sequences trained on: calls that continue each other are one.
+        tokens: tokens of those sequences.
         seconds: from the beginning of the step to its commit.
         resources_id: what the next rollouts use.
         metrics: everything that went into the ledger.
@@ -31,9 +38,11 @@ class StepReport:
 
     step: int
     steps: int
+    outcome: StepOutcome
     mean_reward: float
     logprob_diff_max: float
     rollouts: int
+    calls: int
     rows: int
     tokens: int
     seconds: float
@@ -48,9 +57,11 @@ StepObserver: TypeAlias = Callable[[StepReport], None]
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Reward statistics of a step's groups. ``reward/mean`` is absent where no trajectory has a reward."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    rewards = [t.reward for t in trajectories if t.reward is not None]
+    rewards = [t.reward for t in trajectories if t.reward is not None and math.isfinite(t.reward)]
     uniform = sum(
-        1 for group in groups if len({t.reward for t in group.trajectories}) == 1 and len(group.trajectories) > 1
+        len({t.reward for t in group.trajectories}) == 1 and group.trajectories[0].reward is not None
+        for group in groups
+        if len(group.trajectories) > 1
     )
     metrics = {
         "groups": float(len(groups)),
@@ -59,9 +70,13 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollouts/without_reward": float(len(trajectories) - len(rewards)),
         "rollouts/failed": float(sum(t.rollout_status.value != "succeeded" for t in trajectories)),
     }
+    if trajectories:
+        seconds = fmean(t.closed_unix_nano - t.opened_unix_nano for t in trajectories) / NANOS_PER_SECOND
+        metrics["seconds/rollout"] = seconds
     if rewards:
         metrics |= {
-            "reward/mean": sum(rewards) / len(rewards),
+            "reward/mean": fmean(rewards),
+            "reward/std": pstdev(rewards),
             "reward/min": min(rewards),
             "reward/max": max(rewards),
         }

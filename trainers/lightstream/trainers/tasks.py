@@ -1,4 +1,4 @@
-"""Which tasks a step takes, and what their rollouts are called. Pure and repeatable: a restart asks for the same."""
+"""Tasks of a step, and names of their rollouts. Pure and repeatable: a restart asks for the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any, Protocol
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig, RolloutMode
+from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, RolloutConfig, RolloutMode
 
 __all__ = ["Dataset", "sample_indices", "step_group_id", "step_requests", "validation_group_id"]
 
@@ -28,7 +28,7 @@ def sample_indices(step: int, count: int, dataset_size: int, seed: int) -> list[
         TrainingError: the data set is empty.
     """
     if dataset_size < 1:
-        raise TrainingError("the data set is empty.", next_step="Pass at least one task to Trainer.fit.")
+        raise TrainingError("the data set has no tasks.", next_step="Pass at least one task to Trainer.fit.")
     first = (step - 1) * count
     orders: dict[int, list[int]] = {}
     indices: list[int] = []
@@ -42,9 +42,10 @@ def sample_indices(step: int, count: int, dataset_size: int, seed: int) -> list[
     return indices
 
 
-def step_group_id(run_id: str, step: int, index: int) -> str:
-    """The group of the ``index``-th task of a step."""
-    return f"{run_id}-s{step}-g{index}"
+def step_group_id(run_id: str, step: int, index: int, discarded: int = 0) -> str:
+    """The group of the ``index``-th task of a step, of which ``discarded`` tries came to nothing before."""
+    again = f"r{discarded}" if discarded else ""
+    return f"{run_id}-s{step}{again}-g{index}"
 
 
 def validation_group_id(run_id: str, step: int, index: int) -> str:
@@ -61,6 +62,7 @@ def step_requests(
     mode: RolloutMode,
     resources_id: str | None,
     config: RolloutConfig,
+    assembly: Assembly | None,
 ) -> list[EnqueueRolloutRequest]:
     """The ``count`` rollouts of one task. Their ids follow from the group's, so a retry asks for the same rollouts."""
     return [
@@ -73,6 +75,7 @@ def step_requests(
             group_id=group_id,
             group_size=count,
             run_id=run_id,
+            assembly=assembly,
         )
         for sample in range(count)
     ]

@@ -33,13 +33,13 @@ CHAT_TEMPLATE = """\
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
 
 
-def make_tiny_model(path: Path, *, hidden_size: int = 64, layers: int = 2, seed: int = 0) -> Path:
+def make_tiny_model(path: Path | str, *, hidden_size: int = 64, layers: int = 2, seed: int = 0) -> Path:
     """Write a model folder (config, safetensors in float32, tokenizer) that ``from_pretrained`` reads.
 
     The same arguments give the same weights. The caller's random state is unchanged.
 
     Args:
-        path: the folder; created, files in it are overwritten.
+        path: the folder, created; files in it are overwritten.
         hidden_size: a multiple of 32, the size of an attention head.
         layers: number of transformer layers.
         seed: of the random weights.
@@ -50,6 +50,7 @@ def make_tiny_model(path: Path, *, hidden_size: int = 64, layers: int = 2, seed:
     Raises:
         ValueError: ``hidden_size`` is not a positive multiple of 32.
     """
+    path = Path(path)
     if hidden_size < HEAD_SIZE or hidden_size % HEAD_SIZE:
         raise ValueError(f"hidden_size must be a positive multiple of {HEAD_SIZE}, not {hidden_size}")
     import torch

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import RolloutConfig
+from lightstream.schemas.types import Assembly, RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
 from .ledger import TrainingLedger
+from .progress import Progress
 from .report import StepObserver
+from .run_identity import check_same_run, identity_of_dataset, name_of_program
+from .run_lock import RunLock, checked_name
 from .runners import RunnerProcesses
 from .store_thread import StoreThread
 from .tasks import Dataset
+from .training_log import TrainingLog, log_path
 from .trajectory_source import TrajectorySource
 
 __all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
@@ -33,13 +39,20 @@ class Trainer:
         runner_concurrency: attempts at once in each.
         settings: ``None`` reads the environment.
         store: where rollouts are enqueued; by default the one on Kafka. Not closed if given.
-        trainer_id: names the trainer across restarts. One process per id: a second one fences the first.
+        trainer_id: names the trainer across restarts; by default as the program is called. One process per id and per
+            run: a second one is refused.
         run_id: names the run; by default the trainer's id.
         rollout_config: deadlines and retries of the rollouts.
-        observers: called after each committed step.
-        seed: of everything random.
+        assembly: credit, reward match and trained agents of this run, in place of the worker's settings: rollouts that
+            are enqueued from now on go by them.
+        take_over: do not ask whether another process trains this run.
+        observers: called after each committed step; one that raises is logged, and training goes on.
+        seed: of everything random: the initial model's warm-up, the order of tasks and mini-batches, and each call
+            that has no seed of its own.
+        progress: print a line for each step, and the agent's first errors.
 
-    A second ``fit`` with the same ids goes on after the last committed step.
+    A second ``fit`` with the same ids goes on after the last committed step. What goes wrong is one message; its
+    traceback is in ``<data_dir>/logs/<trainer_id>.log``.
     """
 
     def __init__(
@@ -50,25 +63,33 @@ class Trainer:
         runner_concurrency: int = 16,
         settings: Settings | None = None,
         store: LightningStore | None = None,
-        trainer_id: str = "trainer",
+        trainer_id: str | None = None,
         run_id: str | None = None,
         rollout_config: RolloutConfig = RETRY_WHAT_IS_LOST,
+        assembly: Assembly | None = None,
+        take_over: bool = False,
         observers: Sequence[StepObserver] = (),
         seed: int = 0,
+        progress: bool = True,
         clock: Clock | None = None,
     ) -> None:
         if n_runners < 0 or runner_concurrency < 1:
             raise ValueError(
                 f"n_runners is {n_runners} (0 or more), runner_concurrency {runner_concurrency} (1 or more)"
             )
+        if seed < 0:
+            raise ValueError(f"seed is {seed}; 0 or more is needed")
         self._algorithm = as_algorithm(algorithm)
         self._n_runners = n_runners
         self._runner_concurrency = runner_concurrency
         self._settings = settings
         self._store = store
-        self._trainer_id = trainer_id
-        self._run_id = run_id or trainer_id
+        self._trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
+        self._run_id = self._trainer_id if run_id is None else checked_name("run_id", run_id)
+        self._progress = Progress(partial(print, flush=True) if progress else None)
+        self._take_over = take_over
         self._rollout_config = rollout_config
+        self._assembly = assembly
         self._observers = tuple(observers)
         self._seed = seed
         self._clock = clock or SystemClock()
@@ -82,19 +103,55 @@ class Trainer:
             val_dataset: tasks to measure on, for algorithms that do.
 
         Raises:
-            TrainingError: the agent cannot be handed to a Runner process, or ``fit`` was called while one imported the
-                program (``if __name__ == "__main__":`` is missing): nothing has changed. Or a step could not be made;
-                what is committed stays, and ``fit`` goes on from there.
-            ServiceUnavailableError: Kafka, the worker or the proxy does not answer.
+            TrainingError: another process trains this run; the run was begun with another model, algorithm or data
+                set; the agent cannot be handed to a Runner process; the data set is empty: nothing has changed. Or a
+                step could not be made; what is committed stays, and ``fit`` goes on from there.
+            ServiceUnavailableError: Kafka, the worker, the proxy or the policy server does not answer.
         """
         settings = self._settings or Settings.load()
-        # Before the ledger opens, which fences whoever trains under this id.
+        with TrainingLog(settings, self._trainer_id) as log:
+            try:
+                self._fit(settings, agent, train_dataset, val_dataset)
+            except KeyboardInterrupt as interrupt:
+                log.ends(interrupt, f"Stopped. The same command goes on with run {self._run_id!r}.")
+                raise
+            except LightstreamError as error:
+                log.ends(error, f"Error: {error}")
+                raise error from None
+
+    def _fit(self, settings: Settings, agent: Any, train_dataset: Dataset, val_dataset: Dataset | None) -> None:
+        tasks = identity_of_dataset(train_dataset)
+        self._algorithm.check(settings)
         runners = RunnerProcesses(
-            settings, agent, n=self._n_runners, n_concurrent=self._runner_concurrency, name=self._trainer_id
+            settings,
+            agent,
+            n=self._n_runners,
+            n_concurrent=self._runner_concurrency,
+            name=self._trainer_id,
+            run_id=self._run_id,
         )
+        made_with = self._algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
+        # Before the ledger opens, which fences whoever trains under this id.
+        with RunLock(settings, trainer_id=self._trainer_id, run_id=self._run_id, take_over=self._take_over):
+            self._train(settings, runners, train_dataset, val_dataset, made_with)
+
+    def _train(
+        self,
+        settings: Settings,
+        runners: RunnerProcesses,
+        train_dataset: Dataset,
+        val_dataset: Dataset | None,
+        made_with: dict[str, str],
+    ) -> None:
         ledger = TrainingLedger(settings, trainer_id=self._trainer_id, run_id=self._run_id)
         history = ledger.open()
-        source = TrajectorySource(settings, ledger.group_id)
+        check_same_run(self._run_id, history.made_with, made_with)
+        say = self._progress.say
+        if history.last_step:
+            say(f"Run {self._run_id!r} goes on after step {history.last_step}.")
+        else:
+            say(f"Run {self._run_id!r} begins; its log is {log_path(settings, self._trainer_id)}.")
+        source = TrajectorySource(settings, ledger.group_id, run_id=self._run_id)
         try:
             source.start(history.low_water)
             with runners:
@@ -116,10 +173,16 @@ class Trainer:
                             observers=self._observers,
                             clock=self._clock,
                             check=runners.check,
+                            progress=self._progress,
+                            made_with=made_with,
+                            assembly=self._assembly,
                         )
                     )
                 finally:
                     store.close()
+            if self._progress.curve:
+                say(self._progress.curve)
+                say(f"Every step: lightstream sql \"FROM training_steps WHERE run_id = '{self._run_id}'\"")
         finally:
             source.close()
             ledger.close()

@@ -1,20 +1,22 @@
-"""The trainer's view of ``trajectories``: every partition, from the ledger's low-water mark."""
+"""The trainer's view of ``trajectories``: its run's, of every partition, from the ledger's low-water mark."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lightstream.schemas.codec import Codec, codec_for
+from lightstream.runtime.kafka import ANSWER_TIMEOUT_S, answered, consumer_config, kafka_unavailable, of_another_run
+from lightstream.runtime.large_records import whole_trajectory
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
-from lightstream.schemas.kafka import consumer_config, kafka_unavailable
-from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 
 __all__ = ["LoggedTrajectory", "TrajectorySource"]
@@ -35,18 +37,22 @@ class LoggedTrajectory:
 
 
 class TrajectorySource:
-    """Reads trajectories. Assigns partitions by hand: one trainer reads them all. Not thread-safe.
+    """Reads the trajectories of one run. Assigns partitions by hand: one trainer reads them all. Not thread-safe.
 
     Attributes:
+        of_other_runs: how many trajectories were passed over, most by their header, without decoding them.
         undecodable: how many records were not trajectories (the view reports each as a dead letter).
     """
 
-    def __init__(self, settings: Settings, group_id: str, codec: Codec | None = None) -> None:
+    def __init__(self, settings: Settings, group_id: str, *, run_id: str, codec: Codec | None = None) -> None:
+        self._run_id = run_id
         self._topic = TRAJECTORIES.full_name(settings.topic_prefix)
         self._codec = codec or codec_for(settings)
-        self._consumer = Consumer(consumer_config(settings, group_id=group_id, read_committed=True))
+        config = consumer_config(settings, group_id=group_id, read_committed=True)
+        self._consumer = Consumer(config | {"enable.partition.eof": True})
         self._next: dict[int, int] = {}
         self.undecodable = 0
+        self.of_other_runs = 0
 
     def start(self, low_water: Mapping[int, int]) -> None:
         """Read from these offsets on; partitions that are not named, from their beginning.
@@ -69,7 +75,7 @@ class TrajectorySource:
         )
 
     def poll(self, timeout_s: float) -> list[LoggedTrajectory]:
-        """What has come; waits up to ``timeout_s`` seconds for a first one."""
+        """Takes what has arrived; waits up to ``timeout_s`` seconds for a first record."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -84,6 +90,24 @@ class TrajectorySource:
         """
         return whole_trajectory(trajectory, self._codec)
 
+    def end_offsets(self) -> dict[int, int]:
+        """Partition -> where the log ends now: see :meth:`has_read`.
+
+        Raises:
+            ServiceUnavailableError: Kafka does not answer.
+        """
+
+        def ask(partition: int) -> int:
+            place = TopicPartition(self._topic, partition)
+            return self._consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT_S)[1]
+
+        what = f"the end of {self._topic!r} is not known"
+        return {partition: answered(partial(ask, partition), what=what) for partition in self._next}
+
+    def has_read(self, ends: Mapping[int, int]) -> bool:
+        """Whether everything below these offsets was returned by :meth:`poll`, or passed over."""
+        return all(self._next[partition] >= end for partition, end in ends.items())
+
     @property
     def next_offsets(self) -> dict[int, int]:
         """Partition -> the next offset to read."""
@@ -91,7 +115,7 @@ class TrajectorySource:
 
     @property
     def consumer_group(self) -> Any:
-        """What a transaction needs to commit offsets for this group."""
+        """Metadata with which a transaction commits offsets for this group."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
@@ -100,17 +124,28 @@ class TrajectorySource:
 
     def _read(self, message: Message) -> LoggedTrajectory | None:
         error = message.error()
+        partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # the last records of the log may be no data
+                self._next[partition] = max(self._next[partition], offset)
+                return None
             if error.fatal():
                 raise kafka_unavailable(KafkaException(error), what="trajectories can no longer be read")
             logger.warning("reading %s: %s", self._topic, error)
             return None
-        partition, offset = message.partition() or 0, message.offset() or 0
         self._next[partition] = offset + 1
+        if of_another_run(message, self._run_id):
+            self.of_other_runs += 1
+            return None
         try:
             record = self._codec.decode(message.value())
         except DecodeError as reason:
             self.undecodable += 1
             logger.warning("%s[%d] offset %d is not a trajectory: %s", self._topic, partition, offset, reason)
             return None
-        return LoggedTrajectory(record, partition, offset) if isinstance(record, Trajectory) else None
+        if not isinstance(record, Trajectory):
+            return None
+        if record.run_id != self._run_id:
+            self.of_other_runs += 1
+            return None
+        return LoggedTrajectory(record, partition, offset)

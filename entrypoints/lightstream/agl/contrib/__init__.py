@@ -1,1 +1,1 @@
-"""``agentlightning.contrib``: what its users contributed."""
+"""what its users contributed."""

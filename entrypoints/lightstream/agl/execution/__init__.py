@@ -1,10 +1,10 @@
-"""``agentlightning.execution``: in which processes an algorithm and its Runners run."""
+"""Execution strategies: the processes in which an algorithm and its Runners run."""
 
 from __future__ import annotations
 
-from .base import ExecutionStrategy
+from .._names import add_parts
+from .base import ExecutionEvent, ExecutionStrategy, MultiprocessingEvent, ThreadingEvent
 from .client_server import ClientServerExecutionStrategy
-from .events import ExecutionEvent, MultiprocessingEvent, ThreadingEvent
 from .shared_memory import SharedMemoryExecutionStrategy
 
 __all__ = [
@@ -15,3 +15,5 @@ __all__ = [
     "SharedMemoryExecutionStrategy",
     "ThreadingEvent",
 ]
+
+add_parts(__name__)

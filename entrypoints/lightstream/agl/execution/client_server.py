@@ -15,16 +15,14 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.interfaces import LightningStore
 
 from ..env_var import LightningEnvVar, resolve_bool_env_var, resolve_int_env_var, resolve_str_env_var
-from ._until_stopped import until_stopped
-from .base import AlgorithmBundle, ExecutionStrategy, RunnerBundle
-from .events import ExecutionEvent, MultiprocessingEvent
+from .base import AlgorithmBundle, ExecutionEvent, ExecutionStrategy, MultiprocessingEvent, RunnerBundle, until_stopped
 
 __all__ = ["ClientServerExecutionStrategy"]
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.1
-"""How long a stop, or a process that died, may go unnoticed."""
+"""A stop, or a process that died, may go unnoticed for this long."""
 
 ROLES = ("algorithm", "runner", "both")
 
@@ -142,7 +140,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
     async def _watching(
         self, work: Coroutine[Any, Any, None], processes: list[BaseProcess], stop: ExecutionEvent
     ) -> None:
-        """What runs in this process; ends when a process dies, or all have ended where nothing else is to be done."""
+        """Run this process's part; ends when a process dies, or all have ended where nothing else is to be done."""
 
         def look() -> None:
             codes = [process.exitcode for process in processes]
@@ -226,7 +224,7 @@ class ClientServerExecutionStrategy(ExecutionStrategy):
 
 
 def _waiting(stop: ExecutionEvent) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What a process does that has nothing to do but to wait for its children."""
+    """Make the work of a process that only waits for its children."""
 
     async def wait() -> None:
         while not stop.is_set():  # noqa: ASYNC110  # another process sets it

@@ -12,9 +12,7 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
 
 from ..env_var import LightningEnvVar, resolve_bool_env_var
-from ._until_stopped import until_stopped
-from .base import AlgorithmBundle, ExecutionStrategy, RunnerBundle
-from .events import ThreadingEvent
+from .base import AlgorithmBundle, ExecutionStrategy, RunnerBundle, ThreadingEvent, until_stopped
 
 __all__ = ["SharedMemoryExecutionStrategy"]
 

@@ -1,4 +1,4 @@
-"""``agentlightning.runner``: Runners, and one to step through by hand."""
+"""Runners, and one to step through by hand."""
 
 from __future__ import annotations
 

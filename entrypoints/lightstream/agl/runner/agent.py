@@ -11,14 +11,14 @@ from lightstream.producers import Runner as RollingRunner
 from lightstream.producers.instrumentation import instrument_as_asked
 from lightstream.producers.runner import Outcome
 from lightstream.producers.runner.attempt import AttemptRunner
+from lightstream.producers.runner.hooks import call_hook
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
+from lightstream.schemas.records import ANY_RUN
 from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
-from .._span_store import spans_beside
-from ..execution.events import ExecutionEvent
-from ._hooks import OwnRunner
+from ..execution import ExecutionEvent
 from .base import Runner
 
 __all__ = ["LitAgentRunner"]
@@ -26,7 +26,37 @@ __all__ = ["LitAgentRunner"]
 TaskT = TypeVar("TaskT")
 
 EVENT_LOOK_INTERVAL_S = 0.2
-"""How long a set event may go unnoticed: it may be another process's, which cannot wake a loop here."""
+"""A set event may go unnoticed for this long: it may be another process's, which cannot wake a loop here."""
+
+
+def _store_for_spans(store: LightningStore) -> LightningStore | None:
+    """The store that a tracer has to write to; ``None`` where Kafka is the store, to which spans go anyway."""
+    from lightstream.store_views.stores import KafkaLightningStore
+    from lightstream.store_views.stores.http import ForwardingStore
+
+    while isinstance(store, ForwardingStore):
+        store = store.store
+    return None if isinstance(store, KafkaLightningStore) else store
+
+
+class _OwnRunner(Hook):
+    """Calls ``hook`` with ``runner`` in the place of the one that works within it."""
+
+    def __init__(self, hook: Hook, runner: Any) -> None:
+        self._hook = hook
+        self._runner = runner
+
+    async def on_rollout_start(self, **given: Any) -> None:
+        await call_hook(self._hook.on_rollout_start, **given | {"runner": self._runner})
+
+    async def on_trace_start(self, **given: Any) -> None:
+        await call_hook(self._hook.on_trace_start, **given | {"runner": self._runner})
+
+    async def on_trace_end(self, **given: Any) -> None:
+        await call_hook(self._hook.on_trace_end, **given | {"runner": self._runner})
+
+    async def on_rollout_end(self, **given: Any) -> None:
+        await call_hook(self._hook.on_rollout_end, **given | {"runner": self._runner})
 
 
 class LitAgentRunner(Runner[TaskT]):
@@ -71,7 +101,7 @@ class LitAgentRunner(Runner[TaskT]):
 
     @property
     def tracer(self) -> OtelTracer:
-        """What routes the agent's spans.
+        """The tracer that routes the agent's spans.
 
         Raises:
             SettingsError: none was given, and there is no agent yet.
@@ -81,7 +111,7 @@ class LitAgentRunner(Runner[TaskT]):
         return self._tracer
 
     def get_agent(self) -> LitAgent[Any]:
-        """What it runs.
+        """The agent that it runs.
 
         Raises:
             SettingsError: nothing yet.
@@ -91,7 +121,7 @@ class LitAgentRunner(Runner[TaskT]):
         return self._agent
 
     def get_store(self) -> LightningStore:
-        """Where rollouts come from.
+        """The store that rollouts come from.
 
         Raises:
             SettingsError: nowhere yet.
@@ -104,7 +134,7 @@ class LitAgentRunner(Runner[TaskT]):
 
     def init(self, agent: LitAgent[Any], *, hooks: Sequence[Hook] | None = None, **kwargs: Any) -> None:
         """Set the agent to run, and the hooks around it."""
-        self._agent, self._hooks = agent, tuple(OwnRunner(hook, self) for hook in hooks or ())
+        self._agent, self._hooks = agent, tuple(_OwnRunner(hook, self) for hook in hooks or ())
         self._tracer = self._tracer_given or OtelTracer()
         self._tracer.init()
         agent.set_runner(self)
@@ -113,11 +143,12 @@ class LitAgentRunner(Runner[TaskT]):
         """Set the store that rollouts come from."""
         agent, tracer = self.get_agent(), self.tracer
         self._store, self.worker_id = store, worker_id
-        takes_spans = spans_beside(store)
+        takes_spans = _store_for_spans(store)
         tracer.init_worker(worker_id, takes_spans)
         self._runner = RollingRunner(
             store,
             agent,
+            run_id=ANY_RUN,
             tracer=tracer,
             worker_id=None if takes_spans is None else self.get_worker_id(),  # a cluster has Runners of many machines
             hooks=self._hooks,

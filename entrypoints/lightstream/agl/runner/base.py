@@ -10,7 +10,7 @@ from lightstream.producers import Hook, LitAgent, ParallelWorkerBase
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
-from ..execution.events import ExecutionEvent
+from ..execution import ExecutionEvent
 
 __all__ = ["Runner"]
 

@@ -1,31 +1,89 @@
-"""The Runner of Agent Lightning's first protocol: polls ``/task``, runs the agent, reports to ``/rollout``."""
+"""The Runner of the first protocol (0.1): polls ``/task``, runs the agent, reports to ``/rollout``."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import threading
 import time
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from opentelemetry.sdk.trace import ReadableSpan
+
 from lightstream.producers import LitAgent, OtelTracer
-from lightstream.schemas.attribute_names import ATTEMPT_ID
+from lightstream.producers.runner import Outcome
+from lightstream.schemas.attribute_names import ATTEMPT_ID, ERROR_MESSAGE, ERROR_TYPE
 from lightstream.schemas.errors import LightstreamError, NotFoundError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import Attempt, AttemptedRollout, NamedResources, RolloutLegacy, Span, Task
+from lightstream.schemas.types import Attempt, AttemptedRollout, NamedResources, RolloutLegacy, Span, Task, Triplet
 from lightstream.store_views.stores.http import AgentLightningClient
 from lightstream.stream_processors.adapters import TracerTraceToTriplet
 
-from ..litagent.litagent import is_v0_1_rollout_api
-from ._legacy_report import error_of, report_of
+from ..litagent import is_v0_1_rollout_api
 from .base import Runner
 
-__all__ = ["LegacyAgentRunner"]
+__all__ = ["LegacyAgentRunner", "client_of", "run_legacy"]
 
 logger = logging.getLogger(__name__)
 
 
+def _report_of(
+    task: Task, result: Any, seen: Sequence[Span], triplets_in: Callable[[list[Any]], list[Triplet]]
+) -> RolloutLegacy:
+    """The report of a task.
+
+    Args:
+        result: the final reward; triplets; spans (the SDK's, ours, or JSON); a report; or ``None``.
+        seen: the spans that the tracer saw, which count where the agent returned none.
+        triplets_in: finds triplets in spans.
+
+    Raises:
+        TypeError: ``result`` is something else.
+    """
+    report = RolloutLegacy(rollout_id=task.rollout_id, task=task)
+    spans: list[Any] = list(seen)
+    if isinstance(result, RolloutLegacy):
+        report = result.model_copy(update={"rollout_id": task.rollout_id, "task": result.task or task})
+    elif isinstance(result, int | float):
+        report.final_reward = float(result)
+    elif isinstance(result, list) and result and all(isinstance(item, Triplet) for item in result):
+        report.triplets = result
+    elif isinstance(result, list) and result and all(isinstance(item, dict) for item in result):
+        report.trace, spans = result, []
+    elif isinstance(result, list) and all(isinstance(item, ReadableSpan | Span) for item in result):
+        spans = result or spans
+    elif result is not None:
+        raise TypeError(f"an agent returns its reward, None, triplets, spans or a report; got {result!r:.200}")
+    if spans and report.trace is None:
+        report.trace = [_json_of(span) for span in spans]
+    if spans and report.triplets is None:
+        report.triplets = triplets_in(spans)
+    if report.final_reward is None and report.triplets:
+        report.final_reward = report.triplets[-1].reward
+    return report
+
+
+def _error_of(task: Task, error: Exception) -> RolloutLegacy:
+    """The report of a task that failed."""
+    outcome = Outcome.of_error(error)
+    return RolloutLegacy(
+        rollout_id=task.rollout_id,
+        task=task,
+        logs=["".join(traceback.format_exception_only(error)).strip()],
+        metadata={ERROR_TYPE: outcome.error_type, ERROR_MESSAGE: outcome.error_message},
+    )
+
+
+def _json_of(span: ReadableSpan | Span) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(span.to_json()) if isinstance(span, ReadableSpan) else span.model_dump()
+    return said
+
+
 class TaskRollout(AttemptedRollout):
-    """What an agent gets to know of its rollout, with the task that it came as."""
+    """A rollout as its agent sees it, with the task that it came as."""
 
     task: Task
 
@@ -99,7 +157,7 @@ class LegacyAgentRunner(Runner[Any]):
                 report = self._report(task, result)
         except Exception as error:  # reported as the rollout's failure; the Runner must outlive it
             logger.exception("rollout %s failed in worker %s.", task.rollout_id, self.worker_id)
-            report = error_of(task, error)
+            report = _error_of(task, error)
         self._tell("on_rollout_end", task, report, self, self.tracer)
         try:
             _check_taken(task, self.client.post_rollout(report))
@@ -128,7 +186,7 @@ class LegacyAgentRunner(Runner[Any]):
                 report = self._report(task, result)
         except Exception as error:  # reported as the rollout's failure; the Runner must outlive it
             logger.exception("rollout %s failed in worker %s.", task.rollout_id, self.worker_id)
-            report = error_of(task, error)
+            report = _error_of(task, error)
         self._tell("on_rollout_end", task, report, self, self.tracer)
         try:
             _check_taken(task, await self.client.post_rollout_async(report))
@@ -160,7 +218,7 @@ class LegacyAgentRunner(Runner[Any]):
 
     def _report(self, task: Task, result: Any) -> RolloutLegacy:
         """Within the trace context, so that its spans are those of this task alone."""
-        return report_of(task, result, self.tracer.get_last_trace(), self.triplet_exporter)
+        return _report_of(task, result, self.tracer.get_last_trace(), self.triplet_exporter)
 
     def _tell(self, name: str, *arguments: Any) -> None:
         """Call the agent's own hook. What it raises is logged."""
@@ -216,3 +274,57 @@ def _called(method: Any, task: Task, resources: NamedResources) -> Any:
 def _check_taken(task: Task, answer: dict[str, Any] | None) -> None:
     if answer is None:
         logger.error("the report of rollout %s was not taken: the server is away.", task.rollout_id)
+
+
+def client_of(server: Any) -> AgentLightningClient | None:
+    """The client of a URL, or the client itself; ``None`` where it is neither (tasks)."""
+    if isinstance(server, str):
+        if not server.startswith(("http://", "https://")):
+            raise ValueError(f"{server!r} is not the URL of a server: http://…")
+        return AgentLightningClient(server)
+    return server if isinstance(server, AgentLightningClient) else None
+
+
+def run_legacy(
+    agent: LitAgent[Any],
+    client: AgentLightningClient,
+    tracer: OtelTracer,
+    adapter: TracerTraceToTriplet,
+    *,
+    n_runners: int,
+    tasks_max: int | None,
+) -> None:
+    """Run the tasks of ``client`` by ``n_runners`` Runners, each in a thread and up to ``tasks_max`` of them.
+
+    An error in one stops the others after their current task. Ctrl-C abandons them, with the process.
+    """
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def work(worker_id: int) -> None:
+        runner = LegacyAgentRunner(agent, client, tracer, adapter, worker_id, tasks_max)
+        if agent.is_async():
+            asyncio.run(runner.iter_async(event=stop))
+        else:
+            runner.iter(event=stop)
+
+    def work_beside(worker_id: int) -> None:
+        try:
+            work(worker_id)
+        except Exception as error:  # raised in the caller's thread at the end
+            logger.exception("worker %d ended.", worker_id)
+            failures.append(error)
+            stop.set()
+
+    beside = [threading.Thread(target=work_beside, args=(number,), daemon=True) for number in range(1, n_runners)]
+    for thread in beside:
+        thread.start()
+    try:
+        work(0)
+    except BaseException:
+        stop.set()
+        raise
+    for thread in beside:
+        thread.join()
+    if failures:
+        raise failures[0]

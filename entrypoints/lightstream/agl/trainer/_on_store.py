@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lightstream.producers import OtelTracer
@@ -14,27 +17,57 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.stream_processors.adapters import TracerTraceToTriplet
 from lightstream.trainers.tasks import Dataset
 
-from ..algorithm.base import Algorithm
+from ..algorithm import Algorithm
 from ..execution import ExecutionEvent, SharedMemoryExecutionStrategy
 from ..runner import LitAgentRunner, Runner
-from ._shared_tracer import SharedTracer
 from .init_utils import build_component, instantiate_component
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-__all__ = ["run_on_store"]
+__all__ = ["SharedTracer", "run_on_store"]
 
 _RUNNER: type[Runner[Any]] = Runner
 
 EVENT_LOOK_INTERVAL_S = 0.1
-"""How long a set event may go unnoticed where there is no algorithm."""
+"""A set event may go unnoticed for this long where there is no algorithm."""
 
 CANCEL_S = 1.0
-"""How long an algorithm may go on after a Runner failed: none may be left to run what it waits for."""
+"""An algorithm may go on for this long after a Runner failed: none may be left to run what it waits for."""
 
 DRAIN_S = 30.0
-"""How long attempts that run at the end of an algorithm may finish, where no strategy says otherwise."""
+"""Attempts that run at the end of an algorithm may take this long to finish, where no strategy says otherwise."""
+
+
+class SharedTracer:
+    """Thread-safe. In a process that was forked it is another one."""
+
+    def __init__(self, given: OtelTracer | None) -> None:
+        self._given = given
+        self._made: OtelTracer | None = None
+        self._of_process = 0
+        self._users = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def used(self) -> Generator[OtelTracer]:
+        """The tracer, inside."""
+        if self._given is not None:
+            yield self._given
+            return
+        with self._lock:
+            if self._made is None or self._of_process != os.getpid():
+                self._made, self._of_process, self._users = OtelTracer(), os.getpid(), 0
+            tracer = self._made
+            self._users += 1
+        try:
+            yield tracer
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._made = None
+                    tracer.close()
 
 
 def run_on_store(

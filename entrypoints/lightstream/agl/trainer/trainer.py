@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from lightstream.producers import Hook, LitAgent, LLMProxy, OtelTracer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
-from lightstream.schemas.types import NamedResources
+from lightstream.schemas.types import Assembly, NamedResources
 from lightstream.stream_processors.adapters import TraceAdapter, TracerTraceToTriplet
+from lightstream.stream_processors.adapters.tree import LLM_CALL_MATCH
 
-from ..algorithm.base import Algorithm
-from ..algorithm.decorator import algo
-from ..algorithm.fast import Baseline, FastAlgorithm
+from .._arguments import refuse
+from ..algorithm import Algorithm, Baseline, FastAlgorithm, algo
 from ..execution import (
     ClientServerExecutionStrategy,
     ExecutionStrategy,
 )
 from ..runner import Runner
+from ..runner.legacy import client_of, run_legacy
 from ..store import InMemoryLightningStore
-from ._legacy import client_of, run_legacy
-from ._on_store import run_on_store
-from ._shared_tracer import SharedTracer
-from ._training import training_trainer
+from ._on_store import SharedTracer, run_on_store
 from .init_utils import build_component, instantiate_from_spec
-from .registry import ExecutionStrategyRegistry
 
-__all__ = ["ComponentSpec", "Trainer"]
+__all__ = ["ComponentSpec", "ExecutionStrategyRegistry", "Trainer"]
+
+ExecutionStrategyRegistry = {
+    "cs": "lightstream.agl.execution.ClientServerExecutionStrategy",
+    "shm": "lightstream.agl.execution.SharedMemoryExecutionStrategy",
+}
+
 
 PartT = TypeVar("PartT")
 
@@ -38,6 +42,24 @@ ComponentSpec: TypeAlias = PartT | type[PartT] | Callable[[], PartT] | str | dic
 """A part of a Trainer, or what describes it: see :func:`build_component`."""
 
 _ADAPTER: type[TraceAdapter[Any]] = TraceAdapter
+
+_PROCESSES = "Runners are processes of their own, which read their settings from the environment."
+
+_RULES = (
+    "Trainer(assembly=lightstream.schemas.types.Assembly(credit=…, reward_match=…, trained_agents=…)) says which call "
+    "gets a reward, and which agents are trained."
+)
+
+NO_USE_FOR_TRAINING = {
+    "max_rollouts": _PROCESSES,
+    "initial_resources": "Each step publishes its own.",
+    "tracer": _PROCESSES,
+    "llm_proxy": "`lightstream up` runs the proxy.",
+    "hooks": _PROCESSES,
+    "strategy": _PROCESSES,
+    "runner": _PROCESSES,
+}
+"""Argument -> what to do instead, for algorithms that train."""
 
 
 class Trainer:
@@ -53,7 +75,8 @@ class Trainer:
         max_rollouts: after this many each Runner stops.
         initial_resources: handed to the algorithm.
         tracer: routes the agent's spans; by default one of its own.
-        adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``.
+        adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``. Where weights
+            are trained, the assembler does that, by the adapter's ``agent_match`` and ``reward_match``.
         store: where rollouts are; by default the one on Kafka, for :meth:`dev` one in memory.
         runner: what runs the agent; by default ``LitAgentRunner``. Each worker has its own copy.
         strategy: where all this runs: ``shm``, ``cs``, or a strategy; by default in threads of this process.
@@ -125,7 +148,7 @@ class Trainer:
         self.runner: Any = runner
         self.algorithm: Any = _algorithm(algorithm)
         on_a_store = self.algorithm is None or isinstance(self.algorithm, Algorithm)
-        self._training: Any = None if on_a_store else training_trainer(self, others)
+        self._training: Any = None if on_a_store else _training_trainer(self, others)
         if on_a_store and others:
             raise SettingsError(
                 f"Trainer takes no {', '.join(sorted(others))} here.",
@@ -159,7 +182,7 @@ class Trainer:
         run_on_store(self, self.algorithm, agent, train_dataset, val_dataset, store)
 
     def starts(self, store: LightningStore) -> bool:
-        """Whether ``store`` is this Trainer's to start, and was not given."""
+        """Return whether ``store`` is this Trainer's to start, and was not given."""
         return store is not self.store or not self._store_is_given
 
     def dev(self, agent: LitAgent[Any], train_dataset: Any = None, val_dataset: Any = None) -> None:
@@ -248,3 +271,49 @@ def _renamed(old_name: str, old: Any, name: str, value: Any) -> Any:
         return value
     warnings.warn(f"{old_name} is now {name}", DeprecationWarning, stacklevel=3)
     return old if value is None else value
+
+
+def _training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
+    """The Trainer of ``lightstream.trainers`` for the algorithm of this one.
+
+    Raises:
+        SettingsError: an argument was given that it does not use, or not so.
+    """
+    from lightstream import trainers
+
+    given = {name: getattr(trainer, name) or None for name in NO_USE_FOR_TRAINING}
+    refuse(type(trainer.algorithm).__name__, given, NO_USE_FOR_TRAINING)
+    if trainer.adapter is not None:
+        if others.get("assembly") is not None:
+            raise SettingsError("adapter and assembly were given.", next_step="Say it all in assembly.")
+        others = {**others, "assembly": _assembly_of(trainer.adapter)}
+    return trainers.Trainer(algorithm=trainer.algorithm, n_runners=trainer.n_runners, store=trainer.store, **others)
+
+
+def _assembly_of(adapter: TraceAdapter[Any]) -> Assembly:
+    """Translate the adapter's options to rules of the assembler, which makes the trajectories here.
+
+    Hierarchies are not repaired, and calls without token ids are never trained on, whatever the adapter says.
+
+    Raises:
+        SettingsError: it says what the assembler does not do.
+        ValueError: its ``reward_match`` is none, or ``agent_match`` no regular expression.
+    """
+    if type(adapter) is not TracerTraceToTriplet:
+        raise SettingsError(
+            f"trajectories come from the assembler, not from {type(adapter).__name__}.", next_step=_RULES
+        )
+    if adapter.llm_call_match != LLM_CALL_MATCH or not adapter.exclude_llm_call_in_reward:
+        raise SettingsError(
+            "the assembler takes no llm_call_match (it knows calls by what they hold), and never trains on calls that "
+            "compute a reward.",
+            next_step="Leave llm_call_match and exclude_llm_call_in_reward as they are.",
+        )
+    rules = {"reward_match": str(adapter.reward_match), "trained_agents": adapter.agent_match}
+    assembly = Assembly.model_validate(rules)
+    if adapter.agent_match is not None and re.search(adapter.agent_match, ""):
+        raise SettingsError(
+            f"agent_match {adapter.agent_match!r} matches calls without an agent too, which the assembler would keep.",
+            next_step="Leave agent_match out to train on all calls, or require a character: '.+' in place of '.*'.",
+        )
+    return assembly

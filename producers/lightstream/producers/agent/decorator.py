@@ -20,7 +20,7 @@ ResourceT = TypeVar("ResourceT", LLM, PromptTemplate)
 
 
 class FunctionalLitAgent(LitAgent[Any]):
-    """What :func:`rollout` makes. Calling it calls the function.
+    """An agent that :func:`rollout` made. Calling it calls the function.
 
     Raises:
         TypeError: the function has no parameter ``task``, or has one that nothing provides.
@@ -57,7 +57,12 @@ class FunctionalLitAgent(LitAgent[Any]):
         return self._function(*args, **kwargs)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle by name where the decorator left this agent in the function's place, as pickle does functions."""
+        """Pickle by name where the decorator left this agent in the function's place, as pickle does functions.
+
+        Not what the program itself defines: it has another name in every other process.
+        """
+        if self.__module__ == "__main__":
+            return super().__reduce_ex__(protocol)
         name: str = getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(self.__module__)
         for part in name.split("."):

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import NamedResources, Rollout
 
-from .weak_handle import WeakHandle
-
 if TYPE_CHECKING:
     from ..tracer import Tracer
 
 __all__ = ["LitAgent", "RolloutResult", "TaskT"]
+
+
+class _WeakHandle:
+    """Refers to ``target`` as long as somebody else does. Pickled or copied, it refers to nothing."""
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, target: Any = None) -> None:
+        self._reference: weakref.ReferenceType[Any] | None = None if target is None else weakref.ref(target)
+
+    def get(self) -> Any:
+        """Return the target, or ``None``."""
+        return None if self._reference is None else self._reference()
+
+    def __reduce__(self) -> tuple[type[_WeakHandle], tuple[()]]:
+        return _WeakHandle, ()
+
 
 TaskT = TypeVar("TaskT")
 
@@ -34,15 +50,15 @@ class LitAgent(Generic[TaskT]):
     """
 
     trained_agents: str | None = None
-    _trainer_set: WeakHandle = WeakHandle()
-    _runner_set: WeakHandle = WeakHandle()
+    _trainer_set: _WeakHandle = _WeakHandle()
+    _runner_set: _WeakHandle = _WeakHandle()
 
     def __init__(self, *, trained_agents: str | None = None) -> None:
         self.trained_agents = trained_agents
 
     def set_trainer(self, trainer: Any) -> None:
         """Set the Trainer that trains this agent. It is not kept alive, nor sent to other processes."""
-        self._trainer_set = WeakHandle(trainer)
+        self._trainer_set = _WeakHandle(trainer)
 
     def get_trainer(self) -> Any:
         """The Trainer that trains this agent, in this process.
@@ -59,7 +75,7 @@ class LitAgent(Generic[TaskT]):
 
     def set_runner(self, runner: Any) -> None:
         """Set the Runner that runs this agent: a Runner does it when it is created. Of several the last one counts."""
-        self._runner_set = WeakHandle(runner)
+        self._runner_set = _WeakHandle(runner)
 
     def get_runner(self) -> Any:
         """The Runner that runs this agent, in this process.
@@ -97,7 +113,7 @@ class LitAgent(Generic[TaskT]):
         """As :meth:`get_tracer`."""
         return self.get_tracer()
 
-    def _there(self, handle: WeakHandle, what: str) -> Any:
+    def _there(self, handle: _WeakHandle, what: str) -> Any:
         owner = handle.get()
         if owner is None:
             raise SettingsError(
@@ -107,7 +123,7 @@ class LitAgent(Generic[TaskT]):
         return owner
 
     def is_async(self) -> bool:
-        """Whether the Runner calls the asynchronous methods: true when any of them is overridden."""
+        """Return whether the Runner calls the asynchronous methods: true when any of them is overridden."""
         names = ("rollout_async", "training_rollout_async", "validation_rollout_async")
         return any(getattr(type(self), name) is not getattr(LitAgent, name) for name in names)
 

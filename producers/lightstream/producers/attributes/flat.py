@@ -31,7 +31,7 @@ def flatten_attributes(
 
 
 def unflatten_attributes(flat_data: Mapping[str, Any]) -> dict[str, Any] | list[Any]:
-    """What :func:`flatten_attributes` made flat. Names 0, 1, 2, … without a gap become a list.
+    """Undo :func:`flatten_attributes`. Names 0, 1, 2, … without a gap become a list.
 
     Where a name is both a value and a prefix of others, the one that comes last counts.
     """

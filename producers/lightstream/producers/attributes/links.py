@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from lightstream.schemas.types import Span, SpanLike
-from lightstream.schemas.types.span_parts import hex_span_id, hex_trace_id
+from lightstream.schemas.types.span import hex_span_id, hex_trace_id
 
 from .. import semconv
 from ..semconv import LinkAttributes, LinkPydanticModel

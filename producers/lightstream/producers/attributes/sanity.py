@@ -1,4 +1,4 @@
-"""Which values OpenTelemetry takes as attributes, and others made into such."""
+"""Check values of attributes for OpenTelemetry, and convert others."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""What an agent says about itself: rewards, annotations, operations, as spans with Agent Lightning's names."""
+"""Emitters record rewards, annotations and operations of an agent as spans with Agent Lightning's names."""
 
 from lightstream.schemas.types import SpanCoreFields
 
 from ..attributes import make_link_attributes, make_tag_attributes
-from .annotation import emit_annotation
-from .messages import emit_exception, emit_message, emit_object
+from .messages import emit_annotation, emit_exception, emit_message, emit_object
 from .operations import OperationContext, operation
 from .reading import (
     find_final_reward,

@@ -1,4 +1,4 @@
-"""Messages, objects and exceptions of an agent."""
+"""Emitters of annotations, messages, objects and exceptions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lightstream.schemas.types import Attributes, SpanCoreFields, TraceStatus
 
 from .. import semconv
 from ..attributes import (
+    check_attributes_sanity,
     flatten_attributes,
     format_exception_attributes,
     full_qualified_name,
@@ -18,7 +19,25 @@ from ..attributes import (
 )
 from .tracer_in_use import speaking_tracer
 
-__all__ = ["emit_exception", "emit_message", "emit_object", "encode_object"]
+__all__ = ["emit_annotation", "emit_exception", "emit_message", "emit_object", "encode_object"]
+
+
+def emit_annotation(annotation: Mapping[str, Any], propagate: bool = True) -> SpanCoreFields:
+    """Annotate the running attempt. Nested values are flattened (``{"a": {"b": 1}}`` becomes ``a.b``).
+
+    Args:
+        annotation: attribute names and values.
+        propagate: ``False`` makes the fields but sends nothing.
+
+    Raises:
+        ValueError: a value is of a kind that no attribute has; nothing was sent.
+        NoActiveTracerError: no tracer is active, so the annotation would be lost.
+    """
+    flat = flatten_attributes(annotation)
+    check_attributes_sanity(flat)
+    return speaking_tracer(propagate).create_span(
+        semconv.AGL_ANNOTATION, sanitize_attributes(flat), status=TraceStatus(status_code="OK")
+    )
 
 
 def emit_message(message: str, attributes: Mapping[str, Any] | None = None, propagate: bool = True) -> SpanCoreFields:

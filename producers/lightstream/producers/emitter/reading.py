@@ -1,4 +1,4 @@
-"""What emitters wrote, read back from spans: the SDK's, or a store's."""
+"""Reads what emitters wrote back from spans: the SDK's, or a store's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def get_reward_value(span: SpanLike) -> float | None:
 
 
 def is_reward_span(span: SpanLike) -> bool:
-    """Whether the span has a reward."""
+    """Return whether the span has a reward."""
     return get_reward_value(span) is not None
 
 

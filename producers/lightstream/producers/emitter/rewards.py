@@ -11,7 +11,7 @@ from lightstream.schemas.types import SpanCoreFields
 
 from .. import semconv
 from ..attributes import make_link_attributes
-from .annotation import emit_annotation
+from .messages import emit_annotation
 from .operations import operation
 
 __all__ = ["PRIMARY", "emit_reward", "reward"]

@@ -1,7 +1,6 @@
 """Spans to Kafka."""
 
-from ._llm_call import take_llm_call
-from .convert import record_of
+from .convert import record_of, take_llm_call
 from .exporter import ExporterStats, KafkaSpanExporter
 from .fitting import taken_as_fits
 

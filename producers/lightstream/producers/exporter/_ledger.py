@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from lightstream.schemas.kafka import Delivered
+from lightstream.runtime.kafka import Delivered
 
 from ..context import AttemptRef
 

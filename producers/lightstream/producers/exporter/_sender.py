@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from lightstream.runtime.kafka import Delivered, RecordSink
 from lightstream.schemas.errors import BackpressureError, PublishError, RecordError
-from lightstream.schemas.kafka import Delivered, RecordSink
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
 
@@ -27,7 +27,7 @@ __all__ = ["Sender", "weight_bytes"]
 logger = logging.getLogger(__name__)
 
 RETRY_INTERVAL_S = 0.01
-"""How often a full client buffer is tried again."""
+"""Interval at which a full client buffer is tried again."""
 
 SPAN_WEIGHT_BYTES, VALUE_WEIGHT_BYTES, ITEM_WEIGHT_BYTES = 2048, 128, 36
 """Memory of a span, of an attribute, and of a number in a list (CPython 3.11, 64 bit)."""

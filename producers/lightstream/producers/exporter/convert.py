@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,10 +12,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, StatusCode
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
+from lightstream.producers import semconv
 from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.codec.shared import SharedAttributes
 from lightstream.schemas.errors import RecordError
+from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
+    LlmCall,
     SpanEventRecord,
     SpanKind,
     SpanLinkRecord,
@@ -22,11 +26,65 @@ from lightstream.schemas.records import (
     SpanStatus,
 )
 
+from ..attribution import (
+    UNATTRIBUTED,
+    Attribution,
+    attribution_in_attributes,
+    attribution_in_trace_state,
+    sequence_id_in,
+    take_attribution,
+)
 from ..context import AttemptRef
-from ..ownership import NOBODY, Owner, owner_in_attributes, owner_in_trace_state, sequence_id_in, take_owner
-from ._llm_call import take_llm_call
 
-__all__ = ["copied_attributes", "record_of"]
+__all__ = ["copied_attributes", "record_of", "take_llm_call"]
+
+_MOVED = (semconv.PROMPT_TOKEN_IDS, semconv.RESPONSE_TOKEN_IDS, semconv.RESPONSE_LOGPROBS)
+
+
+def take_llm_call(attributes: dict[str, Any]) -> LlmCall | None:
+    """Move token ids and log-probabilities out of ``attributes`` into an :class:`LlmCall`.
+
+    Returns ``None``, and leaves ``attributes`` as they are, where they hold no token ids or where these cannot be
+    packed. Bytes count as packed already (little-endian int32 and float32).
+    """
+    prompt_ids, response_ids = attributes.get(semconv.PROMPT_TOKEN_IDS), attributes.get(semconv.RESPONSE_TOKEN_IDS)
+    if prompt_ids is None and response_ids is None:
+        return None
+    try:
+        prompt, response = _packed(prompt_ids, pack_int32), _packed(response_ids, pack_int32)
+        logprobs = _packed(attributes.get(semconv.RESPONSE_LOGPROBS), pack_float32)
+    except RecordError:
+        return None
+    for name in _MOVED:
+        attributes.pop(name, None)
+    get = attributes.get
+    version = get(semconv.POLICY_VERSION)
+    reasons = get("gen_ai.response.finish_reasons")
+    values: dict[str, Any] = {
+        "response_id": _text(get("gen_ai.response.id")),
+        "requested_model": _text(get("gen_ai.request.model")) or "",
+        "response_model": _text(get("gen_ai.response.model")),
+        "policy_version": version if type(version) is int else None,
+        "resources_id": _text(get(semconv.RESOURCES_ID)),
+        "prompt_token_ids": prompt,
+        "response_token_ids": response,
+        "response_logprobs": logprobs,
+        "finish_reason": _text(reasons[0]) if isinstance(reasons, (list, tuple)) and reasons else None,
+    }
+    return constructed(LlmCall, values)
+
+
+def _packed(values: Any, pack: Callable[[Any], bytes]) -> bytes | None:
+    if values is None or isinstance(values, bytes):
+        return values
+    if type(values) is not tuple and not isinstance(values, (list, tuple, array)):
+        raise RecordError(f"a list of numbers is needed, not {type(values).__name__}.")
+    return pack(values)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
 
 _KINDS = {
     OtelSpanKind.INTERNAL: SpanKind.INTERNAL,
@@ -75,7 +133,7 @@ def record_of(
     resource_attributes = _resource_attributes(resource)
     trace_state = context.trace_state.to_header() if context.trace_state else ""
     sequence_id = sequence_id_in(attributes, resource_attributes)
-    rollout_id, attempt_id = _owner(attributes, attempt, trace_state, resource_attributes)
+    rollout_id, attempt_id = _attribution(attributes, attempt, trace_state, resource_attributes)
     scope = span.instrumentation_scope
     parent = span.parent
     status = span.status
@@ -111,14 +169,16 @@ def record_of(
     return constructed(SpanRecord, values)
 
 
-def _owner(attributes: dict[str, Any], attempt: AttemptRef | None, trace_state: str, resource: dict[str, Any]) -> Owner:
-    owner = take_owner(attributes)
-    if owner is not NOBODY:
-        return owner
+def _attribution(
+    attributes: dict[str, Any], attempt: AttemptRef | None, trace_state: str, resource: dict[str, Any]
+) -> Attribution:
+    attribution = take_attribution(attributes)
+    if attribution is not UNATTRIBUTED:
+        return attribution
     if attempt is not None:
-        return Owner(attempt.rollout_id, attempt.attempt_id)
-    owner = owner_in_trace_state(trace_state) if trace_state else NOBODY
-    return owner_in_attributes(resource) if owner is NOBODY else owner
+        return Attribution(attempt.rollout_id, attempt.attempt_id)
+    attribution = attribution_in_trace_state(trace_state) if trace_state else UNATTRIBUTED
+    return attribution_in_attributes(resource) if attribution is UNATTRIBUTED else attribution
 
 
 def _flags(context: SpanContext, parent: SpanContext | None) -> int:

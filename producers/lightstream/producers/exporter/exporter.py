@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from lightstream.runtime.kafka import KafkaPublisher, RecordSink
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
-from lightstream.schemas.kafka import KafkaPublisher, RecordSink
-from lightstream.schemas.settings import Settings
 
 from ..context import AttemptRef
-from ._exit import at_process_exit
 from ._ledger import Group, Ledger
 from ._sender import Sender, weight_bytes
 from .convert import copied_attributes
 
 __all__ = ["ExporterStats", "KafkaSpanExporter"]
 
+EXIT_PRIORITY = 100
+"""Before multiprocessing's own finalizers (they have 10 and less)."""
+
+
+class _Stoppable(Protocol):
+    def shutdown(self) -> None: ...
+
+
+def at_process_exit(exporter: _Stoppable) -> None:
+    """Shut ``exporter`` down when this process ends, unless it is gone by then.
+
+    A multiprocessing child leaves by ``os._exit``, past ``atexit``; it runs multiprocessing's finalizers instead.
+    """
+    reference = weakref.ref(exporter)
+
+    def shut_down() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.shutdown()
+
+    if multiprocessing.parent_process() is None:
+        atexit.register(shut_down)
+    else:
+        multiprocessing.util.Finalize(None, shut_down, exitpriority=EXIT_PRIORITY)
+
+
 logger = logging.getLogger(__name__)
 
 EXIT_FLUSH_TIMEOUT_S = 10.0
-"""How long a process that ends may wait for Kafka; whatever is left is reported as lost."""
+"""Longest that a process that ends waits for Kafka; the spans left are reported as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +186,7 @@ class KafkaSpanExporter(SpanExporter):
 
     @property
     def stats(self) -> ExporterStats:
-        """What became of the spans so far."""
+        """Counts of the spans so far."""
         ledger, truncated = self._ledger, self._sender.truncated
         return ExporterStats(self._handed_over, ledger.durable, ledger.failed, self._rejected, truncated)
 

@@ -13,7 +13,7 @@ class PydanticAI:
     """Pydantic AI's agents, those that exist already too."""
 
     is_instrumented_by_opentelemetry = False
-    """Whether an application did it cannot be known; doing it again changes where spans go, and makes none twice."""
+    """Unknown, so false: instrumenting again changes where spans go, and makes none twice."""
 
     def instrument(self, *, tracer_provider: TracerProvider, **_: Any) -> None:
         """Every agent's runs, calls and tools become spans."""

@@ -1,4 +1,4 @@
-"""Which instrumentor sees which library. None is ours: they are OpenInference's, or the library's own."""
+"""The instrumentor of each library. None is ours: they are OpenInference's, or the library's own."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def uninstrument(names: Iterable[str] | None = None) -> None:
 
 
 def instrumented() -> list[str]:
-    """What is instrumented now, or will be once its library is imported; sorted."""
+    """Libraries that are instrumented now, or will be once they are imported; sorted."""
     with _lock:
         return sorted({*_running, *_awaited})
 

@@ -2,7 +2,6 @@
 
 from .app import create_app
 from .model_list import ModelConfig
-from .proxy import LLMProxy
-from .server import llm_proxy, proxy_server, run, upstream_of
+from .server import LLMProxy, llm_proxy, proxy_server, run, upstream_of
 
 __all__ = ["LLMProxy", "ModelConfig", "create_app", "llm_proxy", "proxy_server", "run", "upstream_of"]

@@ -4,41 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import hmac
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError, read_body
-from lightstream.schemas.kafka import Publisher
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.http_server import BodyTooLargeError, read_body
+from lightstream.runtime.kafka import Publisher
+from lightstream.runtime.settings import Settings
 
-from .access import Access
-from .call import Call, caller_of
+from .call import Call, Reply, caller_of
 from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, Dialect, ResponsesDialect
 from .dialects.messages import counted_tokens
-from .exchange import Exchange, error_reply
-from .recorder import CallRecorder
-from .relay import StreamRelay
-from .turn import Reply, Turn
+from .exchange import Exchange, error_reply, response_of
+from .recording import CallRecorder
 from .upstream import Upstream
 
-__all__ = ["create_app"]
-
-DISCONNECT_CHECK_S = 0.25
-"""How often a call that takes longer is checked for a client that has gone."""
+__all__ = ["Access", "create_app"]
 
 PREFIXES = tuple(
-    owner + version for owner in ("", "/rollout/{rollout_id}/attempt/{attempt_id}") for version in ("/v1", "", "/v1/v1")
+    seed + owner + version
+    for seed in ("", "/seed/{run_seed:int}")
+    for owner in ("", "/rollout/{rollout_id}/attempt/{attempt_id}")
+    for version in ("/v1", "", "/v1/v1")
 )
 """Before each path. Some clients take a base URL with ``/v1``, some without, and Anthropic's adds its own."""
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Access:
+    """Checks the token that requests must carry, if the settings name one: as clients send their API key.
+
+    OpenAI's clients send ``authorization: Bearer …``, Anthropic's ``x-api-key: …`` or the former.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._token = None if settings.proxy_token is None else settings.proxy_token.get_secret_value().encode()
+
+    @property
+    def is_open(self) -> bool:
+        """True where no token is required."""
+        return self._token is None
+
+    def allows(self, headers: Mapping[str, str]) -> bool:
+        """True if the headers carry the required token."""
+        if self._token is None:
+            return True
+        scheme, _, bearer = headers.get("authorization", "").strip().partition(" ")
+        sent = [bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip()]
+        return any(hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in sent)
 
 
 def create_app(
@@ -80,16 +100,11 @@ def create_app(
     def calls_in(dialect: Dialect) -> Handler:
         async def call(request: Request) -> Response:
             try:
-                turn = Turn(Call(caller_of(request.path_params, request.headers)), dialect)
+                caller = caller_of(request.path_params, request.headers)
+                incoming = Call(caller, dialect, run_seed=request.path_params.get("run_seed"))
             except ValueError as error:
-                return _response(error_reply(dialect, 400, str(error)))
-            try:
-                body = await read_body(request, settings.llm_request_bytes_max)
-            except BodyTooLargeError as error:
-                turn.call.started_unix_nano = clock.now_unix_nano()
-                turn.call.error_message = str(error)
-                return _response(await exchange.record(turn, error_reply(dialect, 413, str(error))))
-            return await _answer(exchange, request, turn, body)
+                return response_of(error_reply(dialect, 400, str(error)))
+            return await exchange.answer(request, incoming)
 
         return call
 
@@ -103,10 +118,10 @@ def create_app(
             reply = error_reply(ANTHROPIC_MESSAGES, 413, str(error))
         except ValueError as error:
             reply = error_reply(ANTHROPIC_MESSAGES, 400, str(error))
-        return _response(reply)
+        return response_of(reply)
 
     async def models(_request: Request) -> Response:
-        return _response(await exchange.models(CHAT))
+        return response_of(await exchange.models(CHAT))
 
     async def health(_request: Request) -> Response:
         return Response(to_json({"status": "ok"}), media_type="application/json")
@@ -128,52 +143,6 @@ def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:
         if access.allows(request.headers):
             return await handler(request)
         message = "the proxy asks for a token: give the client LIGHTSTREAM_PROXY_TOKEN's value as its API key"
-        return _response(error_reply(dialect, 401, message))
+        return response_of(error_reply(dialect, 401, message))
 
     return guarded
-
-
-async def _answer(exchange: Exchange, request: Request, turn: Turn, body: bytes) -> Response:
-    asking = asyncio.ensure_future(exchange.ask(turn, body))
-    try:
-        while not (await asyncio.wait((asking,), timeout=DISCONNECT_CHECK_S))[0]:
-            if await request.is_disconnected():
-                exchange.abandoned(turn.call)
-                return Response(status_code=CLIENT_GONE)
-        reply = asking.result()
-    except asyncio.CancelledError:
-        exchange.abandoned(turn.call)
-        raise
-    finally:
-        if not asking.done():
-            asking.add_done_callback(_close_unread)
-            asking.cancel()
-    if reply.stream is not None:
-        return _RelayedResponse(StreamRelay(exchange, turn, reply.stream), reply)
-    return _response(await exchange.record(turn, reply))
-
-
-def _close_unread(asking: asyncio.Future[Reply]) -> None:
-    """A stream that began just when its client went."""
-    if not asking.cancelled() and asking.exception() is None:
-        stream = asking.result().stream
-        if stream is not None:
-            stream.close()
-
-
-class _RelayedResponse(StreamingResponse):
-    """A streaming response whose relay is closed however it ends, even if it never began."""
-
-    def __init__(self, relay: StreamRelay, reply: Reply) -> None:
-        super().__init__(relay.pieces(), reply.status, reply.headers, media_type=reply.content_type)
-        self._relay = relay
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._relay.close()
-
-
-def _response(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, reply.headers, media_type=reply.content_type)

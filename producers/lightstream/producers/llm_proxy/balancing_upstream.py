@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.settings import Settings
 
-from .http_upstream import HttpUpstream
 from .litellm_upstream import LiteLlmProviders
 from .model_list import BackEnd, back_ends_of
+from .openai_upstream import HttpUpstream
 from .upstream import UpstreamAnswer, UpstreamError
 
 __all__ = ["BalancingUpstream"]
@@ -109,10 +109,10 @@ class BalancingUpstream:
         else:
             answer.pieces = hold.until_end(answer.pieces)
             answer.close = hold.released_after(answer.close)
-        said = {RESOURCES_ID_HEADER: back_end.resources_id}
+        known = {RESOURCES_ID_HEADER: back_end.resources_id}
         if back_end.policy_version is not None:
-            said[POLICY_VERSION_HEADER] = str(back_end.policy_version)
-        answer.headers = {key: value for key, value in said.items() if value} | dict(answer.headers)
+            known[POLICY_VERSION_HEADER] = str(back_end.policy_version)
+        answer.headers = {key: value for key, value in known.items() if value} | dict(answer.headers)
         return answer
 
     async def _sent(

@@ -1,19 +1,27 @@
-"""One call on its way through the proxy: who makes it, what was asked, what came back. Pure."""
+"""One call on its way through the proxy: its caller, the request, the answer. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from lightstream.schemas.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
+from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
-__all__ = ["Answer", "Call", "Caller", "Choice", "caller_of"]
+from .capture import Completion, Wanted
+from .dialects import Dialect, Translation
+from .upstream import UpstreamAnswer
+
+__all__ = ["Call", "CallSeeds", "Caller", "Reply", "caller_of"]
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 """W3C Trace Context, level 1: version, trace id, parent id, flags; ids of zeros are invalid."""
+
+ROLLOUTS_REMEMBERED_MAX = 100_000
+"""Beyond, a rollout that has been silent for longest is forgotten; its next call counts as its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,53 +40,28 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Choice:
-    """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream did not say.
-
-    ``prompt_token_ids`` is its own prompt, where a request had several.
-    """
-
-    index: int
-    prompt_token_ids: list[int] | None = None
-    token_ids: list[int] | None = None
-    logprobs: list[float] | None = None
-    finish_reason: str | None = None
-    message: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(slots=True)
-class Answer:
-    """What the upstream said, as far as it came."""
-
-    response_id: str | None = None
-    model: str | None = None
-    prompt_token_ids: list[int] | None = None
-    choices: dict[int, Choice] = field(default_factory=dict[int, Choice])
-    usage: dict[str, Any] | None = None
-
-    def choice(self, index: int) -> Choice:
-        """The choice of that index, made if it is new."""
-        return self.choices.setdefault(index, Choice(index))
-
-
-@dataclass(slots=True)
 class Call:
     """One call.
 
     Attributes:
         caller: whose it is.
+        dialect: the interface that the agent speaks.
+        run_seed: seed of the run that it belongs to, where the URL names one.
         request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
             ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
         started_unix_nano, ended_unix_nano: when the request was complete, and the answer.
         http_status: of the answer to the agent; ``None`` until there is one.
         error_message: why there is no usable answer.
         policy_version, resources_id: which weights answered, where the upstream says so.
-        answer: what came back.
-        api: the interface that the agent spoke: ``chat``, ``text_completion``, ``messages`` or ``responses``.
+        completion: what came back.
+        wanted: what the agent itself asked for.
+        translation: between agent and model server; ``None`` until the request was understood.
         seen_response_id: the answer's id as the agent saw it, where that is not the upstream's.
     """
 
     caller: Caller
+    dialect: Dialect
+    run_seed: int | None = None
     request_body: bytes = b""
     requested_model: str = ""
     choices_wanted: int = 1
@@ -89,19 +72,31 @@ class Call:
     error_message: str | None = None
     policy_version: int | None = None
     resources_id: str | None = None
-    answer: Answer = field(default_factory=Answer)
-    api: str = "chat"
+    completion: Completion = field(default_factory=Completion)
+    wanted: Wanted = field(default_factory=lambda: Wanted(logprobs=True, token_ids=True))
+    translation: Translation | None = None
     seen_response_id: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether every choice asked for came to its end."""
-        choices = self.answer.choices.values()
+        """True once every requested choice has come to its end."""
+        choices = self.completion.choices.values()
         return len(choices) >= self.choices_wanted and all(c.finish_reason is not None for c in choices)
 
 
+@dataclass(slots=True)
+class Reply:
+    """The answer to the agent; ``stream`` is set instead of ``body`` for a streamed one."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    content_type: str = "application/json"
+    stream: UpstreamAnswer | None = None
+
+
 def caller_of(path_ids: Mapping[str, str], headers: Mapping[str, str]) -> Caller:
-    """Who calls: by the URL, else by headers, else nobody known; its trace from ``traceparent``, else a new one.
+    """The caller: by the URL, else by headers, else unknown; its trace from ``traceparent``, else a new one.
 
     Raises:
         ValueError: one of the two ids without the other.
@@ -114,3 +109,28 @@ def caller_of(path_ids: Mapping[str, str], headers: Mapping[str, str]) -> Caller
     if traced is None:
         return Caller(rollout_id, attempt_id, secrets.token_hex(16))
     return Caller(rollout_id, attempt_id, traced[1], traced[2])
+
+
+class CallSeeds:
+    """Counts the calls of each attempt. Not thread-safe.
+
+    A call's seed follows from the run's, its rollout, which of the rollout's attempts makes it and how many calls that
+    made before: not from the attempt's id, which is random. The server draws each choice of a call from it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[str, dict[str, int]] = OrderedDict()
+
+    def next(self, run_seed: int, caller: Caller) -> int | None:
+        """Seed (63 bits) of the caller's next call; ``None`` for one who is no rollout."""
+        if caller.rollout_id is None or caller.attempt_id is None:
+            return None
+        attempts = self._calls.setdefault(caller.rollout_id, {})
+        self._calls.move_to_end(caller.rollout_id)
+        if len(self._calls) > ROLLOUTS_REMEMBERED_MAX:
+            self._calls.popitem(last=False)
+        call = attempts.get(caller.attempt_id, 0)
+        attempts[caller.attempt_id] = call + 1
+        attempt = list(attempts).index(caller.attempt_id)
+        digest = hashlib.sha256(f"{run_seed}:{caller.rollout_id}:{attempt}:{call}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1

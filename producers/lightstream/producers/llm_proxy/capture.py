@@ -7,47 +7,75 @@ inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[].log
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightstream.schemas.policy_names import version_of_model, version_of_text
 
-from .call import Answer, Choice
-
-__all__ = ["Wanted", "capture", "policy_version_of", "without_extras"]
+__all__ = ["Choice", "Completion", "Wanted", "capture", "policy_version_of", "without_extras"]
 
 _PROMPT_IDS = "prompt_token_ids"
 _RESPONSE_IDS = "token_ids"
 _PROVIDER_FIELDS = "provider_specific_fields"
 
 
+@dataclass(slots=True)
+class Choice:
+    """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream sends none.
+
+    ``prompt_token_ids`` is its own prompt, where a request had several.
+    """
+
+    index: int
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    finish_reason: str | None = None
+    message: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class Completion:
+    """The upstream's answer, as far as it has come."""
+
+    response_id: str | None = None
+    model: str | None = None
+    prompt_token_ids: list[int] | None = None
+    choices: dict[int, Choice] = field(default_factory=dict[int, Choice])
+    usage: dict[str, Any] | None = None
+
+    def choice(self, index: int) -> Choice:
+        """The choice of that index, made if it is new."""
+        return self.choices.setdefault(index, Choice(index))
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the agent itself asked for."""
+    """Extras that the agent itself asked for."""
 
     logprobs: bool
     token_ids: bool
 
     @property
     def everything(self) -> bool:
-        """Whether an answer can go to the agent as it is."""
+        """True if an answer can go to the agent as it is."""
         return self.logprobs and self.token_ids
 
 
-def capture(answer: Answer, body: Any) -> None:
-    """Add what ``body`` (an answer, or one chunk of a streamed one) says. Whatever is malformed is left out."""
+def capture(completion: Completion, body: Any) -> None:
+    """Add the content of ``body``: an answer, or one chunk of a streamed one. Malformed parts are left out."""
     if not isinstance(body, dict):
         return
-    answer.response_id = _text(body.get("id")) or answer.response_id
-    answer.model = _text(body.get("model")) or answer.model
-    if answer.prompt_token_ids is None:
-        answer.prompt_token_ids = _integers(_field(body, _PROMPT_IDS))
+    completion.response_id = _text(body.get("id")) or completion.response_id
+    completion.model = _text(body.get("model")) or completion.model
+    if completion.prompt_token_ids is None:
+        completion.prompt_token_ids = _integers(_field(body, _PROMPT_IDS))
     if isinstance(body.get("usage"), dict):
-        answer.usage = body["usage"]
+        completion.usage = body["usage"]
     choices = body.get("choices")
     for entry in choices if isinstance(choices, list) else []:
         if isinstance(entry, dict) and isinstance(entry.get("index", 0), int):
-            _capture_choice(answer.choice(entry.get("index", 0)), entry)
+            _capture_choice(completion.choice(entry.get("index", 0)), entry)
 
 
 def without_extras(body: dict[str, Any], wanted: Wanted) -> None:

@@ -32,7 +32,7 @@ class EventSplitter:
         return [event + b"\n\n" for event in events if event]
 
     def rest(self) -> list[bytes]:
-        """What is left when the stream ends without a blank line."""
+        """The rest of a stream that ends without a blank line."""
         left, self._rest = self._rest.strip(), b""
         return [left + b"\n\n"] if left else []
 

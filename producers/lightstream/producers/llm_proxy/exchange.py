@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from lightstream.schemas.clock import Clock
+from lightstream.runtime.clock import Clock
+from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, read_body
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.schemas.http_server import CLIENT_GONE
-from lightstream.schemas.settings import Settings
 
-from .call import Call
+from .call import Call, CallSeeds, Reply
 from .capture import Wanted, capture, policy_version_of, without_extras
 from .dialects import Dialect, Endpoint
-from .recorder import CallRecorder
-from .turn import Reply, Turn
+from .recording import CallRecorder
+from .relay import ERROR_TEXT_MAX, StreamRelay
 from .upstream import Upstream, UpstreamAnswer, UpstreamError
 
-__all__ = ["Exchange", "error_reply"]
+__all__ = ["Exchange", "error_reply", "response_of"]
 
 PASSED_ON_HEADERS = (POLICY_VERSION_HEADER, RESOURCES_ID_HEADER, "x-request-id", "retry-after")
 
@@ -29,10 +33,10 @@ EXTRAS: dict[Endpoint, dict[str, Any]] = {
 }
 """Requested in addition to what the agent asks for."""
 
-ERROR_TEXT_MAX = 2000
-"""Characters of an upstream's error that go into the record."""
-
 RETRY_AFTER_S = 1
+
+DISCONNECT_CHECK_S = 0.25
+"""Interval at which a call that takes longer is checked for a client that has disconnected."""
 
 
 class Exchange:
@@ -43,67 +47,75 @@ class Exchange:
         self._upstream = upstream
         self._recorder = recorder
         self._clock = clock
+        self._seeds = CallSeeds()
         self._extras_refused: set[tuple[str, str]] = set()
 
-    @property
-    def recorder(self) -> CallRecorder:
-        """Where calls are written."""
-        return self._recorder
+    async def answer(self, request: Request, call: Call) -> Response:
+        """Answer one request: read, ask, record, and only then reply. Gives up once the client has disconnected."""
+        try:
+            body = await read_body(request, self._settings.llm_request_bytes_max)
+        except BodyTooLargeError as error:
+            call.started_unix_nano = self._clock.now_unix_nano()
+            return response_of(await self._recorded(call, self._failed(call, 413, str(error))))
+        asking = asyncio.ensure_future(self._ask(call, body))
+        try:
+            while not (await asyncio.wait((asking,), timeout=DISCONNECT_CHECK_S))[0]:
+                if await request.is_disconnected():
+                    self._recorder.record_abandoned(call)
+                    return Response(status_code=CLIENT_GONE)
+            reply = asking.result()
+        except asyncio.CancelledError:
+            self._recorder.record_abandoned(call)
+            raise
+        finally:
+            if not asking.done():
+                asking.add_done_callback(_close_unread)
+                asking.cancel()
+        if reply.stream is not None:
+            return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream), reply)
+        return response_of(await self._recorded(call, reply))
 
-    @property
-    def settings(self) -> Settings:
-        """Limits."""
-        return self._settings
-
-    async def ask(self, turn: Turn, body: bytes) -> Reply:
-        """Forward ``body`` and read the answer into ``turn.call``; nothing is recorded yet.
+    async def _ask(self, call: Call, body: bytes) -> Reply:
+        """Forward ``body`` and read the answer into ``call``; nothing is recorded yet.
 
         A streamed answer is only begun: its pieces are still to come.
         """
-        call = turn.call
         call.started_unix_nano = self._clock.now_unix_nano()
         call.request_body = body
-        call.api = turn.dialect.api
         try:
             asked: Any = from_json(body)
         except ValueError as error:
-            return self._failed(turn, 400, f"the request is not JSON: {error}")
+            return self._failed(call, 400, f"the request is not JSON: {error}")
         if not isinstance(asked, dict):
-            return self._failed(turn, 400, "the request is not a JSON object")
+            return self._failed(call, 400, "the request is not a JSON object")
         call.requested_model = str(asked.get("model") or "")
         call.streams = asked.get("stream") is True
         try:
-            turn.translation = await turn.dialect.translate(asked)
+            call.translation = await call.dialect.translate(asked)
         except ValueError as error:
-            return self._failed(turn, 400, str(error))
-        request = turn.translation.request
+            return self._failed(call, 400, str(error))
+        request = self._seeded(call, call.translation.request)
         if request is not asked:
             call.request_body = to_json(request)
-        turn.wanted = _wanted(request, turn.dialect.endpoint)
+        call.wanted = _wanted(request, call.dialect.endpoint)
         call.choices_wanted = _choices_wanted(request)
         if self._settings.llm_model:
             request = request | {"model": self._settings.llm_model}
         try:
-            answer = await self._ask_with_extras(turn.dialect.endpoint, request, call.streams)
-            return self._reply(turn, answer)
+            answer = await self._ask_with_extras(call.dialect.endpoint, request, call.streams)
+            return self._reply(call, answer)
         except UpstreamError as error:
-            return self._failed(turn, error.status, str(error))
+            return self._failed(call, error.status, str(error))
 
-    async def record(self, turn: Turn, reply: Reply) -> Reply:
+    async def _recorded(self, call: Call, reply: Reply) -> Reply:
         """Make the call durable; the reply may go out now. Without Kafka it is an error reply instead."""
-        turn.call.http_status = reply.status
+        call.http_status = reply.status
         try:
-            await self._recorder.record(turn.call)
+            await self._recorder.record(call)
         except LightstreamError as error:
             message = f"the call could not be recorded, so its answer is withheld: {error}"
-            return error_reply(turn.dialect, 503, message)
+            return error_reply(call.dialect, 503, message)
         return reply
-
-    def abandoned(self, call: Call) -> None:
-        """The client has gone: write the call, without waiting."""
-        call.http_status = CLIENT_GONE
-        call.error_message = call.error_message or "the client disconnected before it had the answer"
-        self._recorder.record_soon(call)
 
     async def models(self, dialect: Dialect) -> Reply:
         """The upstream's list of models."""
@@ -112,6 +124,11 @@ class Exchange:
         except UpstreamError as error:
             return error_reply(dialect, error.status, str(error))
         return Reply(answer.status, answer.body or b"", content_type=answer.content_type)
+
+    def _seeded(self, call: Call, request: dict[str, Any]) -> dict[str, Any]:
+        """The request, with a seed if its run has one and it has none of its own."""
+        seed = None if call.run_seed is None else self._seeds.next(call.run_seed, call.caller)
+        return request if seed is None or request.get("seed") is not None else request | {"seed": seed}
 
     async def _ask_with_extras(self, endpoint: Endpoint, request: dict[str, Any], streams: bool) -> UpstreamAnswer:
         """Ask for token ids and log-probabilities too; a model that refuses those, without them from now on."""
@@ -128,8 +145,7 @@ class Exchange:
             self._extras_refused.add(asked)
         return plain
 
-    def _reply(self, turn: Turn, answer: UpstreamAnswer) -> Reply:
-        call = turn.call
+    def _reply(self, call: Call, answer: UpstreamAnswer) -> Reply:
         headers = {name: answer.headers[name] for name in PASSED_ON_HEADERS if name in answer.headers}
         call.resources_id = answer.headers.get(RESOURCES_ID_HEADER)
         version = answer.headers.get(POLICY_VERSION_HEADER)
@@ -137,35 +153,61 @@ class Exchange:
         reply = Reply(answer.status, answer.body or b"", headers, answer.content_type)
         if answer.status != 200:
             call.error_message = f"the LLM server answered {answer.status}: {_shown(answer.body)}"
-            reply.body = turn.dialect.passed_on_error(answer.status, reply.body)
+            reply.body = call.dialect.passed_on_error(answer.status, reply.body)
         elif answer.pieces is not None:
             reply.stream = answer
         else:
-            self._read_whole(turn, reply, version)
+            self._read_whole(call, reply, version)
         return reply
 
-    def _read_whole(self, turn: Turn, reply: Reply, version: str | None) -> None:
+    def _read_whole(self, call: Call, reply: Reply, version: str | None) -> None:
         try:
             body: Any = from_json(reply.body)
         except ValueError:
             body = None
         if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
             raise UpstreamError(f"the LLM server's answer is not a completion: {_shown(reply.body)}", status=502)
-        call = turn.call
-        capture(call.answer, body)
-        call.policy_version = policy_version_of(version, call.answer.model)
-        if not turn.wanted.everything:
-            without_extras(body, turn.wanted)
-        assert turn.translation is not None, "the request was translated"  # noqa: S101  # our own order of steps
-        translated = turn.translation.whole(body)
+        capture(call.completion, body)
+        call.policy_version = policy_version_of(version, call.completion.model)
+        if not call.wanted.everything:
+            without_extras(body, call.wanted)
+        assert call.translation is not None, "the request was translated"  # noqa: S101  # our own order of steps
+        translated = call.translation.whole(body)
         if translated is not body:
             call.seen_response_id = _other_id(translated.get("id"), call)
-        if translated is not body or not turn.wanted.everything:
+        if translated is not body or not call.wanted.everything:
             reply.body = to_json(translated)
 
-    def _failed(self, turn: Turn, status: int, message: str) -> Reply:
-        turn.call.error_message = message
-        return error_reply(turn.dialect, status, message)
+    def _failed(self, call: Call, status: int, message: str) -> Reply:
+        call.error_message = message
+        return error_reply(call.dialect, status, message)
+
+
+def _close_unread(asking: asyncio.Future[Reply]) -> None:
+    """Close a stream that began just as its client disconnected."""
+    if not asking.cancelled() and asking.exception() is None:
+        stream = asking.result().stream
+        if stream is not None:
+            stream.close()
+
+
+class _RelayedResponse(StreamingResponse):
+    """A streaming response that closes its relay however it ends, even if it never began."""
+
+    def __init__(self, relay: StreamRelay, reply: Reply) -> None:
+        super().__init__(relay.pieces(), reply.status, reply.headers, media_type=reply.content_type)
+        self._relay = relay
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._relay.close()
+
+
+def response_of(reply: Reply) -> Response:
+    """The reply as an HTTP response."""
+    return Response(reply.body, reply.status, reply.headers, media_type=reply.content_type)
 
 
 def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
@@ -189,7 +231,7 @@ def _choices_wanted(request: dict[str, Any]) -> int:
 
 
 def _other_id(seen: object, call: Call) -> str | None:
-    return seen if isinstance(seen, str) and seen != call.answer.response_id else None
+    return seen if isinstance(seen, str) and seen != call.completion.response_id else None
 
 
 def _names_extras(body: bytes | None) -> bool:

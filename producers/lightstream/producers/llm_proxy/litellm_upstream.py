@@ -6,18 +6,30 @@ Token ids are captured where provider and LiteLLM pass them on: that is not the 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic_core import to_json
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 from .events import event_of
-from .litellm_import import imported_litellm
 from .upstream import UpstreamAnswer, UpstreamError
 
-__all__ = ["LiteLlmProviders", "LiteLlmUpstream"]
+__all__ = ["LiteLlmProviders", "LiteLlmUpstream", "imported_litellm"]
+
+
+def imported_litellm() -> Any:
+    """The module: no price list from the network, no telemetry, no advice on standard output."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    module: Any = litellm
+    module.telemetry = False
+    module.suppress_debug_info = True
+    return module
+
 
 TOKEN_ID_PROVIDERS = ("hosted_vllm/", "vllm/", "openai/", "litellm_proxy/")
 """Whose servers may know ``return_token_ids``; others would refuse the parameter or drop it."""
@@ -77,7 +89,7 @@ class LiteLlmProviders:
             async for chunk in chunks:
                 yield event_of(to_json(chunk.model_dump(exclude_none=True)))
         except openai.APIError as error:
-            raise UpstreamError(f"the stream broke off: {error}", status=502) from error
+            raise UpstreamError(f"the provider's stream was interrupted: {error}", status=502) from error
         yield event_of(b"[DONE]")
 
     def _refused(self, error: Any) -> UpstreamAnswer:
@@ -85,7 +97,8 @@ class LiteLlmProviders:
         import openai
 
         if isinstance(error, openai.APITimeoutError):
-            raise UpstreamError(f"the provider said nothing for {self._timeout_s:g} s", status=504) from error
+            limit = f"{self._timeout_s:g} s (LIGHTSTREAM_LLM_REQUEST_TIMEOUT_S)"
+            raise UpstreamError(f"the provider sent no data for {limit}", status=504) from error
         if isinstance(error, openai.APIConnectionError):
             raise UpstreamError(f"the provider is not reachable: {error}", status=502) from error
         status = getattr(error, "status_code", None)

@@ -38,7 +38,7 @@ NOT_READ = frozenset(
         "weight",
     }
 )
-"""What LiteLLM's router reads of ``litellm_params`` and this proxy does not; it is refused rather than ignored."""
+"""Keys of ``litellm_params`` that LiteLLM's router reads and this proxy does not; refused rather than ignored."""
 
 
 class ModelConfig(TypedDict):
@@ -63,7 +63,7 @@ class BackEnd:
         model: what it is asked for: the server's own name, or LiteLLM's model string where ``is_direct`` is false.
         is_direct: it speaks OpenAI's interface at ``api_base``; otherwise LiteLLM asks it.
         parameters: sent where the agent gives none.
-        resources_id, policy_version: the weights it serves, where that was said.
+        resources_id, policy_version: the weights it serves, where the list names them.
     """
 
     name: str

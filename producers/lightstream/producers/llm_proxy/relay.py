@@ -8,18 +8,22 @@ from collections.abc import AsyncGenerator
 
 from pydantic_core import from_json, to_json
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
+from .call import Call
 from .capture import capture, policy_version_of, without_extras
 from .dialects import StreamEvent
 from .events import EventSplitter, event_data, event_of
-from .exchange import ERROR_TEXT_MAX, Exchange
-from .turn import Turn
+from .recording import CallRecorder
 from .upstream import UpstreamAnswer, UpstreamError
 
-__all__ = ["StreamRelay"]
+__all__ = ["ERROR_TEXT_MAX", "StreamRelay"]
 
 DONE = b"[DONE]"
+
+ERROR_TEXT_MAX = 2000
+"""Characters of an upstream's error that go into the record."""
 
 
 class StreamRelay:
@@ -30,17 +34,17 @@ class StreamRelay:
     chunk, takes too long or grows too large ends in an error event, in the agent's dialect.
     """
 
-    def __init__(self, exchange: Exchange, turn: Turn, upstream: UpstreamAnswer) -> None:
-        self._exchange = exchange
-        self._turn = turn
-        self._call = turn.call
+    def __init__(self, settings: Settings, recorder: CallRecorder, call: Call, upstream: UpstreamAnswer) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._call = call
         self._upstream = upstream
         self._recorded = False
         self._failure: UpstreamError | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """The bytes for the agent."""
-        translation = self._turn.translation
+        translation = self._call.translation
         assert translation is not None, "only an understood request has a stream"  # noqa: S101  # our own order of steps
         held: list[bytes] = []
         try:
@@ -56,7 +60,7 @@ class StreamRelay:
             self._failure = error
         if self._failure is not None:
             self._call.error_message = str(self._failure)
-            held = [self._turn.dialect.error_event(self._failure.status, str(self._failure))]
+            held = [self._call.dialect.error_event(self._failure.status, str(self._failure))]
         self._call.seen_response_id = translation.response_id
         withheld = await self._record()
         for event in [withheld] if withheld is not None else held:
@@ -67,12 +71,12 @@ class StreamRelay:
         self._upstream.close()
         if not self._recorded:
             self._recorded = True
-            if self._turn.translation is not None:
-                self._call.seen_response_id = self._turn.translation.response_id
-            self._exchange.abandoned(self._call)
+            if self._call.translation is not None:
+                self._call.seen_response_id = self._call.translation.response_id
+            self._recorder.record_abandoned(self._call)
 
     async def _events(self) -> AsyncGenerator[StreamEvent]:
-        """Events for the agent; what each says is in the call before it is handed out. Ends at a failure."""
+        """Events for the agent; the content of each is in the call before it is yielded. Ends at a failure."""
         try:
             async for event in self._raw_events():
                 yield self._captured(event)
@@ -84,7 +88,7 @@ class StreamRelay:
 
     async def _raw_events(self) -> AsyncGenerator[bytes]:
         assert self._upstream.pieces is not None, "only a streamed answer is relayed"  # noqa: S101  # the caller's choice, no input
-        settings = self._exchange.settings
+        settings = self._settings
         time = asyncio.get_running_loop().time
         ends = time() + settings.llm_stream_timeout_s
         left_bytes = settings.llm_response_bytes_max
@@ -93,10 +97,12 @@ class StreamRelay:
             left_bytes -= len(piece)
             if left_bytes < 0:
                 limit_bytes = settings.llm_response_bytes_max
-                raise UpstreamError(f"the LLM server streamed over {limit_bytes:,} bytes", status=502)
+                limit = f"{limit_bytes:,} bytes (LIGHTSTREAM_LLM_RESPONSE_BYTES_MAX)"
+                raise UpstreamError(f"the LLM server's stream exceeds {limit}", status=502)
             if time() > ends:
                 limit_s = settings.llm_stream_timeout_s
-                raise UpstreamError(f"the LLM server's stream did not end within {limit_s:g} s", status=504)
+                limit = f"{limit_s:g} s (LIGHTSTREAM_LLM_STREAM_TIMEOUT_S)"
+                raise UpstreamError(f"the LLM server's stream did not end within {limit}", status=504)
             try:
                 events = splitter.feed(piece)
             except ValueError as error:
@@ -123,13 +129,13 @@ class StreamRelay:
             shown = data[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")
             raise UpstreamError(f"the LLM server streamed something other than a JSON object: {shown}", status=502)
         if body.get("error"):
-            raise UpstreamError(f"the LLM server broke off: {body['error']}", status=502)
-        capture(self._call.answer, body)
+            raise UpstreamError(f"the LLM server aborted the stream: {body['error']}", status=502)
+        capture(self._call.completion, body)
         if self._call.policy_version is None:
-            self._call.policy_version = policy_version_of(None, self._call.answer.model)
-        if self._turn.wanted.everything:
+            self._call.policy_version = policy_version_of(None, self._call.completion.model)
+        if self._call.wanted.everything:
             return StreamEvent(event, body)
-        without_extras(body, self._turn.wanted)
+        without_extras(body, self._call.wanted)
         return StreamEvent(event_of(to_json(body)), body)
 
     async def _record(self) -> bytes | None:
@@ -137,8 +143,8 @@ class StreamRelay:
         self._recorded = True
         self._call.http_status = 200
         try:
-            await self._exchange.recorder.record(self._call)
+            await self._recorder.record(self._call)
         except LightstreamError as error:
             message = f"the call could not be recorded, so its end is withheld: {error}"
-            return self._turn.dialect.error_event(503, message)
+            return self._call.dialect.error_event(503, message)
         return None

@@ -1,4 +1,4 @@
-"""What answers requests for the proxy: an OpenAI-compatible server, or LiteLLM."""
+"""Upstreams, which answer requests for the proxy: an OpenAI-compatible server, or LiteLLM."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Agents under a policy kernel (Agent-OS, or anything with its two methods): violations become spans, or failures."""
 
-from .governed_agent import GovernedAgent
-from .kernel import PolicyKernel, ViolationHandler
-from .policy_runner import PolicyRunner
-from .violation import PolicyViolation, PolicyViolationError
+from .governed_agent import GovernedAgent, PolicyRunner
+from .kernel import PolicyKernel, PolicyViolation, PolicyViolationError, ViolationHandler
 
 __all__ = [
     "GovernedAgent",

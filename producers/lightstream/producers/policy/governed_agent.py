@@ -1,4 +1,4 @@
-"""An agent that runs within a policy kernel."""
+"""An agent, and a Runner, under a policy kernel."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import NamedResources, Rollout
 
 from ..agent import LitAgent, RolloutResult
 from ..emitter import emit_annotation
-from .kernel import PolicyKernel, check_kernel, executes_in_thread
-from .violation import PolicyViolation, PolicyViolationError
+from ..runner import Runner
+from .kernel import PolicyKernel, PolicyViolation, PolicyViolationError, check_kernel, executes_in_thread
 
-__all__ = ["GovernedAgent"]
+__all__ = ["GovernedAgent", "PolicyRunner"]
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class GovernedAgent(LitAgent[Any]):
             raise PolicyViolationError(blocked) from cause
 
     def _violated(self, policy_name: str, description: str, severity: str, blocked: bool) -> None:
-        """What the kernel calls."""
+        """Handle a violation; the kernel calls it."""
         violation = PolicyViolation(str(policy_name), str(description), str(severity), bool(blocked))
         execution = _here.get()
         if execution is not None and execution.owner is self:
@@ -217,3 +218,27 @@ class _Bound:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
+
+
+class PolicyRunner(Runner):
+    """As :class:`Runner`, under policies: see :class:`GovernedAgent`, which other Runners may be given as well.
+
+    Args:
+        kernel: runs the agent and reports violations.
+        fail_on_violation: whether a blocked violation fails the attempt (``error_type`` ``PolicyViolationError``).
+        emit_violations: whether each violation becomes a span.
+        options: those of :class:`Runner`.
+    """
+
+    def __init__(
+        self,
+        store: LightningStore,
+        agent: LitAgent[Any],
+        kernel: PolicyKernel,
+        *,
+        fail_on_violation: bool = False,
+        emit_violations: bool = True,
+        **options: Any,
+    ) -> None:
+        governed = GovernedAgent(agent, kernel, fail_on_violation=fail_on_violation, emit_violations=emit_violations)
+        super().__init__(store, governed, **options)

@@ -1,13 +1,69 @@
-"""What a policy kernel offers."""
+"""A policy kernel, and the violations that it reports."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import LightstreamError, SettingsError
 
-__all__ = ["PolicyKernel", "ViolationHandler", "check_kernel", "executes_in_thread"]
+__all__ = [
+    "PolicyKernel",
+    "PolicyViolation",
+    "PolicyViolationError",
+    "ViolationHandler",
+    "check_kernel",
+    "executes_in_thread",
+]
+
+PENALTIES = {"critical": -100.0, "high": -50.0, "medium": -10.0, "low": -1.0}
+"""Those of Agent Lightning's contribution for Agent-OS. ``LIGHTSTREAM_AUTOMATIC_REWARDS`` prices them."""
+
+PENALTY_OF_OTHERS = PENALTIES["medium"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyViolation:
+    """One violation.
+
+    Attributes:
+        policy_name: which policy was violated.
+        description: how, for a reader.
+        severity: ``critical``, ``high``, ``medium`` or ``low``; a kernel may have others.
+        blocked: whether the kernel blocked it.
+        timestamp: when it was reported.
+    """
+
+    policy_name: str
+    description: str
+    severity: str
+    blocked: bool
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
+
+    @property
+    def penalty(self) -> float:
+        """The penalty of its severity, 0 or less."""
+        return PENALTIES.get(self.severity, PENALTY_OF_OTHERS)
+
+
+class PolicyViolationError(LightstreamError):
+    """An attempt failed because its kernel blocked what the agent did.
+
+    Attributes:
+        violation: the first that was blocked.
+    """
+
+    def __init__(self, violation: PolicyViolation) -> None:
+        super().__init__(
+            f"policy {violation.policy_name!r} ({violation.severity}) was violated and the agent blocked: "
+            f"{violation.description}"
+        )
+        self.violation = violation
+
+    def __reduce__(self) -> tuple[type[PolicyViolationError], tuple[PolicyViolation]]:
+        return type(self), (self.violation,)
 
 
 class ViolationHandler(Protocol):
@@ -48,6 +104,6 @@ def check_kernel(kernel: Any) -> None:
 
 
 def executes_in_thread(kernel: Any) -> bool:
-    """Whether the kernel can run a synchronous agent synchronously."""
+    """Return whether the kernel can run a synchronous agent synchronously."""
     execute = getattr(kernel, "execute", None)
     return callable(execute) and not inspect.iscoroutinefunction(execute)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
 from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import AttemptedRollout, NamedResources, Span, SpanCoreFields
+from lightstream.schemas.types import AttemptedRollout, NamedResources, ProxyLLM, Span, SpanCoreFields
 
 from ..agent import LitAgent
 from ..context import AttemptRef
 from ..emitter import emit_reward
 from ..tracer import OtelTracer
-from .call import call_agent
+from .daemon_thread import call_in_thread
 from .hooks import Hook, call_hook
 from .outcome import Outcome
 
@@ -28,6 +28,9 @@ __all__ = ["AttemptRunner"]
 
 logger = logging.getLogger(__name__)
 
+CANCEL_GRACE_S = 5.0
+"""A cancelled agent may clean up for this long before it is abandoned."""
+
 LATEST_RESOURCES_WAIT_S = 1.0
 """A rollout that names no resources runs without any if none were ever published."""
 
@@ -35,10 +38,53 @@ NAMED_RESOURCES_WAIT_S = 10.0
 """Resources may be published after the rollout that names them."""
 
 PRIMARY_KEYS = ("primary", "reward")
-"""Which dimension of a returned mapping is the reward; without one of these it is the first."""
+"""The dimension of a returned mapping that is the reward; without one of these it is the first."""
 
 REPORT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Between tries, each of which waits for Kafka by itself: a broker's restart passes."""
+
+
+async def _call_agent(
+    agent: LitAgent[Any], rollout: AttemptedRollout, resources: NamedResources, timeout_s: float | None
+) -> Outcome:
+    """Run one attempt.
+
+    An asynchronous agent is cancelled at the deadline; a synchronous one cannot be stopped, so it is left behind in
+    its (daemon) thread. ``SystemExit``, ``KeyboardInterrupt`` and ``CancelledError`` raised by the agent are failures
+    of this attempt and of nothing else. If the caller is cancelled, so is the agent.
+    """
+    training = rollout.mode == "train"
+    if agent.is_async():
+        method = agent.training_rollout_async if training else agent.validation_rollout_async
+        running: asyncio.Future[Outcome] = asyncio.create_task(_guarded(method(rollout.input, resources, rollout)))
+    else:
+        call = agent.training_rollout if training else agent.validation_rollout
+        running = call_in_thread(
+            lambda: call(rollout.input, resources, rollout), f"rollout-{rollout.attempt.attempt_id}"
+        )
+    try:
+        await asyncio.wait({running}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        await _stop(running)
+        raise
+    if running.done():
+        return running.result()
+    await _stop(running)
+    return Outcome.of_timeout(timeout_s or 0.0)
+
+
+async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+    try:
+        return Outcome(await coroutine)
+    except BaseException as error:  # noqa: BLE001  # recorded as the attempt's failure; the Runner must outlive it
+        return Outcome.of_error(error)
+
+
+async def _stop(running: asyncio.Future[Outcome]) -> None:
+    running.cancel()
+    _, pending = await asyncio.wait({running}, timeout=CANCEL_GRACE_S)
+    if pending:
+        logger.warning("an agent kept running after it was cancelled; it is abandoned.")
 
 
 class AttemptRunner:
@@ -82,7 +128,7 @@ class AttemptRunner:
             for hook in self._hooks:
                 await call_hook(hook.on_trace_start, agent=agent, runner=runner, tracer=tracer, rollout=rollout)
             timeout_s = rollout.config.timeout_seconds or self._default_timeout_s
-            outcome = await call_agent(agent, rollout, resources, timeout_s)
+            outcome = await _call_agent(agent, rollout, resources, timeout_s)
             if outcome.succeeded and isinstance(outcome.result, list):
                 await self._keep_spans(rollout, outcome.result)
             elif outcome.succeeded:
@@ -94,7 +140,7 @@ class AttemptRunner:
         return outcome
 
     async def _keep_spans(self, rollout: AttemptedRollout, spans: list[Any]) -> None:
-        """What an agent returned, as spans that were made elsewhere: ours, their fields, or the SDK's.
+        """Keep the spans that an agent returned, which were made elsewhere: ours, their fields, or the SDK's.
 
         Raises:
             TypeError: they are something else.
@@ -149,11 +195,11 @@ class AttemptRunner:
         """
         if rollout.resources_id is None:
             latest = await self._store.get_latest_resources(timeout_s=LATEST_RESOURCES_WAIT_S)
-            return {} if latest is None else latest.resources
+            return {} if latest is None else _for_mode(latest.resources, rollout)
         named = await self._store.get_resources_by_id(rollout.resources_id, timeout_s=NAMED_RESOURCES_WAIT_S)
         if named is None:
             raise NotFoundError(f"Resources {rollout.resources_id} not found within {NAMED_RESOURCES_WAIT_S:g} s")
-        return named.resources
+        return _for_mode(named.resources, rollout)
 
     async def _report(self, rollout: AttemptedRollout, outcome: Outcome) -> None:
         """Tell the store. If that cannot be done, the life cycle ends the attempt by its own timers."""
@@ -178,7 +224,7 @@ class AttemptRunner:
 
 
 def _emit_result(result: Any) -> None:
-    """What an agent returned, as a reward.
+    """Emit an agent's result as a reward.
 
     Raises:
         TypeError: it is not a reward.
@@ -193,3 +239,10 @@ def _emit_result(result: Any) -> None:
         emit_reward(result)
     except TypeError as error:
         raise TypeError(f"an agent returns its reward or None; this one returned {result!r:.200}") from error
+
+
+def _for_mode(resources: NamedResources, rollout: AttemptedRollout) -> NamedResources:
+    return {
+        name: resource.for_mode(rollout.mode) if isinstance(resource, ProxyLLM) else resource
+        for name, resource in resources.items()
+    }

@@ -1,4 +1,4 @@
-"""How an attempt went."""
+"""The outcome of an attempt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from lightstream.schemas.both_ends import both_ends
 from lightstream.schemas.types import AttemptStatus
 
 __all__ = ["Outcome"]
@@ -16,7 +17,7 @@ MESSAGE_CHARACTERS_MAX = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an agent returned, or why it failed.
+    """The result of an agent, or the reason of its failure.
 
     Attributes:
         result: what it returned.
@@ -48,11 +49,7 @@ class Outcome:
     def of_error(cls, error: BaseException) -> Outcome:
         """The failure that ``error`` is."""
         trace = "".join(traceback.format_exception(error))
-        message = (
-            f"{error}\n{trace}"
-            if len(trace) <= MESSAGE_CHARACTERS_MAX
-            else f"{error!s:.1000}\n…{trace[-MESSAGE_CHARACTERS_MAX:]}"
-        )
+        message = both_ends(f"{error}\n{trace}", MESSAGE_CHARACTERS_MAX)
         text = message.encode("utf-8", "replace").decode("utf-8")
         return cls(error_type=type(error).__name__, error_message=text, error=error)
 

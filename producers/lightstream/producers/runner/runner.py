@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 
 from ..agent import LitAgent
@@ -31,13 +31,13 @@ __all__ = ["Runner"]
 logger = logging.getLogger(__name__)
 
 DEQUEUE_TIMEOUT_S = 1.0
-"""How long one call waits for work; also how long an idle Runner takes to notice that it should stop."""
+"""One call waits this long for work; an idle Runner takes as long to notice that it should stop."""
 
 DEQUEUE_BACKOFF_S, DEQUEUE_BACKOFF_S_MAX = 0.5, 10.0
 """Between tries while the store does not answer."""
 
 DRAIN_TIMEOUT_S = 30.0
-"""How long running attempts may finish after a stop; then they are cancelled and reported as failed."""
+"""Running attempts may take this long to finish after a stop; then they are cancelled and reported as failed."""
 
 HEARTBEATS_PER_LIMIT = 3
 """Two may be lost before silence counts."""
@@ -49,6 +49,8 @@ class Runner:
     Args:
         store: the control plane; stays open.
         agent: what to run.
+        run_id: run whose rollouts it takes: those of another are left to its own Runners. ``*`` (``ANY_RUN``): of any
+            run. Empty, the default: those that belong to no run.
         settings: limits whose rollouts name none; ``None`` reads the environment.
         tracer: routes the agent's spans; by default one of its own, closed at the end of :meth:`run`.
         n_concurrent: attempts at once. Synchronous agents run in threads, asynchronous ones in the loop.
@@ -66,6 +68,7 @@ class Runner:
         store: LightningStore,
         agent: LitAgent[Any],
         *,
+        run_id: str = "",
         settings: Settings | None = None,
         tracer: OtelTracer | None = None,
         n_concurrent: int = 1,
@@ -80,6 +83,7 @@ class Runner:
             raise ValueError(f"n_concurrent is {n_concurrent}; at least 1 is needed")
         self._store = store
         self._agent = agent
+        self._run_id = run_id
         agent.set_runner(self)
         self._settings = settings or Settings.load()
         self._tracer = tracer
@@ -198,7 +202,9 @@ class Runner:
         backoff_s = DEQUEUE_BACKOFF_S
         while not stopping.is_set():
             try:
-                rollout = await self._store.dequeue_rollout(self.worker_id, timeout_s=DEQUEUE_TIMEOUT_S)
+                rollout = await self._store.dequeue_rollout(
+                    self.worker_id, timeout_s=DEQUEUE_TIMEOUT_S, run_id=self._run_id
+                )
             except LightstreamError as error:
                 logger.warning("no rollout could be taken, trying again in %g s: %s", backoff_s, error)
                 await _pause(stopping, backoff_s)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.lazy import lazy_names
+from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .active import clear_active_tracer, get_active_tracer, set_active_tracer
     from .agentops import AgentOpsTracer
     from .base import Tracer
     from .dummy import DummyTracer
     from .otel import OtelTracer
     from .provider import active_provider
-    from .running import attempt_here
+    from .running import attempt_here, clear_active_tracer, get_active_tracer, set_active_tracer
     from .trace_context import TraceContext
     from .weave import WeaveTracer
 
@@ -42,8 +41,8 @@ __getattr__, __dir__ = lazy_names(
         "WeaveTracer": "weave",
         "active_provider": "provider",
         "attempt_here": "running",
-        "clear_active_tracer": "active",
-        "get_active_tracer": "active",
-        "set_active_tracer": "active",
+        "clear_active_tracer": "running",
+        "get_active_tracer": "running",
+        "set_active_tracer": "running",
     },
 )

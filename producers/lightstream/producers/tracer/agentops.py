@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 
 from ..context import AttemptRef
 from ..exporter import KafkaSpanExporter

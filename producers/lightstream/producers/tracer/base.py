@@ -1,4 +1,4 @@
-"""What a tracer is."""
+"""The interface of tracers."""
 
 from __future__ import annotations
 

@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_ENDPOINT,
+    OTEL_EXPORTER_OTLP_PROTOCOL,
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
+)
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import Attributes, Span, SpanCoreFields, TraceStatus
 
 from ..context import AttemptRef
 from ..exporter import KafkaSpanExporter
-from . import sdk_spans
+from ..tracer import sdk_spans
 from .base import Tracer
-from .otlp import otlp_processor
 from .provider import install
-from .recording import TraceRecording
-from .sink import SpanSink
-from .store_sink import StoreSpanSink
+from .running import TraceRecording
+from .sinks import SpanSink, StoreSpanSink
 from .trace_context import TraceContext, recording_of
 
-__all__ = ["OtelTracer"]
+__all__ = ["OtelTracer", "otlp_processor"]
+
+_HTTP, _GRPC = "http/protobuf", "grpc"
+
+
+def otlp_processor(endpoint: str | None = None) -> SpanProcessor | None:
+    """A batch processor that sends to a collector, or ``None`` where no endpoint is set.
+
+    Args:
+        endpoint: full URL of the traces endpoint; ``None`` reads OpenTelemetry's environment variables
+            (``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, and the protocol's).
+
+    Raises:
+        SettingsError: the protocol is neither ``http/protobuf`` nor ``grpc``.
+    """
+    named = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or os.environ.get(OTEL_EXPORTER_OTLP_ENDPOINT)
+    if not endpoint and not named:
+        return None
+    return BatchSpanProcessor(_exporter(endpoint))
+
+
+def _exporter(endpoint: str | None) -> SpanExporter:
+    protocol = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) or os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL, _HTTP)
+    if protocol == _HTTP:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(endpoint=endpoint)
+    if protocol == _GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OTLPGrpcSpanExporter
+
+        return OTLPGrpcSpanExporter(endpoint=endpoint)
+    raise SettingsError(
+        f"{OTEL_EXPORTER_OTLP_TRACES_PROTOCOL} or {OTEL_EXPORTER_OTLP_PROTOCOL} is {protocol!r}; "
+        f"it must be {_HTTP!r} or {_GRPC!r}."
+    )
 
 
 class OtelTracer(Tracer):
@@ -182,7 +222,7 @@ class OtelTracer(Tracer):
     def _enclosing(
         self, name: str | None, attempt: AttemptRef | None
     ) -> Callable[[], AbstractContextManager[object]] | None:
-        """What opens the span that encloses a trace's others, if any."""
+        """The context manager of the span that encloses a trace's others, if any."""
         if name is None:
             return None
         return lambda: self.get_tracer().start_as_current_span(name)

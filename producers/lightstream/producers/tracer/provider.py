@@ -4,19 +4,81 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
+from functools import lru_cache
 
 from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, TraceState
+from opentelemetry.util.types import Attributes
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import RecordError, SettingsError
 
+from ..attribution import TRACE_STATE_KEY, trace_state_value
+from ..context import AttemptRef, current_attempt
 from .routing import RoutingSpanProcessor
-from .sampler import AttemptSampler
-from .threads import follow_threads
+from .running import attempt_here
 
 __all__ = ["active_provider", "install"]
+
+ATTEMPTS_KEPT = 1024
+"""Trace states made ready; an attempt has few spans without a parent that carries it already."""
+
+
+class AttemptSampler(Sampler):
+    """Every span of an attempt counts, so nothing is left out.
+
+    Child spans and the services that are called inherit the trace state, so that whatever they export, by whichever
+    exporter, names the attempt. Ids too long for a trace state are left out of it.
+    """
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        inherited = trace.get_current_span(parent_context).get_span_context().trace_state
+        attempt = current_attempt.get()
+        if attempt is None and TRACE_STATE_KEY not in inherited:  # what a parent says goes before what was handed on
+            attempt = attempt_here()
+        value = None if attempt is None else _value(attempt)
+        if value is not None and inherited.get(TRACE_STATE_KEY) != value:
+            change = inherited.update if TRACE_STATE_KEY in inherited else inherited.add
+            inherited = change(TRACE_STATE_KEY, value)
+        return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes, inherited)
+
+    def get_description(self) -> str:
+        return type(self).__name__
+
+
+@lru_cache(maxsize=ATTEMPTS_KEPT)
+def _value(attempt: AttemptRef) -> str | None:
+    try:
+        return trace_state_value(attempt)
+    except RecordError:
+        return None
+
+
+def follow_threads() -> None:
+    """From now on each thread, and each task of a ``ThreadPoolExecutor``, has the OpenTelemetry context it began in.
+
+    By OpenTelemetry's own instrumentation of ``threading``, which makes no spans. A new thread would otherwise begin
+    outside of every attempt (until Python 3.14, where it inherits). Safe to call again, and where an application did.
+    """
+    instrumentor = ThreadingInstrumentor()
+    if not instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.instrument()
+
 
 ATTRIBUTES_MAX = 8192
 """Attributes, events and links of a span. The SDK's default of 128 silently drops messages of a long conversation."""

@@ -1,4 +1,4 @@
-"""Which span goes where, as a span of which attempt."""
+"""Route each ended span to the sink of its attempt."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from .. import semconv
 from ..context import AttemptRef, current_attempt
-from .recording import TraceRecording
-from .running import attempt_here, trace_here
-from .sink import SpanSink
+from .running import TraceRecording, attempt_here, trace_here
+from .sinks import SpanSink
 
 __all__ = ["Route", "RoutingSpanProcessor"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """What happens to the spans of one trace context."""
+    """Sink and recording of the spans of one trace context."""
 
     sink: SpanSink
     recording: TraceRecording
@@ -43,7 +42,7 @@ class RoutingSpanProcessor(SpanProcessor):
 
     @property
     def default_sink(self) -> SpanSink | None:
-        """Where spans of no known attempt go; ``None`` drops them, as nobody asked for them."""
+        """The sink of spans of no known attempt; ``None`` drops them, as nobody asked for them."""
         return self._default
 
     def set_default(self, sink: SpanSink | None) -> None:

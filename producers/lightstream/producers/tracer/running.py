@@ -2,8 +2,7 @@
 
 It is in a context variable, which tasks and copied contexts follow, and in OpenTelemetry's context, which its
 instrumentation of threads hands to threads and pools. What was handed on is the weaker word: a thread that was started
-in one trace may serve others later, so a span's parent goes before it, and it ends with the trace.
-"""
+in one trace may serve others later, so a span's parent goes before it, and it ends with the trace."""
 
 from __future__ import annotations
 
@@ -12,14 +11,69 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
+from opentelemetry.sdk.trace import ReadableSpan
+
+from lightstream.producers import semconv
+from lightstream.schemas.types import Span
 
 from ..context import AttemptRef, current_attempt
-from .recording import TraceRecording
 
 if TYPE_CHECKING:
     from .base import Tracer
 
-__all__ = ["RunningTrace", "attempt_here", "enter_trace", "leave_trace", "trace_here"]
+__all__ = [
+    "SPANS_KEPT_MAX",
+    "RunningTrace",
+    "TraceRecording",
+    "attempt_here",
+    "clear_active_tracer",
+    "enter_trace",
+    "get_active_tracer",
+    "leave_trace",
+    "set_active_tracer",
+    "trace_here",
+]
+
+SPANS_KEPT_MAX = 16384
+"""Of one trace, for ``get_last_trace()``: 10 MB of small spans. The log has all of them, whatever is kept here."""
+
+NO_ROLLOUT, NO_ATTEMPT = "rollout-dummy", "attempt-dummy"
+"""Agent Lightning's names for spans of no attempt: a :class:`Span` needs some."""
+
+
+class TraceRecording:
+    """The ended spans of one trace context, in the order in which they ended. Thread-safe.
+
+    Attributes:
+        left_out: spans beyond :data:`SPANS_KEPT_MAX`.
+    """
+
+    def __init__(self, attempt: AttemptRef | None) -> None:
+        self._attempt = attempt
+        self._ended: list[ReadableSpan | Span] = []
+        self.left_out = 0
+
+    def add(self, span: ReadableSpan | Span) -> None:
+        """Keep a span that has ended. Takes a microsecond: nothing is copied."""
+        if len(self._ended) < SPANS_KEPT_MAX:
+            self._ended.append(span)
+        else:
+            self.left_out += 1
+
+    def spans(self) -> list[Span]:
+        """The spans so far, numbered 1, 2, …; each a copy of the caller's own."""
+        attempt = self._attempt or AttemptRef(NO_ROLLOUT, NO_ATTEMPT)
+        return [
+            span.model_copy(deep=True) if isinstance(span, Span) else _as_span(span, attempt, number)
+            for number, span in enumerate(list(self._ended), 1)
+        ]
+
+
+def _as_span(ended: ReadableSpan, attempt: AttemptRef, number: int) -> Span:
+    span = Span.from_opentelemetry(ended, attempt.rollout_id, attempt.attempt_id, number)
+    for name in (semconv.ROLLOUT_ID, semconv.ATTEMPT_ID):  # the span has fields for them
+        span.attributes.pop(name, None)
+    return span
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +88,7 @@ class RunningTrace:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What :func:`leave_trace` undoes."""
+    """State for :func:`leave_trace` to undo."""
 
     attempt: Token[AttemptRef | None]
     trace: Token[RunningTrace | None]
@@ -78,3 +132,33 @@ def leave_trace(running: RunningTrace, entered: Entered) -> None:
     otel_context.detach(entered.otel)
     _running.reset(entered.trace)
     current_attempt.reset(entered.attempt)
+
+
+_of_process: Tracer | None = None
+
+
+def set_active_tracer(tracer: Tracer) -> None:
+    """Make ``tracer`` the process's, wherever no trace context says otherwise.
+
+    Raises:
+        ValueError: there is one already.
+    """
+    global _of_process
+    if _of_process is not None:
+        raise ValueError(f"{_of_process!r} is the active tracer already; call clear_active_tracer() first")
+    _of_process = tracer
+
+
+def clear_active_tracer() -> None:
+    """Unset the process's active tracer; running trace contexts keep theirs."""
+    global _of_process
+    _of_process = None
+
+
+def get_active_tracer() -> Tracer | None:
+    """The tracer of the innermost trace context around the running code, else the process's, else ``None``.
+
+    Rollouts that run at once in one process each see their own.
+    """
+    running = trace_here()
+    return _of_process if running is None else running.tracer

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.types import Attributes, SpanCoreFields, StatusCode, TraceStatus
-from lightstream.schemas.types.span_parts import hex_span_id, hex_trace_id, plain, seconds_since_1970
+from lightstream.schemas.types.span import hex_span_id, hex_trace_id, plain, seconds_since_1970
 
 __all__ = ["INSTRUMENTATION_NAME", "SdkSpanRecordingContext", "create_span", "operation_context"]
 

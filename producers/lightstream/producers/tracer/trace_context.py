@@ -13,10 +13,9 @@ from opentelemetry import trace
 
 from ..context import AttemptRef
 from .base import Tracer
-from .recording import SPANS_KEPT_MAX, TraceRecording
 from .routing import Route, RoutingSpanProcessor
-from .running import Entered, RunningTrace, enter_trace, leave_trace, trace_here
-from .sink import SpanSink
+from .running import SPANS_KEPT_MAX, Entered, RunningTrace, TraceRecording, enter_trace, leave_trace, trace_here
+from .sinks import SpanSink
 
 __all__ = ["TraceContext", "recording_of"]
 
@@ -113,7 +112,7 @@ class TraceContext:
 
 
 def recording_of(tracer: Tracer, otherwise: TraceRecording | None) -> TraceRecording | None:
-    """What ``tracer`` kept of the trace context that runs here, else of the one that was left here last."""
+    """The recording by ``tracer`` of the trace context that runs here, else of the one that was left here last."""
     for trace_context in (trace_here(), _left.get()):
         if trace_context is not None and trace_context.tracer is tracer:
             return trace_context.recording

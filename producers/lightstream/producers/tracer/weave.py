@@ -10,8 +10,8 @@ from typing import Any
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 
 from .. import semconv
 from ..attributes import flatten_attributes, format_exception_attributes, sanitize_attributes

@@ -2,6 +2,5 @@
 
 from .codec import Codec, SchemaIds
 from .files import SchemaVersion, schema_versions
-from .registry import SchemaRegistry, codec_for
 
-__all__ = ["Codec", "SchemaIds", "SchemaRegistry", "SchemaVersion", "codec_for", "schema_versions"]
+__all__ = ["Codec", "SchemaIds", "SchemaVersion", "schema_versions"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..records import WorkerHeartbeat
+from ..records import ANY_RUN, WorkerHeartbeat
 from ..types import (
     UNSET,
+    Assembly,
     Attempt,
     AttemptedRollout,
     AttemptStatus,
@@ -41,7 +42,7 @@ __all__ = ["LightningStore"]
 
 
 class LightningStore:
-    """The control plane. Objects that are handed out are snapshots of the caller's own.
+    """The control plane. Returned objects are snapshots of the caller's own.
 
     Threads and tasks. Any number of them may use one of our stores at once. Of other implementations
     :attr:`capabilities` tells: this class, which keeps nothing, promises neither.
@@ -73,24 +74,24 @@ class LightningStore:
     async def close(self) -> None:
         """Release connections and threads. Every write that has returned is durable.
 
-        Who still waits for the verdict on a write, or for work, gets a :class:`ServiceUnavailableError`; the write may
-        take effect all the same. Who waits for rollouts to end, or for resources, is told what there is by now; over
-        HTTP, where only the server knows, it is this error too.
+        A caller that still waits for the result of a write, or for work, gets a :class:`ServiceUnavailableError`; the
+        write may take effect all the same. A caller that waits for rollouts to end, or for resources, gets those that
+        are known by now; over HTTP, where only the server knows, it gets this error too.
         """
 
     # --- about the store
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """What this store can do."""
+        """Capabilities of this store."""
         return LightningStoreCapabilities(thread_safe=False, async_safe=False, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
-        """How much this store holds."""
+        """Sizes of this store."""
         return LightningStoreStatistics(name=type(self).__name__)
 
     def positions(self) -> LogPositions:
-        """How far in the log this store has reported to anyone. For :meth:`see`, in any process."""
+        """Offsets up to which this store has reported the log to anyone. For :meth:`see`, in any process."""
         return LogPositions()
 
     def see(self, positions: LogPositions) -> None:
@@ -122,6 +123,7 @@ class LightningStore:
         run_id: str | None = None,
         group_id: str | None = None,
         group_size: int | None = None,
+        assembly: Assembly | None = None,
     ) -> AttemptedRollout:
         """Create a rollout and its first attempt together, both ``preparing``, without the queue.
 
@@ -142,6 +144,7 @@ class LightningStore:
         run_id: str | None = None,
         group_id: str | None = None,
         group_size: int | None = None,
+        assembly: Assembly | None = None,
     ) -> Rollout:
         """Put one rollout at the end of the queue; see :meth:`enqueue_many_rollouts`."""
         request = EnqueueRolloutRequest(
@@ -154,6 +157,7 @@ class LightningStore:
             run_id=run_id,
             group_id=group_id,
             group_size=group_size,
+            assembly=assembly,
         )
         return (await self.enqueue_many_rollouts([request]))[0]
 
@@ -169,20 +173,23 @@ class LightningStore:
         """
         raise NotImplementedError
 
-    async def dequeue_rollout(self, worker_id: str | None = None, *, timeout_s: float = 0.0) -> AttemptedRollout | None:
+    async def dequeue_rollout(
+        self, worker_id: str | None = None, *, timeout_s: float = 0.0, run_id: str = ANY_RUN
+    ) -> AttemptedRollout | None:
         """Take the rollout that is first in the queue and create an attempt for it, ``preparing``.
 
-        The queue goes by priority (``config.priority``, the highest first), then retries before first attempts, then
-        age.
+        Only rollouts of ``run_id`` are taken: of any run by default (``*``), and with an empty one those that belong
+        to no run. The queue goes by priority (``config.priority``, the highest first), then retries before first
+        attempts, then age.
 
         Returns ``None`` if none came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
         no other has it, and its opening record precedes every span it will make.
         """
-        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s)
+        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s, run_id=run_id)
         return taken[0] if taken else None
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN
     ) -> Sequence[AttemptedRollout]:
         """As :meth:`dequeue_rollout`, up to ``limit`` of them. Waits for the first only."""
         raise NotImplementedError

@@ -3,7 +3,9 @@
 from ._base import Attributes, AttributeValue, Record, RecordEnum, unchecked
 from .operations import DeadLetter, DeadLetterReason, WorkerHeartbeat, WorkerStatus
 from .rollout import (
+    ANY_RUN,
     WORKERS_PER_REQUEST_MAX,
+    AssemblySpec,
     AttemptChanges,
     AttemptState,
     AttemptStatus,
@@ -23,13 +25,14 @@ from .span import (
     AttemptClosed,
     AttemptOpened,
     LlmCall,
+    PolicyVersionRun,
     SpanEventRecord,
     SpanKind,
     SpanLinkRecord,
     SpanRecord,
     SpanStatus,
 )
-from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
+from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, StepOutcome, TrainingStep
 from .trajectory import (
     Drop,
     DropReason,
@@ -43,7 +46,9 @@ from .trajectory import (
 )
 
 __all__ = [
+    "ANY_RUN",
     "WORKERS_PER_REQUEST_MAX",
+    "AssemblySpec",
     "AttemptChanges",
     "AttemptClosed",
     "AttemptOpened",
@@ -61,6 +66,7 @@ __all__ = [
     "Note",
     "NoteReason",
     "PartitionOffset",
+    "PolicyVersionRun",
     "Record",
     "RecordEnum",
     "ResourcesRecord",
@@ -79,6 +85,7 @@ __all__ = [
     "SpanLinkRecord",
     "SpanRecord",
     "SpanStatus",
+    "StepOutcome",
     "TaskRequest",
     "TrainingStep",
     "Trajectory",

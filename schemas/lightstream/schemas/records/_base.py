@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Record)
 _new = object.__new__
 _SLOTS = "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"
 _set_values, _set_fields_set, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
-"""What pydantic keeps of an instance, set through the slots themselves: half a microsecond quicker than by name."""
+"""Slots of pydantic's instances, set directly: half a microsecond quicker than by name."""
 
 
 def unchecked(record: type[R], values: dict[str, Any], fields_set: set[str]) -> R:

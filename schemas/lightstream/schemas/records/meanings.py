@@ -1,4 +1,4 @@
-"""What each field of a record means, in a sentence: documentation of the tables reads it from here."""
+"""Meaning of each field of a record, in a sentence: documentation of the tables reads it from here."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["DeadLetter", "DeadLetterReason", "WorkerHeartbeat", "WorkerStatus"]
 
 
 class WorkerStatus(RecordEnum):
-    """What a worker is doing."""
+    """The state of a worker."""
 
     UNKNOWN = "unknown"
     IDLE = "idle"
@@ -23,7 +23,7 @@ class WorkerHeartbeat(Record):
 
     Attributes:
         worker_id: id of the worker.
-        kind: ``runner`` (which reports all of its attempts by itself) or ``worker``.
+        kind: ``runner`` (which reports all of its attempts by itself), ``trainer`` or ``worker``.
         host: machine that the worker runs on.
         pid: process id of the worker.
         status: ``idle``, ``busy``, ``stopped`` or ``unknown``.
@@ -51,7 +51,7 @@ class WorkerHeartbeat(Record):
 
 
 class DeadLetterReason(RecordEnum):
-    """Why a record could not be used."""
+    """The reason why a record could not be used."""
 
     UNKNOWN = "unknown"
     NOT_AVRO = "not_avro"

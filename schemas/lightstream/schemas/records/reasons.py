@@ -1,4 +1,4 @@
-"""What each reason code means, for people."""
+"""Meaning of each reason code, for people."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         "too many dimensions or links; or a reward or credit rule failed.",
         DropReason.LATE: "Logged after its attempt was closed, and in no revision (yet): too long after the attempt "
         "began, or one of too many.",
-        DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream claim` gives a "
-        "trace to a rollout.",
+        DropReason.NO_ROLLOUT: "The span names no rollout, or one that was never enqueued. `lightstream "
+        "attach-trace` gives a trace to a rollout.",
         DropReason.TOO_LARGE: "The call does not fit a record: its tokens were cut out, or its trajectory was full "
         "(of tokens, or of spans).",
         DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge); such calls are left out.",

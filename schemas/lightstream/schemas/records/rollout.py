@@ -1,16 +1,20 @@
-"""Rollouts and their attempts: the work, the facts about it, and the state folded from those facts.
+"""Rollouts and their attempts: the work, the events about it, and the state folded from those events.
 
 The status words are Agent Lightning's.
 """
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+
+from lightstream.schemas.assembly_rules import RULE_CHARACTERS_MAX, checked_credit, checked_expression, checked_match
 
 from ._base import Record, RecordEnum
 
 __all__ = [
+    "ANY_RUN",
     "WORKERS_PER_REQUEST_MAX",
+    "AssemblySpec",
     "AttemptChanges",
     "AttemptState",
     "AttemptStatus",
@@ -30,10 +34,11 @@ __all__ = [
 
 PRIORITY_MAX = 2**31 - 1
 WORKERS_PER_REQUEST_MAX = 1000
+ANY_RUN = "*"
 
 
 class RolloutMode(RecordEnum):
-    """What a rollout is for."""
+    """The purpose of a rollout."""
 
     UNKNOWN = "unknown"
     TRAIN = "train"
@@ -42,7 +47,7 @@ class RolloutMode(RecordEnum):
 
 
 class RolloutStatus(RecordEnum):
-    """Where a rollout stands. ``succeeded``, ``failed`` and ``cancelled`` are terminal: nothing changes them."""
+    """The status of a rollout. ``succeeded``, ``failed`` and ``cancelled`` are terminal: nothing changes them."""
 
     UNKNOWN = "unknown"
     QUEUING = "queuing"
@@ -59,7 +64,7 @@ class RolloutStatus(RecordEnum):
 
 
 class AttemptStatus(RecordEnum):
-    """Where an attempt stands. ``unresponsive`` may return to ``running``; the last three never change."""
+    """The status of an attempt. ``unresponsive`` may return to ``running``; the last three never change."""
 
     UNKNOWN = "unknown"
     PREPARING = "preparing"
@@ -87,7 +92,7 @@ class RolloutConfig(Record):
             ``rollout_unresponsive_s``.
         max_attempts: how many attempts the rollout may have, the first one included.
         retry_condition: statuses of an ended attempt after which the rollout is tried again.
-        priority: of the rollouts that wait, those with a higher priority are handed out first.
+        priority: of the rollouts that wait, those with a higher priority are dispatched first.
     """
 
     timeout_seconds: float | None = Field(default=None, ge=0)
@@ -97,13 +102,37 @@ class RolloutConfig(Record):
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
 
 
+class AssemblySpec(Record):
+    """Rules of assembly that a run sets for its own rollouts; ``None`` leaves the worker's setting.
+
+    Attributes:
+        credit: rule that gives each call its reward; ``None``: the worker's setting.
+        reward_match: rule that matches rewards without a link; ``None``: the worker's setting.
+        trained_agents: regular expression of the agents whose calls are kept; empty keeps all; ``None``: the
+            worker's setting.
+    """
+
+    credit: str | None = Field(default=None, max_length=RULE_CHARACTERS_MAX)
+    reward_match: str | None = None
+    trained_agents: str | None = Field(default=None, max_length=RULE_CHARACTERS_MAX)
+
+    @field_validator("credit", "reward_match", "trained_agents")
+    @classmethod
+    def _known(cls, rule: str | None, info: ValidationInfo) -> str | None:
+        return None if rule is None else _RULE_CHECKS[info.field_name or ""](rule)
+
+
+_RULE_CHECKS = {"credit": checked_credit, "reward_match": checked_match, "trained_agents": checked_expression}
+
+
 class RolloutSpec(Record):
-    """What is asked for. Only ``rollout_updated`` facts change it.
+    """The requested work. Only ``rollout_updated`` events change it.
 
     Attributes:
         resources_id: version of the resources that the rollout is pinned to; ``None`` means the latest when it starts.
         metadata_json: what the writer of the rollout noted about it, as a JSON object.
         enqueued_unix_nano: when the rollout was enqueued.
+        assembly: rules of assembly for this rollout; ``None``: the worker's settings.
     """
 
     rollout_id: str = Field(min_length=1, max_length=256)
@@ -116,6 +145,7 @@ class RolloutSpec(Record):
     config: RolloutConfig = RolloutConfig()
     metadata_json: str = "{}"
     enqueued_unix_nano: int = 0
+    assembly: AssemblySpec | None = None
 
 
 class TaskRequest(Record):
@@ -129,18 +159,20 @@ class TaskRequest(Record):
         request_id: id of the request, which its answers name.
         worker_ids: one entry for each rollout that is asked for: the worker, empty where it has no name.
         occurred_unix_nano: when the request was made, by its writer's clock.
-        stands_nanos: nanoseconds, from the broker's time, after which nobody waits for an answer and nothing is handed
-            out. A duration, as the clocks of those who ask may differ.
+        stands_nanos: nanoseconds, from the broker's time, after which nobody waits for an answer and nothing is
+            dispatched. A duration, as the clocks of those who ask may differ.
+        run_id: run whose rollouts are asked for; ``*``: of any run; empty: those that belong to no run.
     """
 
     request_id: str = Field(min_length=1, max_length=64)
     worker_ids: list[str] = Field(max_length=WORKERS_PER_REQUEST_MAX)
     occurred_unix_nano: int
     stands_nanos: int = Field(ge=0)
+    run_id: str = ANY_RUN
 
 
 class EventKind(RecordEnum):
-    """What a :class:`RolloutEvent` says.
+    """The kind of a :class:`RolloutEvent`.
 
     ``rollout_started`` makes a rollout with an attempt of its own, past the queue; ``attempt_started`` begins the
     attempt that a rollout waits for (the life cycle derives it from a :class:`TaskRequest`); ``attempt_added`` makes
@@ -167,7 +199,7 @@ class EventKind(RecordEnum):
 
 
 class RolloutChanges(Record):
-    """What ``rollout_updated`` replaces: the fields named in ``fields``; a value may be ``None``.
+    """Changes by ``rollout_updated``: the fields named in ``fields``; a value may be ``None``.
 
     Attributes:
         fields: names of the fields that are replaced.
@@ -188,7 +220,7 @@ class RolloutChanges(Record):
 
 
 class AttemptChanges(Record):
-    """What ``attempt_updated`` replaces: whatever is not ``None`` (metadata of ``None`` is the JSON ``null``).
+    """Changes by ``attempt_updated``: whatever is not ``None`` (metadata of ``None`` is the JSON ``null``).
 
     Attributes:
         status: new status of the attempt.
@@ -204,7 +236,7 @@ class AttemptChanges(Record):
 
 
 class RolloutEvent(Record):
-    """``rollout-events``: a fact about a rollout. Made by stores, the life cycle's timers
+    """``rollout-events``: an event about a rollout. Made by stores, the life cycle's timers
     and the assembler.
 
     Which optional fields are set depends on ``kind``: ``enqueued`` and ``rollout_started`` have ``rollout``; every kind
@@ -212,10 +244,10 @@ class RolloutEvent(Record):
     or ``attempt_changes``, with the error of an attempt that failed.
 
     Attributes:
-        event_id: id of the fact. It is deterministic: a write that is retried is the same fact.
+        event_id: id of the event. It is deterministic: a write that is retried is the same event.
         kind: what happened: ``enqueued``, ``attempt_started``, ``attempt_updated``, ``heartbeat``, ….
         occurred_unix_nano: when it happened, by its writer's clock.
-        attempt_id: attempt that the fact is about, if any; ``attempt_updated`` may say ``latest``.
+        attempt_id: attempt that the event is about, if any; ``attempt_updated`` may say ``latest``.
         reason: why, where the writer says so.
         span_sequence: highest number of the spans added; for ``numbers_taken``, how many numbers are taken.
     """
@@ -237,13 +269,13 @@ class RolloutEvent(Record):
 
 
 class AttemptState(Record):
-    """One attempt of a rollout, as far as the facts tell.
+    """One attempt of a rollout, as far as the events tell.
 
     Attributes:
         sequence: number of the attempt within its rollout, from 1.
         status: ``preparing``, ``running``, ``unresponsive``, ``succeeded``, ``failed`` or ``timeout``.
         started_unix_nano: when the attempt began, as its writer's clock said.
-        begun_unix_nano: when the fact that began it lay in the log, by the log's clock. The deadline counts from here;
+        begun_unix_nano: when the event that began it lay in the log, by the log's clock. The deadline counts from here;
             ``None``: from ``started_unix_nano``.
         ended_unix_nano: when the attempt ended; ``None`` while it has not.
         last_heartbeat_unix_nano: last sign of life.
@@ -267,7 +299,7 @@ class AttemptState(Record):
 
 
 class VerdictOutcome(RecordEnum):
-    """What became of a fact."""
+    """The result of an event."""
 
     UNKNOWN = "unknown"
     APPLIED = "applied"
@@ -277,11 +309,11 @@ class VerdictOutcome(RecordEnum):
 
 
 class Verdict(Record):
-    """The life cycle's answer to one fact. Whoever wrote the fact waits for it.
+    """The life cycle's result of one event. The writer of the event waits for it.
 
     Attributes:
-        event_id: fact (or request for work) that this row answers.
-        kind: kind of that fact.
+        event_id: event (or request for work) that this row answers.
+        kind: kind of that event.
         outcome: ``applied``, ``ignored``, ``refused`` or ``not_found``.
         reason: why it was ignored or refused.
     """
@@ -293,22 +325,22 @@ class Verdict(Record):
 
 
 class RolloutState(Record):
-    """``rollouts``: a rollout after a fact. Made by the life cycle; compacted, the latest is the current state.
+    """``rollouts``: a rollout after an event. Made by the life cycle; compacted, the latest is the current state.
 
-    A fact that changed nothing still yields a record, with the state unchanged and the verdict on that fact.
+    An event that changed nothing still yields a record, with the state unchanged and the verdict on that event.
 
     Attributes:
         status: ``queuing``, ``preparing``, ``running``, ``requeuing``, ``succeeded``, ``failed`` or ``cancelled``.
         attempts: all attempts of the rollout so far, in order.
         updated_unix_nano: when the state last changed.
         ended_unix_nano: when the rollout ended; ``None`` while it has not.
-        source_offset: offset in ``rollout-events`` (same partition number) of the last fact that the state reflects.
+        source_offset: offset in ``rollout-events`` (same partition number) of the last event that the state reflects.
         span_sequence: highest sequence number of a span that was taken or brought along.
-        queue_offset: offset in ``rollout-events`` of the fact that made the rollout: what waits in one partition is
-            handed out in this order.
-        queue_unix_nano: time by which it is handed out among those of other partitions: ``enqueued_unix_nano``, or
+        queue_offset: offset in ``rollout-events`` of the event that made the rollout: what waits in one partition is
+            dispatched in this order.
+        queue_unix_nano: time by which it is dispatched among those of other partitions: ``enqueued_unix_nano``, or
             the log's own where that differs by more than a second.
-        moved_by: ids of the last facts that moved the rollout, so that the same fact, written again, moves it once.
+        moved_by: ids of the last events that moved the rollout, so that the same event, written again, moves it once.
     """
 
     rollout: RolloutSpec

@@ -13,6 +13,7 @@ __all__ = [
     "AttemptClosed",
     "AttemptOpened",
     "LlmCall",
+    "PolicyVersionRun",
     "SpanEventRecord",
     "SpanKind",
     "SpanLinkRecord",
@@ -61,6 +62,18 @@ class SpanLinkRecord(Record):
     flags: int = 0
 
 
+class PolicyVersionRun(Record):
+    """Response tokens in a row that one version of the policy sampled: from ``first_token`` to the next run's.
+
+    Attributes:
+        first_token: position of the first of them in the response, from 0.
+        policy_version: the version that sampled them.
+    """
+
+    first_token: int = Field(ge=0)
+    policy_version: int
+
+
 class LlmCall(Record):
     """One sampled sequence, as the LLM proxy (or a tracer that knows) saw it in the raw upstream answer.
 
@@ -69,7 +82,8 @@ class LlmCall(Record):
     Attributes:
         requested_model: model that the agent asked for.
         response_model: model that the server says it used.
-        policy_version: version of the policy that sampled all tokens of the call.
+        policy_version: version of the policy that sampled the call; of the first token, where there were several.
+        policy_version_runs: which version sampled which tokens, where there were several; empty: one sampled all.
         resources_id: version of the resources that the call was made with.
         prompt_token_ids: token ids of the prompt (int32).
         response_token_ids: token ids of the response (int32).
@@ -96,6 +110,7 @@ class LlmCall(Record):
     error_message: str | None = None
     request_json: str | None = None
     response_json: str | None = None
+    policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
 
 
 class SpanRecord(Record):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ._base import Record
+from ._base import Record, RecordEnum
 
-__all__ = ["ConsumedTrajectory", "PartitionOffset", "ResourcesRecord", "TrainingStep"]
+__all__ = ["ConsumedTrajectory", "PartitionOffset", "ResourcesRecord", "StepOutcome", "TrainingStep"]
 
 
 class ResourcesRecord(Record):
@@ -19,6 +19,8 @@ class ResourcesRecord(Record):
         resources: the resources, name to JSON (see :mod:`lightstream.schemas.types.resources`).
         model: name that the weights are served under (``<base>@<version>``).
         checkpoint_url: folder of the weights, which never changes.
+        made_with: of the first version of a run, what it is made with (model, algorithm, data set, seed), as JSON: a
+            run that goes on must be made with the same.
         created_unix_nano: when the version was first written.
         updated_unix_nano: when it was last written again; ``None``: never.
         write_ids: ids of its last writes, the newest last, so that a write done again is known as the same.
@@ -30,6 +32,7 @@ class ResourcesRecord(Record):
     resources: dict[str, str] = Field(default_factory=dict[str, str])
     model: str | None = None
     checkpoint_url: str | None = None
+    made_with: dict[str, str] = Field(default_factory=dict[str, str])
     created_unix_nano: int
     updated_unix_nano: int | None = None
     write_ids: list[str] = Field(default_factory=list[str])
@@ -54,8 +57,10 @@ class ConsumedTrajectory(Record):
 
     Attributes:
         revision: revision that was trained on.
-        group_id: group that was complete; a rollout without a group has its own id here.
-        triplet_count: how many of its calls entered the batch; 0 where nothing of it could be learned from.
+        group_id: group that it belongs to; a rollout without a group has its own id here.
+        triplet_count: how many of its calls entered the batch with a weight; 0 where nothing of it was learned from.
+        not_trained: why the other calls had no weight: reason to number of calls (of trajectories for ``no_calls``
+            and ``group_skipped``).
     """
 
     rollout_id: str
@@ -63,15 +68,37 @@ class ConsumedTrajectory(Record):
     revision: int
     group_id: str
     triplet_count: int
+    not_trained: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class StepOutcome(RecordEnum):
+    """The effect of a step on the weights.
+
+    ``updated``: it changed them. ``unchanged``: it counts as a step, but none of its groups had a signal (equal
+    rewards), so weights and resources are those of before. ``discarded``: nothing of it could be trained on; its
+    groups are consumed, and the step of this number is still to be made. ``measured``: no step, but the validation
+    after the last one.
+    """
+
+    UNKNOWN = "unknown"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    DISCARDED = "discarded"
+    MEASURED = "measured"
 
 
 class TrainingStep(Record):
     """``training-steps``: one optimiser step, committed in the same Kafka transaction as its resources and offsets.
 
     Attributes:
+        outcome: ``updated``, ``unchanged``, ``discarded`` or ``measured``.
         resources_id: version of the resources that the step published.
         checkpoint_url: folder of the weights after the step.
-        metrics: metrics of the step, name to value, as JSON.
+        made_with: what the run is made with, as in its first resources.
+        steps_planned: how many steps the run is to have; 0: the algorithm does not say.
+        skipped_groups: groups that were given up since the step before, as rollouts of theirs did not come in time;
+            those that did come are consumed without a weight.
+        metrics: metrics of the step, name to value.
         low_water: next offset to read per partition: every group below it is in some step; consumed groups above it
             are found in the steps themselves.
         started_unix_nano: when the step began.
@@ -80,10 +107,14 @@ class TrainingStep(Record):
 
     trainer_id: str
     run_id: str = ""
-    step: int = Field(ge=1)
+    step: int = Field(ge=0)
+    steps_planned: int = Field(default=0, ge=0)
+    made_with: dict[str, str] = Field(default_factory=dict[str, str])
+    outcome: StepOutcome = StepOutcome.UPDATED
     resources_id: str | None = None
     checkpoint_url: str | None = None
     consumed: list[ConsumedTrajectory] = Field(default_factory=list[ConsumedTrajectory])
+    skipped_groups: list[str] = Field(default_factory=list[str])
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
     low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])
     started_unix_nano: int

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from ._base import Record, RecordEnum
 from .rollout import AttemptStatus, RolloutMode, RolloutStatus
+from .span import PolicyVersionRun
 
 __all__ = [
     "Drop",
@@ -21,7 +22,7 @@ __all__ = [
 
 
 class DropReason(RecordEnum):
-    """Why an LLM call did not become a triplet."""
+    """The reason why an LLM call did not become a triplet."""
 
     UNKNOWN = "unknown"
     NO_TOKEN_IDS = "no_token_ids"
@@ -43,7 +44,7 @@ class DropReason(RecordEnum):
 
 
 class NoteReason(RecordEnum):
-    """What was odd about an attempt's spans without costing it a call or a reward."""
+    """An oddity of an attempt's spans that costs it neither a call nor a reward."""
 
     UNKNOWN = "unknown"
     PARENT_CYCLE = "parent_cycle"
@@ -55,7 +56,7 @@ class NoteReason(RecordEnum):
 
 
 class RewardMatch(RecordEnum):
-    """How a reward found its call; ``none``: it names a call that is not in the attempt, and rewards nothing."""
+    """The rule that matched a reward to its call; ``none``: it names a call that is not in the attempt."""
 
     UNKNOWN = "unknown"
     LINK = "link"
@@ -134,7 +135,9 @@ class TripletRecord(Record):
         span_id: span of the call (16 hex digits).
         agent_name: agent that made the call, where its spans name one.
         model: model that answered.
-        policy_version: version of the policy that sampled all response tokens.
+        policy_version: version of the policy that sampled the response; of its first token, where there were several.
+        policy_version_runs: which version sampled which tokens, where there were several, as JSON; empty: one sampled
+            all.
         prompt_token_ids: token ids of the prompt (int32).
         response_token_ids: token ids of the response (int32).
         response_logprobs: log-probability of each response token (float32); ``None`` where they are unknown.
@@ -168,10 +171,11 @@ class TripletRecord(Record):
     dialect: str = ""
     joined_span_ids: list[str] = Field(default_factory=list[str])
     field_sources: dict[str, str] = Field(default_factory=dict[str, str])
+    policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
 
 
 class SourceRange(Record):
-    """Where in ``spans`` an attempt lies: partition, and first and last offset (both inclusive).
+    """The place of an attempt in ``spans``: partition, and first and last offset (both inclusive).
 
     Attributes:
         partition: partition of ``spans`` that holds the attempt.
@@ -188,7 +192,7 @@ class Trajectory(Record):
     """``trajectories``: an attempt, assembled. Key: ``group_id``, else ``rollout_id``. Made by the assembler.
 
     Identity: (``rollout_id``, ``attempt_id``, ``revision``); a record with the same identity is the same trajectory.
-    Where ``payload_url`` is set, the whole is in a file there (:mod:`lightstream.schemas.large_records`), and the
+    Where ``payload_url`` is set, the whole is in a file there (:mod:`lightstream.runtime.large_records`), and the
     record has no input, rewards, triplets, drops and notes.
 
     Attributes:

@@ -1,10 +1,7 @@
-"""What agents and algorithms handle, named and shaped as in Agent Lightning. One concept a module."""
+"""Types that agents and algorithms handle, named and shaped as in Agent Lightning."""
 
-from .attempt import Attempt
-from .config import RolloutConfig
-from .legacy import GenericResponse, RolloutLegacy, Task, TaskIfAny
-from .page import PaginatedResult
-from .positions import LogPositions
+from .base import UNSET, Unset
+from .legacy import GenericResponse, RolloutLegacy, Task, TaskIfAny, Triplet
 from .resources import (
     LLM,
     Artefact,
@@ -16,24 +13,38 @@ from .resources import (
     ResourceUnion,
     resource_adapter,
 )
-from .rollout import AttemptedRollout, EnqueueRolloutRequest, Rollout, TaskInput
-from .span import VIRTUAL_SPAN_NAME, Span, SpanLike
-from .span_core import SpanCoreFields, SpanRecordingContext
-from .span_parts import (
+from .rollout import (
+    FINISHED,
+    Assembly,
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    TaskInput,
+    Worker,
+    WorkerStatus,
+)
+from .span import (
+    VIRTUAL_SPAN_NAME,
     Attributes,
     AttributeValue,
     Event,
     Link,
     OtelResource,
+    Span,
     SpanContext,
+    SpanCoreFields,
+    SpanLike,
+    SpanRecordingContext,
+    StatusCode,
     TraceState,
     TraceStatus,
 )
-from .statistics import LightningStoreCapabilities, LightningStoreStatistics
-from .status import FINISHED, AttemptStatus, RolloutMode, RolloutStatus, StatusCode, WorkerStatus
-from .triplet import Triplet
-from .unset import UNSET, Unset
-from .worker import Worker
+from .store import LightningStoreCapabilities, LightningStoreStatistics, LogPositions, PaginatedResult
 
 __all__ = [
     "FINISHED",
@@ -41,6 +52,7 @@ __all__ = [
     "UNSET",
     "VIRTUAL_SPAN_NAME",
     "Artefact",
+    "Assembly",
     "Attempt",
     "AttemptStatus",
     "AttemptedRollout",

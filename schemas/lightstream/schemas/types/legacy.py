@@ -1,4 +1,4 @@
-"""What goes over Agent Lightning's first protocol (``/task``, ``/rollout``); times in seconds since 1970."""
+"""Messages of Agent Lightning's 0.1 protocol (``/task``, ``/rollout``); times in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ from typing import Any
 
 from pydantic import Field
 
-from .json_model import JsonModel
-from .triplet import Triplet
+from .base import JsonModel
 
-__all__ = ["GenericResponse", "RolloutLegacy", "Task", "TaskIfAny"]
+__all__ = ["GenericResponse", "RolloutLegacy", "Task", "TaskIfAny", "Triplet"]
+
+
+class Triplet(JsonModel):
+    """A turn of a trajectory: what was asked, what was answered, its reward (``None``: unknown).
+
+    Adapters fill ``prompt`` and ``response`` with dictionaries whose ``token_ids`` are lists of integers.
+    """
+
+    prompt: Any
+    response: Any
+    reward: float | None = None
+    metadata: dict[str, Any] = {}
 
 
 class Task(JsonModel):
     """A rollout to run.
 
     Attributes:
-        num_claims: how often it was handed out, this time included.
+        num_claims: how often it was dispatched, this time included.
     """
 
     rollout_id: str
@@ -37,7 +48,7 @@ class TaskIfAny(JsonModel):
 
 
 class RolloutLegacy(JsonModel):
-    """What an agent reports of a task it ran.
+    """An agent's report of a task it ran.
 
     Attributes:
         task: the task as it was received.
@@ -56,7 +67,7 @@ class RolloutLegacy(JsonModel):
 
 
 class GenericResponse(JsonModel):
-    """How a request went."""
+    """The outcome of a request."""
 
     status: str = "success"
     message: str | None = None

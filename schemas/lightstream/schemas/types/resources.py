@@ -1,16 +1,18 @@
-"""Resources that agents receive, in Agent Lightning's shape."""
+"""Resources that agents receive, in Agent Lightning's shape, and filling in prompt templates."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import string
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from .json_model import JsonModel
-from .optional import absent
-from .prompt import fill_in
-from .rollout import AttemptedRollout
+from .base import JsonModel, absent
+from .rollout import AttemptedRollout, RolloutMode
 
 __all__ = [
     "LLM",
@@ -23,6 +25,57 @@ __all__ = [
     "ResourcesUpdate",
     "resource_adapter",
 ]
+
+
+def fill_in(template: str, engine: str, values: Mapping[str, Any]) -> str:
+    """``template`` with ``values`` in its placeholders.
+
+    Templates come from the store: f-strings and jinja are kept from Python's internals. POML runs in a separate
+    process (some seconds) and may read files: take such templates from people you trust.
+
+    Raises:
+        KeyError: an f-string's placeholder has no value.
+        ValueError: an f-string asks for a private attribute.
+        NotImplementedError: the engine's package is not installed, or there is no such engine.
+    """
+    if engine == "f-string":
+        return _Formatter().vformat(template, (), values)
+    if engine == "jinja":
+        sandbox = _package("jinja2.sandbox", engine)
+        return str(sandbox.SandboxedEnvironment(keep_trailing_newline=True).from_string(template).render(**values))
+    if engine == "poml":
+        return _text(_package("poml", engine).poml(template, context=dict(values), chat=False))
+    raise NotImplementedError(f"no template engine {engine!r}; there are f-string, jinja and poml")
+
+
+class _Formatter(string.Formatter):
+    """``str.format``, without the way from a value to everything in the process."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if "._" in field_name:
+            raise ValueError(f"the placeholder {field_name!r} asks for a private attribute")
+        return super().get_field(field_name, args, kwargs)
+
+
+def _package(name: str, engine: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise NotImplementedError(
+            f"{engine} templates need the package {package}: pip install 'lightstream[prompts]'"
+        ) from error
+
+
+def _text(content: Any) -> str:
+    """POML's output as text: a list of parts has its texts joined."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_text(part) for part in content)
+    if isinstance(content, Mapping) and "content" in content:
+        return _text(content["content"])
+    return json.dumps(content, ensure_ascii=False)
 
 
 class Resource(JsonModel):
@@ -49,9 +102,20 @@ class LLM(Resource):
 
 
 class ProxyLLM(LLM):
-    """A model behind our LLM proxy: the base URL names rollout and attempt, so each call lands in its trajectory."""
+    """A model behind our LLM proxy: the base URL names rollout and attempt, so each call lands in its trajectory.
+
+    Rollouts of mode ``val`` are given ``validation_sampling_parameters`` in place of ``sampling_parameters``, where
+    there are any.
+    """
 
     resource_type: Literal["proxy_llm"] = "proxy_llm"  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a tag per class
+    validation_sampling_parameters: dict[str, Any] | None = Field(default=None, exclude_if=absent)
+
+    def for_mode(self, mode: RolloutMode | None) -> ProxyLLM:
+        """The model as rollouts of a mode are given it."""
+        if mode != "val" or self.validation_sampling_parameters is None:
+            return self
+        return self.model_copy(update={"sampling_parameters": self.validation_sampling_parameters})
 
     def get_base_url(self, rollout_id: str | None = None, attempt_id: str | None = None) -> str:
         """Base URL for the calls of one attempt.
@@ -100,7 +164,7 @@ class Artefact(Resource):
 
     Attributes:
         url: a path or ``file:`` URL of a file or folder that its users can reach, or an ``http(s):`` URL of a file.
-        sha256: 64 hexadecimal digits; of a folder as :func:`lightstream.schemas.artefacts.measure` says.
+        sha256: 64 hexadecimal digits; of a folder as :func:`lightstream.runtime.artefacts.measure` says.
         size_bytes: of the file, or of all files in the folder together.
     """
 
@@ -116,7 +180,7 @@ class Artefact(Resource):
         Raises:
             ArtefactError: there is nothing, or something that is neither a file nor a folder of files.
         """
-        from ..artefacts import measure
+        from lightstream.runtime.artefacts import measure
 
         path = Path(path).absolute()
         digest, size_bytes = measure(path)
@@ -130,7 +194,7 @@ class Artefact(Resource):
         Raises:
             ArtefactError: it cannot be fetched, or has changed.
         """
-        from ..artefacts import resolve
+        from lightstream.runtime.artefacts import resolve
 
         return resolve(self.url, self.sha256, self.size_bytes, None if cache_dir is None else Path(cache_dir))
 

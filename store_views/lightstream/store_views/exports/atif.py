@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import TOKEN_BYTES, unpack_float32, unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.dialects import is_list, is_map, parse_json
@@ -157,7 +157,7 @@ def _metrics(triplet: TripletRecord) -> dict[str, Any]:
 
 
 def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call says, as far as it does: some name only their function, or spread it out beside the id."""
+    """Reads a tool call, as far as it is complete: some name only their function, or spread it out beside the id."""
     function = call.get("function")
     inner = function if is_map(function) else {"name": function, **call}
     arguments: Any = inner.get("arguments")

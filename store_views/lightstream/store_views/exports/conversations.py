@@ -1,4 +1,4 @@
-"""What was said in the calls of a trajectory, from the spans that the view keeps."""
+"""Messages of a trajectory's calls, from the spans that the view keeps."""
 
 from __future__ import annotations
 

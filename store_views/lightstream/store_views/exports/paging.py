@@ -14,7 +14,7 @@ PAGE_ROWS = 1000
 
 
 class Answer(TypedDict):
-    """What the view's server answers: see ``ViewClient.query``."""
+    """An answer of the view's server: see ``ViewClient.query``."""
 
     columns: list[str]
     rows: list[list[Any]]

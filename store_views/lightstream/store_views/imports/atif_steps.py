@@ -26,7 +26,7 @@ EXTRA = "lightstream"
 
 @dataclass(slots=True)
 class StepNames:
-    """What was taken already in a document: the ids of spans, and the responses that calls name.
+    """Items of a document that were read already: the ids of spans, and the responses that calls name.
 
     A response that is named again (some servers repeat their ids) is left out: two calls would be taken for one.
     """

@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 def _read(path: Path, number: int, reader: Callable[[Any], T], document: Any) -> T:
-    """What the reader makes of a document; its errors name the document."""
+    """Reads a document; errors name the document."""
     try:
         return reader(document)
     except SettingsError as error:
@@ -133,4 +133,4 @@ def _parsed(text: str) -> Any:
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""How a surrogate begins in JSON; most are one half of a pair, which is whole."""
+"""The beginning of a surrogate in JSON; most are one half of a pair, which is whole."""

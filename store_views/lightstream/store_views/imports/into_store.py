@@ -28,7 +28,7 @@ AT_ONCE_MAX = 32
 
 @dataclass(slots=True)
 class ImportReport:
-    """How many traces became rollouts, with how many spans; and how many were there already.
+    """Counts of traces that became rollouts, of their spans, and of those that were there already.
 
     Attributes:
         incomplete: of those that were there, how many lack spans of the trace.
@@ -104,7 +104,7 @@ async def _import_one(store: LightningStore, trace: ImportedTrace, run_id: str, 
 
 
 async def _missing(store: LightningStore, rollout_id: str, trace: ImportedTrace) -> int:
-    """How many spans of the trace its rollout lacks."""
+    """Counts the spans of the trace that its rollout lacks."""
     held = {(span.trace_id, span.span_id) for span in await store.query_spans(rollout_id)}
     return len({(span.trace_id, span.span_id) for span in trace.spans} - held)
 

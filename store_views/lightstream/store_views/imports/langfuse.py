@@ -86,7 +86,7 @@ def _scores(scores: Iterable[Mapping[str, Any]]) -> dict[str | None, dict[str, f
 
 
 def _judged_observation(score: Mapping[str, Any]) -> Any:
-    """What a score of Langfuse's third interface says that it judges, where that is an observation."""
+    """The observation that a score of Langfuse's third interface is about, if it is about one."""
     subject = score.get("subject")
     return subject.get("id") if isinstance(subject, dict) and subject.get("kind") == "observation" else None
 

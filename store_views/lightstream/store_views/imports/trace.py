@@ -1,4 +1,4 @@
-"""What an imported file holds, and what its readers share."""
+"""The traces of an imported file, and helpers of all readers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ SECONDS_MAX = 1e11
 """The year 5138: more is a smaller unit."""
 
 STORED_SECONDS_MAX = 9e9
-"""What stores take, on either side of 1970 (to 2255): nanoseconds must fit in 64 bits."""
+"""Limit of stores, on either side of 1970 (to 2255): nanoseconds must fit in 64 bits."""
 
 
 def json_text(value: object) -> str:

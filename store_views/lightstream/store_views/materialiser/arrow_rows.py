@@ -87,6 +87,8 @@ def _array(column: Column, values: list[Any]) -> pa.Array[Any]:
     if column.encoding is Encoding.STRUCTS:
         structs = [None if value is None else [item.__dict__ for item in value] for value in values]
         return pa.array(structs, column.arrow_type)
+    if column.encoding is Encoding.MAP:
+        return pa.array([None if value is None else list(value.items()) for value in values], column.arrow_type)
     return _packed(column.arrow_type, values, 1 if column.encoding is Encoding.UINT8S else 4)
 
 

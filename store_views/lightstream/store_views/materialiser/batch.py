@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from confluent_kafka import Message
 
-from lightstream.schemas.clock import Clock
+from lightstream.runtime.clock import Clock
+from lightstream.runtime.kafka import logged_unix_nano
+from lightstream.runtime.large_records import whole_trajectory
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import ArtefactError, DecodeError, UnknownSchemaError
-from lightstream.schemas.kafka import logged_unix_nano
-from lightstream.schemas.large_records import whole_trajectory
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, Trajectory
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 

@@ -9,10 +9,10 @@ from threading import Event
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lightstream.schemas.clock import Clock
+from lightstream.runtime.clock import Clock
+from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS, Topic
 
 from .batch import Batch, BatchBuilder

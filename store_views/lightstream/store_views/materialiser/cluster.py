@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
+from lightstream.runtime.kafka import common_config, create_topics, kafka_unavailable
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import common_config, create_topics, kafka_unavailable
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TOPICS, topic_named
 
 from .positions import Place

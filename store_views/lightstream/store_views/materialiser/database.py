@@ -15,8 +15,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from lightstream.schemas.errors import ServiceUnavailableError
+
 from ..tables import LATEST_DDL, RAW_TABLES
-from ..views import VIEWS
+from ..views import VIEWS, SqlView
 from .duckdb_file import CATALOG, open_file, spill_folder
 from .file_lock import FileLock
 from .latest_rollouts import STATES_TABLE, replace_latest
@@ -36,6 +38,9 @@ second."""
 CHECKPOINT_INTERVAL_S = 60.0
 """However little it is."""
 
+_NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes", "version number")
+"""What DuckDB says of a file that is none, that was cut off, or that a newer DuckDB wrote."""
+
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
@@ -51,12 +56,13 @@ class ViewDatabase:
     Args:
         path: the file; made with its folder if missing.
         origin: what the content depends on (such as the ids of the topics). A file made from anything else, or with
-            other tables, is set aside as ``<path>.old`` and a new one begun, since the log is the truth.
+            other tables, or that DuckDB cannot read, is set aside as ``<path>.old`` and a new one begun, since the log
+            is the truth.
         memory_bytes_max: for DuckDB's caches and queries, ``None`` for a share of the machine's; what a query needs
             beyond goes to disk, to the folder ``<path>.tmp``. Batches on their way in take up to about 1 GB more.
 
     Raises:
-        ServiceUnavailableError: another process owns the file.
+        ServiceUnavailableError: another process owns the file, or the system does not let us open it.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, str], *, memory_bytes_max: int | None = None) -> None:
@@ -79,15 +85,12 @@ class ViewDatabase:
 
     def _open(self, origin: dict[str, str]) -> duckdb.DuckDBPyConnection:
         shutil.rmtree(spill_folder(self.path), ignore_errors=True)  # what a killed process had spilled
-        connection = open_file(self.path, self._memory_bytes_max)
-        found = _read_origin(connection)
+        connection, found = self._open_readable()
         # A topic that is new since then has no rows here: it is added, not a difference.
         if found and any(found.get(name, value) != value for name, value in origin.items()):
             differing = sorted(name for name, value in origin.items() if found.get(name, value) != value)
-            logger.warning("the view %s was made from another %s; it is rebuilt", self.path, ", ".join(differing))
             connection.close()
-            _set_aside(self.path)
-            self.shown = {}
+            self._set_aside(f"was made from another {', '.join(differing)}")
             connection = open_file(self.path, self._memory_bytes_max)
         connection.execute("BEGIN TRANSACTION")
         for statement in (_ORIGIN, _OFFSETS, *_TABLES):
@@ -95,12 +98,31 @@ class ViewDatabase:
         connection.execute("DELETE FROM origin")
         connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**found, **origin}.items()])
         for view in VIEWS:
-            connection.execute(view.ddl)
+            _create_view(connection, view)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
+
+    def _open_readable(self) -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
+        """The file and its origin; a new file where this one cannot be read."""
+        try:
+            return _opened(self.path, self._memory_bytes_max)
+        except duckdb.Error as error:
+            if not _is_unreadable(error):
+                raise ServiceUnavailableError(
+                    f"the view's file {self.path} cannot be opened: {error}.",
+                    next_step="See what is there. The file may be deleted: it is made again from the log.",
+                ) from error
+            self._set_aside(f"cannot be read ({error})")
+        return _opened(self.path, self._memory_bytes_max)
+
+    def _set_aside(self, why: str) -> None:
+        aside = self.path.with_name(self.path.name + ".old")
+        logger.warning("the view %s %s; it is kept as %s, and rebuilt", self.path, why, aside.name)
+        os.replace(self.path, aside)
+        self.shown = {}
 
     def next_offsets(self) -> dict[Place, int]:
         """Place -> first offset that is not in the tables."""
@@ -152,9 +174,9 @@ class ViewDatabase:
             if STATES_TABLE in tables:
                 replace_latest(connection, tables[STATES_TABLE])
             connection.execute("DELETE FROM offsets")
-            places = [f"('{topic}', {partition}, {offset})" for (topic, partition), offset in next_offsets.items()]
-            if places:
-                connection.execute(f"INSERT INTO offsets VALUES {', '.join(places)}")  # noqa: S608 - names from TOPICS
+            offsets = [[topic, partition, offset] for (topic, partition), offset in next_offsets.items()]
+            if offsets:
+                connection.executemany("INSERT INTO offsets VALUES (?, ?, ?)", offsets)
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.Error):  # the connection may be beyond a rollback; the first error says why
@@ -178,16 +200,33 @@ class ViewDatabase:
             self._lock.release()
 
 
+def _opened(path: Path, memory_bytes_max: int) -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
+    connection = open_file(path, memory_bytes_max)
+    try:
+        return connection, _read_origin(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _is_unreadable(error: duckdb.Error) -> bool:
+    """Whether the content is at fault, not the disk, the memory or who may read it."""
+    if isinstance(error, duckdb.IOException):
+        return any(said in str(error) for said in _NO_DATABASE)
+    return not isinstance(error, duckdb.OutOfMemoryException)
+
+
+def _create_view(connection: duckdb.DuckDBPyConnection, view: SqlView) -> None:
+    columns = [name for name, *_ in connection.execute(f"DESCRIBE {view.select}").fetchall()]
+    connection.execute(view.ddl(columns))
+
+
 def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     ours = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
     tables = {name for (name,) in connection.execute(ours).fetchall()}
     if "origin" not in tables:
         return {}
     return dict(connection.execute("SELECT name, value FROM origin").fetchall())
-
-
-def _set_aside(path: Path) -> None:
-    os.replace(path, path.with_name(path.name + ".old"))
 
 
 def _tables_fingerprint() -> str:

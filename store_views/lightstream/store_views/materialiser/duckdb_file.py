@@ -63,6 +63,7 @@ def open_file(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
     try:
         connection.execute(f"ATTACH {sql_literal(str(path))} AS {CATALOG} ({options})")
         connection.execute(f"USE {CATALOG}")
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")  # of `now()`, which times of views are compared with
     except BaseException:
         connection.close()
         raise

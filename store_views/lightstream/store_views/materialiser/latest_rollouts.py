@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lightstream.schemas.records import RolloutState, RolloutStatus
 
-from ..tables import LATEST_COLUMNS, LATEST_TABLE, tables_of
+from ..tables import LATEST_COLUMNS, tables_of
 
 __all__ = ["STATES_TABLE", "latest_of", "replace_latest"]
 
@@ -19,16 +19,16 @@ __all__ = ["STATES_TABLE", "latest_of", "replace_latest"]
 STATES_TABLE = _STATES.name
 
 _NAMES = [column.name for column in LATEST_COLUMNS]
-_KNOWN = f"""
+_KNOWN = """
 SELECT latest.rowid, latest.rollout_id, latest.source_offset, latest.log_offset, latest.log_partition
-FROM {LATEST_TABLE} AS latest
+FROM rollouts_latest AS latest
 JOIN incoming USING (rollout_id, enqueued_unix_nano)
-"""  # noqa: S608  # our own name
-_DELETE = f"DELETE FROM {LATEST_TABLE} WHERE rowid IN (SELECT unnest(?))"  # noqa: S608  # our own name
-_INSERT = f"INSERT INTO {LATEST_TABLE} SELECT *, len(attempts) FROM incoming"  # noqa: S608  # our own name
+"""
+_DELETE = "DELETE FROM rollouts_latest WHERE rowid IN (SELECT unnest(?))"
+_INSERT = "INSERT INTO rollouts_latest SELECT *, len(attempts) FROM incoming"
 
 Age: TypeAlias = tuple[int, int, int]
-"""Source offset, log offset, partition. The life cycle's own rule: the state that reflects the later fact is the later
+"""Source offset, log offset, partition. The life cycle's own rule: the state that reflects the later event is the later
 one, so a state that is logged again, or by a worker that was replaced, takes nothing back."""
 
 

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.codec import Codec, codec_for
+from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError
-from lightstream.schemas.kafka import KafkaPublisher
 from lightstream.schemas.records import DeadLetter
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS
 
 from .batch import Batch

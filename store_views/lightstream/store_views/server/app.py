@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lightstream.runtime.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
-from lightstream.schemas.http_server import BodyTooLargeError, read_body
 
 from ..materialiser import Materialiser, Place
 from .json_values import json_answer
@@ -64,7 +64,7 @@ class _Endpoints:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(asked)
             cursor = self._materialiser.database.cursor()
-            run = partial(run_query, cursor, asked.sql, asked.limits)
+            run = partial(run_query, cursor, asked.sql, asked.limits, asked.parameters)
             outcome = await run_sync(run, limiter=self._queries)
             if ARROW_STREAM in request.headers.get("accept", ""):
                 return await run_sync(_arrow_response, outcome)

@@ -6,16 +6,22 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
 from lightstream.schemas.errors import QueryError
 
-__all__ = ["QueryLimits", "QueryOutcome", "run_query"]
+__all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query"]
+
+Parameters: TypeAlias = list[Any] | dict[str, Any]
+"""Values of a statement's ``?`` and ``$1``, in order, or of its ``$name``."""
 
 READING_STATEMENTS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 """DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES, TABLE and WITH are parsed as SELECT."""
+
+HUGE_INTEGERS = ("HUGEINT", "UHUGEINT")
 
 FETCH_ROWS = 2048
 """DuckDB's own vector size."""
@@ -45,22 +51,25 @@ class QueryOutcome:
     truncated: bool
 
 
-def run_query(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryOutcome:
+def run_query(
+    connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits, parameters: Parameters | None = None
+) -> QueryOutcome:
     """Run one reading statement in a read-only transaction, on one snapshot of the data.
 
     Args:
         connection: a cursor of its own; it is closed here.
+        parameters: values for the statement's placeholders; never parsed as SQL.
 
     Raises:
-        QueryError: not one reading statement, wrong SQL, or too slow. Nothing has changed.
+        QueryError: not one reading statement, wrong SQL or parameters, or too slow. Nothing has changed.
     """
     try:
         _check(sql)
         with _time_limit(connection, limits.timeout_s) as expired:
             try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
-                return _fetch(connection.sql(sql), limits)
-            except (duckdb.Error, OSError, pa.ArrowInvalid) as error:
+                return _fetch(connection.sql(sql, params=parameters), limits)
+            except (duckdb.Error, OSError, OverflowError, pa.ArrowInvalid) as error:
                 if expired.is_set():
                     raise QueryError(
                         f"the statement took longer than {limits.timeout_s:g} s and was stopped.",
@@ -105,7 +114,20 @@ def _fetch(relation: duckdb.DuckDBPyRelation, limits: QueryLimits) -> QueryOutco
         bytes_left -= batch.nbytes
     table = pa.Table.from_batches(batches, reader.schema)
     reader.close()
+    for index, name in enumerate(types):
+        if name in HUGE_INTEGERS:
+            types[index], values = _usual_numbers(table.column(index))
+            table = table.set_column(index, table.field(index).with_type(values.type), values)
     return QueryOutcome(columns, types, table, truncated)
+
+
+def _usual_numbers(values: pa.ChunkedArray[Any]) -> tuple[str, pa.ChunkedArray[Any]]:
+    """Numbers of 128 bits, which sums of integers are in DuckDB and hardly any client has a type for, and what they
+    are now: BIGINT where all of them fit, else DOUBLE."""
+    try:
+        return "BIGINT", values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return "DOUBLE", values.cast(pa.float64())
 
 
 @contextmanager

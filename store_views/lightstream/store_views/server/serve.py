@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 
+from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.listening import bind_listener
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.garbage import relax_collector
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.listening import bind_listener
-from lightstream.schemas.settings import Settings
 
 from ..materialiser import Materialiser
 from .app import create_app
@@ -33,8 +34,8 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
     """Serve the view until SIGTERM or SIGINT; blocks. Announces itself as ``view``.
 
     Raises:
-        ServiceUnavailableError: Kafka does not answer, the port is taken, another process owns the file, or the
-            materialiser failed while it ran.
+        ServiceUnavailableError: no Kafka is named or runs, or it does not answer, the port is taken, another process
+            owns the file, or the materialiser failed while it ran.
     """
 
     def stop() -> None:
@@ -46,10 +47,11 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
         logger.info("the view answers on %s", server.url)
         yield
 
+    bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
     materialiser = Materialiser(settings, on_failure=stop)
     with bind_listener(settings.host, settings.view_port, SETTING) as listener:
         server = HttpServer(create_app(materialiser, limits, lifespan), settings, name=SERVICE, listener=listener)
-        relax_collector()
+        tune_gc()
         materialiser.start()
         try:
             server.run()

@@ -10,7 +10,7 @@ from lightstream.schemas.errors import QueryError
 from lightstream.schemas.topics import topic_named
 
 from ..materialiser import Place
-from .query import QueryLimits
+from .query import Parameters, QueryLimits
 
 __all__ = ["REQUEST_BYTES_MAX", "SqlRequest", "parse_request"]
 
@@ -18,7 +18,7 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """Room for a few thousand ids in an IN list, and no more."""
 WAIT_S_DEFAULT = 30.0
 SECONDS_MAX = 3600.0
-_KEYS = frozenset({"sql", "at_least", "wait_s", "timeout_s", "rows_max"})
+_KEYS = frozenset({"sql", "params", "at_least", "wait_s", "timeout_s", "rows_max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,13 @@ class SqlRequest:
     """A checked request.
 
     Attributes:
+        parameters: values of the statement's placeholders; ``None`` without any.
         wanted: place -> next offset that the view must have reached first; ``"now"`` means the log's present end.
         wait_s: how long it may take to get there.
     """
 
     sql: str
+    parameters: Parameters | None
     wanted: dict[Place, int] | Literal["now"]
     wait_s: float
     limits: QueryLimits
@@ -59,9 +61,14 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
     if type(rows_max) is not int or not 1 <= rows_max <= limits.rows_max:
         raise QueryError(f"'rows_max' must be a whole number from 1 to {limits.rows_max:,}, not {rows_max!r}.")
     limits = replace(limits, rows_max=rows_max, timeout_s=_seconds(values, "timeout_s", limits.timeout_s, SECONDS_MAX))
-    return SqlRequest(
-        sql, _wanted(values.get("at_least")), _seconds(values, "wait_s", WAIT_S_DEFAULT, SECONDS_MAX), limits
-    )
+    parameters = values.get("params")
+    if parameters is not None and not isinstance(parameters, (list, dict)):
+        raise QueryError(
+            f"'params' must be a list (of ? and $1) or an object (of $name), not {parameters!r:.100}.",
+            next_step='Send {"sql": "FROM rollouts WHERE run_id = $run", "params": {"run": "my-run"}}.',
+        )
+    wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, SECONDS_MAX)
+    return SqlRequest(sql, cast("Parameters | None", parameters), _wanted(values.get("at_least")), wait_s, limits)
 
 
 def _seconds(values: dict[str, Any], key: str, default: float, maximum: float) -> float:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from lightstream.schemas.errors import StoreError
-from lightstream.schemas.records import WorkerHeartbeat
+from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
 from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, Span, resource_adapter
 
 from ._json import from_json, to_json
@@ -23,6 +23,7 @@ __all__ = [
     "check_limit",
     "check_object",
     "check_report",
+    "check_run_id",
     "check_size",
     "check_text",
     "check_timeout",
@@ -57,6 +58,18 @@ def check_id(what: str, value: Any) -> None:
     check_text(what, value)
     if not 0 < len(value) <= ID_CHARACTERS_MAX:
         raise StoreError(f"{what} has {len(value):,} characters; 1 to {ID_CHARACTERS_MAX:,} are allowed")
+
+
+def check_run_id(value: str | None) -> None:
+    """A rollout may belong to a run of that name.
+
+    Raises:
+        StoreError: it may not.
+    """
+    if value is not None and len(value) > ID_CHARACTERS_MAX:
+        raise StoreError(f"run_id has {len(value):,} characters; at most {ID_CHARACTERS_MAX:,} are allowed")
+    if value == ANY_RUN:
+        raise StoreError(f"run_id is {value!r}, which stands for all runs.", next_step="Give the run another name.")
 
 
 def checked_ids(what: str, values: Any) -> list[str]:
@@ -129,7 +142,7 @@ def _is_float(number: float) -> bool:
         return False
 
 
-def check_dequeue(limit: Any, timeout_s: Any, worker_id: Any) -> None:
+def check_dequeue(limit: Any, timeout_s: Any, worker_id: Any, run_id: Any) -> None:
     """These are the arguments of a call that asks for work.
 
     Raises:
@@ -139,6 +152,7 @@ def check_dequeue(limit: Any, timeout_s: Any, worker_id: Any) -> None:
     check_timeout("timeout_s", timeout_s)
     if worker_id is not None:
         check_id("worker_id", worker_id)
+    check_text("run_id", run_id)
 
 
 def checked_requests(rollouts: Any) -> list[EnqueueRolloutRequest]:

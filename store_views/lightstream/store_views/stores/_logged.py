@@ -1,4 +1,4 @@
-"""What every store on the log shares: a call becomes a fact, the life cycle judges it, the verdict is the answer."""
+"""What every store on the log shares: a call becomes an event, the life cycle judges it, the verdict is the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from lightstream.schemas.clock import Clock, SystemClock
+from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.schemas.errors import NotFoundError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import (
@@ -24,6 +24,7 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.types import (
     UNSET,
+    Assembly,
     Attempt,
     AttemptedRollout,
     AttemptStatus,
@@ -41,7 +42,7 @@ from lightstream.schemas.types import (
 from lightstream.schemas.types import RolloutStatus as RolloutStatusName
 from lightstream.stream_processors.core.lifecycle import Limits, broken_id
 
-from . import _facts, _shapes
+from . import _events, _shapes
 from ._checks import check_id, checked_attempts, checked_requests, checked_resources, checked_spans
 from ._identity import new_id
 from ._json import to_json
@@ -57,7 +58,7 @@ WRITE_IDS_MAX = 8
 
 
 class LoggedStore(LightningStore, ABC):
-    """The writing half of a store; where facts go, and how they are answered, is up to the implementation."""
+    """The writing half of a store; where events go, and how they are answered, is up to the implementation."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -65,12 +66,12 @@ class LoggedStore(LightningStore, ABC):
     # --- what an implementation provides
 
     @abstractmethod
-    async def _judge(self, fact: RolloutEvent) -> RolloutState:
-        """Write a fact and return the state that carries its verdict."""
+    async def _judge(self, event: RolloutEvent) -> RolloutState:
+        """Write an event and return the state that carries its verdict."""
 
-    async def _judge_all(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
+    async def _judge_all(self, events: Sequence[RolloutEvent]) -> list[RolloutState]:
         """As :meth:`_judge`, for several at once. What no record can hold is found before any is written."""
-        return await asyncio.gather(*map(self._judge, facts))
+        return await asyncio.gather(*map(self._judge, events))
 
     @abstractmethod
     def _encoded_spans(self, spans: Sequence[Span]) -> Sequence[bytes]:
@@ -101,7 +102,7 @@ class LoggedStore(LightningStore, ABC):
     async def _keep_worker(self, worker_id: str, change: WorkerChange, *, wait: bool = False) -> WorkerHeartbeat:
         """Take down what a worker did; returns its record after that.
 
-        Without ``wait`` it need not be durable yet: nothing is decided by it, and the fact it follows from is.
+        Without ``wait`` it need not be durable yet: nothing is decided by it, and the event it follows from is.
         """
 
     # --- rollouts
@@ -119,6 +120,7 @@ class LoggedStore(LightningStore, ABC):
         run_id: str | None = None,
         group_id: str | None = None,
         group_size: int | None = None,
+        assembly: Assembly | None = None,
     ) -> AttemptedRollout:
         request = EnqueueRolloutRequest(
             input=input,
@@ -130,12 +132,13 @@ class LoggedStore(LightningStore, ABC):
             run_id=run_id,
             group_id=group_id,
             group_size=group_size,
+            assembly=assembly,
         )
         latest = await self._latest_resources_id() if resources_id is None else None
         now = self._clock.now_unix_nano()
-        fact = _facts.rollout_started(request, latest, worker_id, now)
-        state = await self._judged(fact)
-        if not state.attempts or state.attempts[0].attempt_id != fact.attempt_id:
+        event = _events.rollout_started(request, latest, worker_id, now)
+        state = await self._judged(event)
+        if not state.attempts or state.attempts[0].attempt_id != event.attempt_id:
             _raise_refusal(state)  # else this call made it: now, or when it was made before and its answer lost
         return await self._handed_out(state, state.attempts[0], dequeued=False)
 
@@ -146,14 +149,14 @@ class LoggedStore(LightningStore, ABC):
             latest = await self._latest_resources_id()
         now = self._clock.now_unix_nano()
         # A nanosecond apart, so that their order can be told by their times.
-        facts = [_facts.enqueued(request, latest, now + number) for number, request in enumerate(requests)]
-        for fact in facts:
-            if fact.rollout is not None and (broken := self._limits.broken_rule(fact.rollout)):
+        events = [_events.enqueued(request, latest, now + number) for number, request in enumerate(requests)]
+        for event in events:
+            if event.rollout is not None and (broken := self._limits.broken_rule(event.rollout)):
                 raise StoreError(broken)
-        return [_shapes.rollout(state) for state in await self._all_applied(facts)]
+        return [_shapes.rollout(state) for state in await self._all_applied(events)]
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        state = await self._applied(_facts.attempt_added(rollout_id, worker_id, self._clock.now_unix_nano()))
+        state = await self._applied(_events.attempt_added(rollout_id, worker_id, self._clock.now_unix_nano()))
         return await self._handed_out(state, state.attempts[-1], dequeued=False)
 
     async def update_rollout(
@@ -166,15 +169,15 @@ class LoggedStore(LightningStore, ABC):
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
-        changes = _facts.rollout_changes(
+        changes = _events.rollout_changes(
             input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata
         )
-        fact = _facts.rollout_updated(rollout_id, changes, self._clock.now_unix_nano())
-        return _shapes.rollout_as_it_stands(await self._applied(fact))
+        event = _events.rollout_updated(rollout_id, changes, self._clock.now_unix_nano())
+        return _shapes.rollout_as_it_stands(await self._applied(event))
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "") -> Rollout:
-        fact = _facts.cancelled(rollout_id, reason, self._clock.now_unix_nano())
-        return _shapes.rollout_as_it_stands(await self._applied(fact))
+        event = _events.cancelled(rollout_id, reason, self._clock.now_unix_nano())
+        return _shapes.rollout_as_it_stands(await self._applied(event))
 
     # --- attempts
 
@@ -190,16 +193,16 @@ class LoggedStore(LightningStore, ABC):
         error_type: str | None = None,
         error_message: str | None = None,
     ) -> Attempt:
-        fact = _facts.attempt_updated(
+        event = _events.attempt_updated(
             rollout_id,
             attempt_id,
-            _facts.attempt_changes(status, worker_id, last_heartbeat_time, metadata),
+            _events.attempt_changes(status, worker_id, last_heartbeat_time, metadata),
             self._clock.now_unix_nano(),
             error_type=error_type,
             error_message=error_message,
         )
-        state = await self._applied(fact)
-        is_latest = attempt_id == _facts.LATEST
+        state = await self._applied(event)
+        is_latest = attempt_id == _events.LATEST
         found = [a for a in state.attempts if a.attempt_id == attempt_id] or (state.attempts[-1:] if is_latest else [])
         attempt = found[0]
         if attempt.worker_id and (status is not UNSET or worker_id is not UNSET):
@@ -217,16 +220,16 @@ class LoggedStore(LightningStore, ABC):
         for span in spans:
             key = (span.rollout_id, span.attempt_id)
             highest[key] = max(span.sequence_id, highest.get(key, 0))
-        facts = [_facts.span_added(*key, number, now) for key, number in highest.items()]
-        await self._all_applied(facts)
+        events = [_events.span_added(*key, number, now) for key, number in highest.items()]
+        await self._all_applied(events)
         return await self._keep_spans(spans, encoded)
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> list[int]:
         named = checked_attempts("rollout_attempt_ids", rollout_attempt_ids)
         now = self._clock.now_unix_nano()
         counts = Counter(rollout_id for rollout_id, _ in named)
-        facts = [_facts.numbers_taken(rollout_id, count, now) for rollout_id, count in counts.items()]
-        states = await self._all_applied(facts)
+        events = [_events.numbers_taken(rollout_id, count, now) for rollout_id, count in counts.items()]
+        states = await self._all_applied(events)
         last = {state.rollout.rollout_id: state.span_sequence for state in states}
         numbers: list[int] = []
         for rollout_id, _ in named:
@@ -269,40 +272,40 @@ class LoggedStore(LightningStore, ABC):
 
     # --- for implementations
 
-    async def _applied(self, fact: RolloutEvent) -> RolloutState:
-        """The state after a fact that was applied or ignored.
+    async def _applied(self, event: RolloutEvent) -> RolloutState:
+        """The state after an event that was applied or ignored.
 
         Raises:
             NotFoundError: the rollout or attempt does not exist.
-            StoreError: the fact was refused.
+            StoreError: the event was refused.
         """
-        state = await self._judged(fact)
+        state = await self._judged(event)
         _raise_refusal(state)
         return state
 
-    async def _all_applied(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
-        """The states after facts of which each was applied or ignored; raises as :meth:`_applied`.
+    async def _all_applied(self, events: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """The states after events of which each was applied or ignored; raises as :meth:`_applied`.
 
         What can be told without the rollouts is checked for all before any is written. What only the life cycle can
-        tell (an attempt that does not exist) concerns one fact: the others hold though this raises.
+        tell (an attempt that does not exist) concerns one event: the others hold though this raises.
         """
-        for fact in facts:
-            if broken := broken_id(fact):
+        for event in events:
+            if broken := broken_id(event):
                 raise StoreError(broken)
-        states = await self._judge_all(facts)
+        states = await self._judge_all(events)
         for state in states:
             _raise_refusal(state)
         return states
 
-    async def _judged(self, fact: RolloutEvent) -> RolloutState:
-        """The state after a fact, whatever the verdict.
+    async def _judged(self, event: RolloutEvent) -> RolloutState:
+        """The state after an event, whatever the verdict.
 
         Raises:
-            StoreError: no state can carry the fact's ids; it was not written.
+            StoreError: no state can carry the event's ids; it was not written.
         """
-        if broken := broken_id(fact):
+        if broken := broken_id(event):
             raise StoreError(broken)
-        return await self._judge(fact)
+        return await self._judge(event)
 
     async def _handed_out(self, state: RolloutState, attempt: AttemptState, *, dequeued: bool) -> AttemptedRollout:
         """An attempt on its way to the worker that asked for it."""

@@ -21,7 +21,7 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
-from . import _facts, _shapes
+from . import _events, _shapes
 from ._checks import check_id, check_text
 from ._json import to_json
 from ._logged import LoggedStore
@@ -166,7 +166,7 @@ class ReadingStore(LoggedStore):
             limit=limit,
             offset=offset,
         )
-        if attempt_id == _facts.LATEST:
+        if attempt_id == _events.LATEST:
             latest = await self.get_latest_attempt(rollout_id)
             if latest is None:
                 return query.page([], getattr)

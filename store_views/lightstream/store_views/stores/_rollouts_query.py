@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import RolloutMode, RolloutState
 from lightstream.schemas.types import Rollout
 

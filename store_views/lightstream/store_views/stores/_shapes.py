@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptState, ResourcesRecord, RolloutMode, RolloutState
 from lightstream.schemas.types import (
+    Assembly,
     Attempt,
     AttemptedRollout,
     ResourcesUpdate,
@@ -84,4 +85,5 @@ def _fields(state: RolloutState) -> dict[str, Any]:
         "run_id": spec.run_id or None,
         "group_id": spec.group_id,
         "group_size": spec.group_size if spec.group_id is not None else None,
+        "assembly": None if spec.assembly is None else Assembly.model_construct(**dict(spec.assembly)),
     }

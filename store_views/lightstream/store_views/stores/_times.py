@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.errors import StoreError
 
 __all__ = ["HALF_A_STEP_NANOS", "nanos", "seconds"]

@@ -17,7 +17,7 @@ __all__ = ["Column", "Encoding", "columns_of"]
 
 
 class Encoding(StrEnum):
-    """How a record's value becomes a column's value."""
+    """Converts a record's value to a column's."""
 
     PLAIN = "plain"
     JSON = "json"
@@ -25,6 +25,7 @@ class Encoding(StrEnum):
     FLOAT32S = "float32s"
     UINT8S = "uint8s"
     STRUCTS = "structs"
+    MAP = "map"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def columns_of(
     """A column per field, in the model's order.
 
     Nested records are spread over columns of their own, with the prefix that ``prefixes`` names for the field (none
-    where it is absent). Lists of records become lists of structs, or JSON where a field has no fixed type.
+    where it is absent). Numbers by name become a map, and lists of records lists of structs, or JSON where a field has
+    no fixed type.
 
     Raises:
         TypeError: a field has a type that no rule maps, or two columns would have one name.
@@ -104,7 +106,7 @@ def _type_of(annotation: Any) -> tuple[str, pa.DataType, Encoding]:
     if scalar is not None:
         return *scalar, Encoding.PLAIN
     if get_origin(annotation) is dict:
-        return "VARCHAR", pa.string(), Encoding.JSON
+        return _map(get_args(annotation)[1]) or ("VARCHAR", pa.string(), Encoding.JSON)
     if get_origin(annotation) is list:
         item = get_args(annotation)[0]
         inner = _scalar(item)
@@ -122,6 +124,14 @@ def _scalar(annotation: Any) -> tuple[str, pa.DataType] | None:
     if isinstance(annotation, type) and issubclass(annotation, RecordEnum):
         return _PRIMITIVES[str]
     return _PRIMITIVES.get(annotation)
+
+
+def _map(value: Any) -> tuple[str, pa.DataType, Encoding] | None:
+    """Type of a dictionary of numbers by name, ``None`` for any other."""
+    if value not in (int, float):
+        return None
+    sql_type, arrow_type = _PRIMITIVES[value]
+    return f"MAP(VARCHAR, {sql_type})", pa.map_(pa.string(), arrow_type), Encoding.MAP
 
 
 def _struct(record: type[Record]) -> tuple[str, pa.DataType] | None:

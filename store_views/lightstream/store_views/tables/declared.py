@@ -46,7 +46,7 @@ LOG_COLUMNS = (
         "time of the record in Kafka, as the broker or its writer stamped it.",
     ),
 )
-"""Where in its topic each row comes from, and when the broker or writer stamped it."""
+"""Position of each row in its topic, and the broker's or writer's time stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ RAW_TABLES: tuple[RawTable, ...] = (
             RolloutEvent,
             prefixes={"rollout": "enqueued_", "rollout_changes": "changed_", "attempt_changes": "attempt_changed_"},
         ),
-        "A fact about a rollout, as written by stores, the life cycle's timers and the assembler.",
+        "An event about a rollout, as written by stores, the life cycle's timers and the assembler.",
     ),
     RawTable(
         "rollout_states",
         RolloutState,
         columns_of(RolloutState, prefixes={"verdict": "verdict_"}),
-        "A rollout after a fact; the latest row per rollout is its current state.",
+        "A rollout after an event; the latest row per rollout is its current state.",
     ),
     RawTable(
         "spans_raw",
@@ -163,7 +163,7 @@ RAW_TABLES: tuple[RawTable, ...] = (
         columns_of(ConsumedTrajectory),
         "A trajectory that a step consumed.",
         items="consumed",
-        parent_columns=_some(TrainingStep, "trainer_id", "run_id", "step"),
+        parent_columns=_some(TrainingStep, "trainer_id", "run_id", "step", "outcome"),
     ),
     RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker's heartbeat."),
     RawTable("dead_letters_raw", DeadLetter, columns_of(DeadLetter), "A record that could not be used."),

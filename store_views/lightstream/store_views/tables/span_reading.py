@@ -1,4 +1,4 @@
-"""What the assembler's readers find in a span that nobody recorded as an LLM call, as columns beside it."""
+"""Columns beside a span that was not recorded as an LLM call: what the assembler's readers find in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 -- What became of every logged span that records an LLM call. `fate`: triplet, dropped, pending (its attempt is open, or
--- not yet assembled), repeated (the same span again, or claimed by a rollout) or unaccounted (an error of ours, never expected).
+-- not yet assembled), repeated (the same span again, or attached to a rollout) or unaccounted (an error of ours, never expected).
 -- Columns of `spans_raw`, and:
 --   fate: `triplet`, `dropped`, `pending`, `repeated` or `unaccounted`.
 --   reason: why the call was dropped; the codes are listed under Reasons.
@@ -28,8 +28,8 @@ by_place AS (
     FROM accounted
     GROUP BY ALL
 ),
-claimed AS (
-    SELECT DISTINCT trace_id, span_id, true AS is_claimed
+attached AS (
+    SELECT DISTINCT trace_id, span_id, true AS is_attached
     FROM spans_raw AS owned
     SEMI JOIN (SELECT trace_id, span_id FROM call WHERE rollout_id IS NULL) AS free USING (trace_id, span_id)
     WHERE owned.rollout_id IS NOT NULL
@@ -44,7 +44,7 @@ judged AS (
         call.*, by_place.detail AS known_detail, coalesce(by_place.fates, 0) AS fates,
         CASE
             WHEN by_place.fate IS NOT NULL THEN by_place.fate
-            WHEN first_offset < log_offset OR (rollout_id IS NULL AND is_claimed) THEN 'repeated'
+            WHEN first_offset < log_offset OR (rollout_id IS NULL AND is_attached) THEN 'repeated'
             WHEN rollout_id IS NULL OR attempt_id IS NULL OR opened_offset IS NULL THEN 'dropped'
             WHEN log_offset < opened_offset OR closed_offset < log_offset THEN 'dropped'
             WHEN assembled.full_from <= log_offset THEN 'dropped'
@@ -59,7 +59,7 @@ judged AS (
             ELSE 'attempt_refused'
         END AS known_reason
     FROM call
-    LEFT JOIN claimed USING (trace_id, span_id)
+    LEFT JOIN attached USING (trace_id, span_id)
     LEFT JOIN by_place USING (log_partition, log_offset, rollout_id)
     LEFT JOIN opened USING (rollout_id, attempt_id)
     LEFT JOIN closed USING (rollout_id, attempt_id)

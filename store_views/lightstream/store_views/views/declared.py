@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lightstream.schemas.names_described import names_described
 
-__all__ = ["VIEWS", "SqlView"]
+__all__ = ["VIEWS", "SqlView", "time_column"]
 
+_NANOS = "_unix_nano"
 _FOLDER = Path(__file__).parent
 
 _NAMES = (
@@ -28,11 +29,14 @@ _NAMES = (
     "shared_spans",
     "resources",
     "training_steps",
+    "consumed_calls",
+    "consumed",
     "trained",
     "workers",
     "dead_letters",
     "call_accounting",
     "training_accounting",
+    "not_trained_reasons",
     "why_not_trained",
     "funnel",
 )
@@ -56,10 +60,27 @@ class SqlView:
     meanings: Mapping[str, str]
     select: str
 
-    @property
-    def ddl(self) -> str:
-        """``CREATE OR REPLACE VIEW`` statement."""
-        return f"CREATE OR REPLACE VIEW {self.name} AS\n{self.select}"
+    def ddl(self, columns: Sequence[str]) -> str:
+        """``CREATE OR REPLACE VIEW`` statement: beside each ``*_unix_nano`` the same time as a ``*_at``.
+
+        Args:
+            columns: those of :attr:`select`.
+        """
+        select = self.select
+        if any(map(time_column, columns)):
+            select = f"SELECT {', '.join(map(_with_time, columns))} FROM (\n{select}\n)"  # noqa: S608  # our files
+        return f"CREATE OR REPLACE VIEW {self.name} AS\n{select}"
+
+
+def time_column(name: str) -> str | None:
+    """``x_at`` for a column ``x_unix_nano``, ``None`` for any other."""
+    stem = name.removesuffix(_NANOS)
+    return None if stem == name else f"{stem}_at"
+
+
+def _with_time(name: str) -> str:
+    at = time_column(name)
+    return f'"{name}"' if at is None else f"{name}, make_timestamp({name} // 1000) AS {at}"
 
 
 def _read(name: str) -> SqlView:

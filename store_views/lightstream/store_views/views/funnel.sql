@@ -2,7 +2,7 @@
 -- Columns:
 --   stage: the stage, from enqueued rollouts to dead letters.
 --   count: how many got there.
---   reason: why, for stages that count what was lost; else empty.
+--   reason: why (a code), for stages that count what was lost; else empty.
 WITH call_fate AS MATERIALIZED (SELECT fate, count(*) AS count FROM llm_calls GROUP BY fate),
 drop_reason AS MATERIALIZED (SELECT is_llm_call, reason, count(*) AS count FROM dropped GROUP BY ALL),
 rewarded AS (SELECT DISTINCT rollout_id, attempt_id FROM triplets WHERE reward IS NOT NULL)
@@ -20,8 +20,9 @@ FROM (
     UNION ALL SELECT 10, 'final trajectories with a reward', count(*), ''
         FROM trajectories LEFT JOIN rewarded USING (rollout_id, attempt_id)
         WHERE final AND (reward IS NOT NULL OR rewarded.attempt_id IS NOT NULL)
-    UNION ALL SELECT 11, 'trajectories trained', count(*), '' FROM trained
-    UNION ALL SELECT 12, 'rollouts not trained', count(*), reason FROM why_not_trained GROUP BY reason
-    UNION ALL SELECT 13, 'dead letters', count(*), reason FROM dead_letters GROUP BY reason
+    UNION ALL SELECT 11, 'trajectories consumed', count(*), '' FROM consumed_raw
+    UNION ALL SELECT 12, 'rollouts trained', count(DISTINCT rollout_id), '' FROM trained
+    UNION ALL SELECT 13, 'finished rollouts not trained', count(*), reason_code FROM why_not_trained GROUP BY reason_code
+    UNION ALL SELECT 14, 'dead letters', count(*), reason FROM dead_letters GROUP BY reason
 )
 ORDER BY position, stage, count DESC, reason

@@ -1,4 +1,4 @@
--- Every span once: of repeated spans the first in the log, of claimed ones the one in its rollout.
+-- Every span once: of repeated spans the first in the log, of attached ones the one in its rollout.
 -- Columns of `spans_raw`, and:
 --   is_llm_call: true where the writer recorded the span as an LLM call.
 SELECT
@@ -37,8 +37,8 @@ LEFT JOIN (
     UNION ALL
     SELECT alone.log_partition, alone.log_offset
     FROM spans_raw AS alone
-    JOIN spans_raw AS claimed USING (trace_id, span_id)
-    WHERE alone.rollout_id IS NULL AND claimed.rollout_id IS NOT NULL
+    JOIN spans_raw AS attached USING (trace_id, span_id)
+    WHERE alone.rollout_id IS NULL AND attached.rollout_id IS NOT NULL
 ) AS homeless
     ON homeless.log_partition = span.log_partition AND homeless.log_offset = span.log_offset
 WHERE repeated.log_offset IS NULL AND homeless.log_offset IS NULL

@@ -1,12 +1,4 @@
--- Every trajectory that a training step consumed; one that was consumed twice shows as two rows. Where
--- `latest_revision` is above `revision`, late spans or rewards came after that and were not trained on.
--- Columns of `consumed_raw` and `trajectories`, and:
---   latest_revision: newest revision of the trajectory there is.
-SELECT
-    consumed.rollout_id, consumed.attempt_id, consumed.revision, consumed.group_id, consumed.triplet_count,
-    consumed.trainer_id, consumed.run_id, consumed.step, trajectory.reward, trajectory.status,
-    trajectory.revision AS latest_revision,
-    consumed.log_partition, consumed.log_offset
-FROM consumed_raw AS consumed
-LEFT JOIN (SELECT rollout_id, attempt_id, reward, status, revision FROM trajectories) AS trajectory
-    USING (rollout_id, attempt_id)
+-- Every trajectory that was learned from: a step consumed it, gave at least one of its calls a weight, and changed the
+-- model's weights.
+-- Columns of `consumed`.
+SELECT * FROM consumed WHERE triplet_count > 0 AND outcome = 'updated'

@@ -21,8 +21,8 @@ assembled AS (
     SELECT rollout_id, attempt_id, source_last_offset AS last_offset, nullif(full_from_offset, -1) AS full_from
     FROM trajectories
 ),
-claimed AS (
-    SELECT DISTINCT trace_id, span_id, true AS is_claimed
+attached AS (
+    SELECT DISTINCT trace_id, span_id, true AS is_attached
     FROM spans_raw AS owned
     SEMI JOIN (
         SELECT trace_id, span_id FROM spans_raw WHERE rollout_id IS NULL AND (read_calls IS NOT NULL OR has_reward)
@@ -38,12 +38,12 @@ lost AS NOT MATERIALIZED (
             WHEN full_from <= log_offset THEN 'too_large'
         END AS reason
     FROM told
-    LEFT JOIN claimed USING (trace_id, span_id)
+    LEFT JOIN attached USING (trace_id, span_id)
     LEFT JOIN opened USING (rollout_id, attempt_id)
     LEFT JOIN closed USING (rollout_id, attempt_id)
     LEFT JOIN assembled USING (rollout_id, attempt_id)
     LEFT JOIN (SELECT rollout_id, true AS known FROM rollouts_latest) AS rollout USING (rollout_id)
-    WHERE first_offset = log_offset AND (rollout_id IS NOT NULL OR is_claimed IS NULL) AND reason IS NOT NULL
+    WHERE first_offset = log_offset AND (rollout_id IS NOT NULL OR is_attached IS NULL) AND reason IS NOT NULL
 ),
 -- Who else tells of the same response: of those without a rollout anywhere, of the others in their rollout.
 anywhere AS (

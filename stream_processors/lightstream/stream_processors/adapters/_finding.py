@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from lightstream.schemas.records import SpanRecord
 
-from ..core.assembly import AttemptReading, Sighting, SpanKey, add_spans_around, read_attempt
+from ..core.assembly import AttemptReading, Observation, SpanKey, add_spans_around, read_attempt
 from ..core.dialects import ReadCall, read_calls, read_named
 from ..core.rewards import CallIndex
 from ..core.rewards import match_rewards as match
@@ -42,7 +42,7 @@ class FoundCall(Generic[N]):
 
     node: N
     agent: str
-    told: list[Sighting]
+    told: list[Observation]
 
 
 def read_tree(root: SpanNode, calls: str | Sequence[SpanNode]) -> TreeReading:
@@ -116,11 +116,11 @@ def find_calls(
     return found
 
 
-def _identity(call: Sighting, at_span: SpanKey | None) -> int | tuple[str, int]:
+def _identity(call: Observation, at_span: SpanKey | None) -> int | tuple[str, int]:
     """What counts once: the call; or, as seen ``at_span``, the response that this span quotes, else the span."""
     if at_span is None:
         return id(call)
-    own = next(sighting for sighting in (call, *call.joined) if sighting.key == at_span)
+    own = next(observation for observation in (call, *call.joined) if observation.key == at_span)
     return id(own) if own.read.response_id is None else (own.read.response_id, own.read.choice_index)
 
 
@@ -156,7 +156,7 @@ def _around_others(attempt: AttemptReading, candidates: set[SpanKey]) -> set[Spa
 
 
 def match_rewards(root: N, reading: TreeReading, calls: Sequence[N], rule: str) -> list[tuple[N, float]]:
-    """The calls that have a reward, with it. ``rule`` is one of ``core.rewards.REWARD_MATCHES``."""
+    """The calls that have a reward, with it. ``rule`` is one of ``REWARD_MATCHES``."""
     scopes = {id(child): id(node) for node in root.traverse() for child in node.children}
     ordered = sorted(
         {id(node): node for node in calls if id(node) in reading.key_of}.values(),
@@ -171,11 +171,11 @@ def match_rewards(root: N, reading: TreeReading, calls: Sequence[N], rule: str) 
         index.add("span_id", node.span.span_id, position)
         index.add("trace_id", node.span.trace_id, position)
         for call in attempt.calls_at.get(key, ()):
-            for sighting in (call, *call.joined):
-                index.add("span_id", sighting.key[1], position)
-                if sighting.read.response_id is not None:
-                    index.add("response_id", sighting.read.response_id, position)
-                index.add_attributes(attempt.held.nodes[sighting.key].attributes or {}, position)
+            for observation in (call, *call.joined):
+                index.add("span_id", observation.key[1], position)
+                if observation.read.response_id is not None:
+                    index.add("response_id", observation.read.response_id, position)
+                index.add_attributes(attempt.held.nodes[observation.key].attributes or {}, position)
     position_of = {
         id(call): position
         for position, node in enumerate(ordered)

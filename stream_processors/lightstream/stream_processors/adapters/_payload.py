@@ -11,7 +11,7 @@ from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
 
-from ..core.assembly import Sighting
+from ..core.assembly import Observation
 from ..core.dialects import ReadCall, is_list, is_map, parse_json, read_calls
 from ..core.messages import in_order, read_conversation, unflattened
 from ._records import record_of
@@ -49,7 +49,7 @@ def triplet_of(span: Span, agent_name: str) -> Triplet:
     )
 
 
-def completed(triplet: Triplet, told: Sequence[Sighting]) -> list[Triplet]:
+def completed(triplet: Triplet, told: Sequence[Observation]) -> list[Triplet]:
     """With the token ids that other spans give for the call; one triplet per choice where the span holds several."""
     if not is_map(triplet.prompt) or not is_map(triplet.response):
         return [triplet]  # a subclass's own shape

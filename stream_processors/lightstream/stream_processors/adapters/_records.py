@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.records import SpanEventRecord, SpanLinkRecord, SpanRecord, SpanStatus

@@ -21,7 +21,9 @@ class Difference:
         attempts: attempts compared.
         changed: of these, attempts in which anything differs.
         only_before, only_now: attempts that only one side has.
-        rewards_changed: trajectories whose reward differs; ``reward_sums`` and ``reward_counts`` make the means.
+        rewards_changed: trajectories whose reward differs; of these, ``rewards_added`` have one only now, and
+            ``rewards_lost`` had one only before.
+        rewards_compared: trajectories that have a reward on both sides; ``reward_sums`` are theirs.
         calls_added, calls_lost: calls that only now, or only before, are training data.
         call_rewards_changed: calls of both whose reward differs.
         segments: why merged segments begin, before and now.
@@ -33,8 +35,10 @@ class Difference:
     only_before: int = 0
     only_now: int = 0
     rewards_changed: int = 0
+    rewards_added: int = 0
+    rewards_lost: int = 0
+    rewards_compared: int = 0
     reward_sums: tuple[float, float] = (0.0, 0.0)
-    reward_counts: tuple[int, int] = (0, 0)
     calls_added: int = 0
     calls_lost: int = 0
     call_rewards_changed: int = 0
@@ -43,19 +47,17 @@ class Difference:
 
     @property
     def mean_rewards(self) -> tuple[float | None, float | None]:
-        """Mean reward of the trajectories that have one, before and now."""
-        before, now = (s / n if n else None for s, n in zip(self.reward_sums, self.reward_counts, strict=True))
-        return before, now
+        """Mean reward before and now, of the trajectories that have one on both sides; ``None`` where there is none."""
+        if not self.rewards_compared:
+            return None, None
+        before, now = self.reward_sums
+        return before / self.rewards_compared, now / self.rewards_compared
 
     def add(self, before: Emitted, now: Emitted) -> None:
         """Compare one attempt."""
         self.attempts += 1
         self.rewards_changed += before.reward != now.reward
-        pair = before.reward, now.reward
-        old_sum, new_sum = self.reward_sums
-        self.reward_sums = old_sum + (pair[0] or 0.0), new_sum + (pair[1] or 0.0)
-        old_count, new_count = self.reward_counts
-        self.reward_counts = old_count + (pair[0] is not None), new_count + (pair[1] is not None)
+        self._add_rewards(before.reward, now.reward)
         both = before.calls.keys() & now.calls.keys()
         self.calls_added += len(now.calls) - len(both)
         self.calls_lost += len(before.calls) - len(both)
@@ -69,6 +71,13 @@ class Difference:
             now.starts,
             now.drops,
         )
+
+    def _add_rewards(self, before: float | None, now: float | None) -> None:
+        self.rewards_added += before is None and now is not None
+        self.rewards_lost += before is not None and now is None
+        if before is not None and now is not None:
+            self.rewards_compared += 1
+            self.reward_sums = self.reward_sums[0] + before, self.reward_sums[1] + now
 
 
 @dataclass(slots=True)
@@ -98,7 +107,7 @@ class Comparison:
             self.trained.add(before, now)
 
     def finish(self) -> None:
-        """Count what the replay did not make: attempts that are still open, or began before its first record."""
+        """Count what the replay did not make: attempts that are still open, or began at other times."""
         missing = self.history.emitted.keys() - self._seen
         self.all.only_before = len(missing)
         self.trained.only_before = len(missing & self.history.trained.keys())

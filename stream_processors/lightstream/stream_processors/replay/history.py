@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lightstream.schemas.codec import codec_for
-from lightstream.schemas.large_records import whole_trajectory
+from lightstream.runtime.large_records import whole_trajectory
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import TrainingStep, Trajectory
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAINING_STEPS, TRAJECTORIES
 
 from ..core.segments import Segment, segments_of
 from .log import TopicReader
+from .selection import AttemptKey, Selection
 
-__all__ = ["AttemptKey", "Emitted", "History", "Merge", "read_history"]
-
-AttemptKey = tuple[str, str]
-"""(rollout id, attempt id)."""
+__all__ = ["Emitted", "History", "Merge", "read_history"]
 
 Merge = Callable[[Trajectory], list[Segment]]
 
@@ -84,14 +82,17 @@ class History:
             self.emitted[key] = Emitted.of(trajectory)
 
 
-def read_history(settings: Settings) -> History:
-    """All trajectories and training steps of the log.
+def read_history(settings: Settings, selection: Selection | None = None) -> History:
+    """The trajectories and training steps of the log, of all times.
+
+    Args:
+        selection: only trajectories of its run, and of its attempts.
 
     Raises:
         ServiceUnavailableError: Kafka does not answer.
         ArtefactError: a trajectory was too large for a record, and its file is missing.
     """
-    history = History()
+    history, selected = History(), selection or Selection()
     codec = codec_for(settings)
     steps, trajectories = TopicReader(settings, TRAINING_STEPS), TopicReader(settings, TRAJECTORIES)
     for partition in steps.partitions:
@@ -100,6 +101,6 @@ def read_history(settings: Settings) -> History:
                 history.add_step(entry.record)
     for partition in trajectories.partitions:
         for entry in trajectories.records(partition):
-            if isinstance(entry.record, Trajectory):
+            if isinstance(entry.record, Trajectory) and selected.has(entry.record):
                 history.add(whole_trajectory(entry.record, codec))
     return history

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lightstream.schemas.kafka import OffsetRange, joined_ranges
+from lightstream.runtime.kafka import OffsetRange, joined_ranges
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, Record, SpanRecord
 
 from .log import LogEntry

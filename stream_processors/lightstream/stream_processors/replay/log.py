@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
-from lightstream.schemas.codec import codec_for
+from lightstream.runtime.kafka import OffsetRange, PartitionReader, logged_unix_nano, partitions_of
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError
-from lightstream.schemas.kafka import OffsetRange, PartitionReader, logged_unix_nano, partitions_of
 from lightstream.schemas.records import Record
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
 __all__ = ["LogEntry", "TopicReader"]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
-from lightstream.schemas.settings import Settings
+from lightstream.schemas.records import AssemblySpec, AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS
 
 from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
-from .history import AttemptKey, Merge
+from .history import Merge
 from .late_rollouts import LateRollouts, RolloutPlaces, ranges_of, rollout_of
 from .log import LogEntry, TopicReader
 from .reward_rule import ReplayedAttempt, RewardRule, reward_again
+from .rule_errors import RuleErrors
+from .selection import AttemptKey, Selection
 
 __all__ = ["MERGES", "Replay", "ReplayRules"]
 
@@ -32,8 +34,10 @@ class ReplayRules:
     """By which rules.
 
     Attributes:
-        assembly: rules of the assembler: credit, reward match, automatic rewards, agents.
+        assembly: rules of the assembler, for rollouts without rules of their own.
+        instead: rules that hold for every rollout, in place of its own.
         reward: computes rewards in place of those that were recorded; ``None`` keeps these.
+        errors_max: in so many attempts the reward rule may fail; ``None``: in all.
         merge: one of :data:`MERGES`; ``tokens_max`` is the longest merged sequence.
 
     Raises:
@@ -44,6 +48,8 @@ class ReplayRules:
     reward: RewardRule | None = None
     merge: str = "prefix"
     tokens_max: int | None = None
+    errors_max: int | None = None
+    instead: AssemblySpec | None = None
 
     def __post_init__(self) -> None:
         if self.merge not in MERGES:
@@ -59,7 +65,7 @@ class ReplayRules:
 
 
 class Replay:
-    """Assembles every attempt that opened since ``from_unix_nano`` and has closed: once, with the late spans it takes.
+    """Assembles every attempt that was selected and has closed: once, with the late spans it takes.
 
     Reads each partition twice, and the rollouts that late spans came for once more. Holds what is open in one, as the
     assembler does, or of the rollouts with late spans some 64 MiB of the log; with a reward rule also their spans; and
@@ -68,13 +74,15 @@ class Replay:
     Attributes:
         open_count: attempts that were still open at the end of their partition.
         undecodable: records of ``spans`` that could not be decoded.
+        rule_errors: in how many attempts the reward rule failed, and the first of these.
         left_out: records, and trajectories, that could not be assembled; the log says which.
     """
 
-    def __init__(self, settings: Settings, rules: ReplayRules, from_unix_nano: int = 0) -> None:
+    def __init__(self, settings: Settings, rules: ReplayRules, selection: Selection | None = None) -> None:
         self._settings = settings
         self._rules = rules
-        self._from_unix_nano = from_unix_nano
+        self._selection = selection or Selection()
+        self.rule_errors = RuleErrors(rules.errors_max)
         self.open_count = 0
         self.undecodable = 0
         self.left_out = 0
@@ -84,11 +92,12 @@ class Replay:
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.
+            SettingsError: the reward rule fails too often.
         """
         reader = TopicReader(self._settings, SPANS)
         for partition in reader.partitions:
             late = LateRollouts(self._rules.assembly.late_spans_max)
-            for entry in reader.records(partition, self._from_unix_nano):
+            for entry in filter(self._selection.opens, reader.records(partition, self._selection.from_unix_nano)):
                 late.add(entry)
             yield from self._without_late_spans(reader, partition, late)
             for batch in late.batches():
@@ -96,24 +105,30 @@ class Replay:
         self.undecodable = reader.undecodable
 
     def _without_late_spans(self, reader: TopicReader, partition: int, late: LateRollouts) -> Iterator[Trajectory]:
-        reading = _Reading(partition, self._rules, held_max=0)
-        for entry in reader.again(partition, late.everything):
+        reading = _Reading(partition, self._rules, self.rule_errors, held_max=0)
+        for entry in filter(self._selection.opens, reader.again(partition, late.everything)):
             if rollout_of(entry.record) not in late:
-                for trajectory in reading.on_entry(entry):
-                    yield reading.rewarded(trajectory)
+                yield from self._rewarded(reading, reading.on_entry(entry))
         self._count(reading)
 
     def _with_late_spans(
         self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
     ) -> Iterator[Trajectory]:
-        reading = _Reading(partition, self._rules, held_max=HOLD_ALL)
+        reading = _Reading(partition, self._rules, self.rule_errors, held_max=HOLD_ALL)
         newest: dict[AttemptKey, Trajectory] = {}
-        for entry in reader.again(partition, ranges_of(batch.values())):
+        for entry in filter(self._selection.opens, reader.again(partition, ranges_of(batch.values()))):
             if rollout_of(entry.record) in batch:
                 newest |= {_key(trajectory): trajectory for trajectory in reading.on_entry(entry)}
         newest |= {_key(trajectory): trajectory for trajectory in reading.revisions()}
-        yield from map(reading.rewarded, newest.values())
+        yield from self._rewarded(reading, newest.values())
         self._count(reading)
+
+    def _rewarded(self, reading: _Reading, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        for trajectory in trajectories:
+            if self._selection.has(trajectory):
+                yield reading.rewarded(trajectory)
+            else:
+                reading.forget(trajectory)
 
     def _count(self, reading: _Reading) -> None:
         self.open_count += reading.assembler.open_count
@@ -127,8 +142,11 @@ class _Reading:
         held_max: spans, and bytes, of closed attempts to hold for late spans.
     """
 
-    def __init__(self, partition: int, rules: ReplayRules, held_max: int) -> None:
-        self.assembler = Assembler(partition, rules.assembly, held_spans_max=held_max, held_bytes_max=held_max)
+    def __init__(self, partition: int, rules: ReplayRules, errors: RuleErrors, held_max: int) -> None:
+        self._errors = errors
+        self.assembler = Assembler(
+            partition, rules.assembly, held_spans_max=held_max, held_bytes_max=held_max, instead=rules.instead
+        )
         self._rules = rules
         self._spans: dict[AttemptKey, list[SpanRecord]] = {}
         self.left_out = 0
@@ -162,10 +180,16 @@ class _Reading:
 
     def rewarded(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with the rule's rewards; as it is where another attempt follows, as it has no calls then."""
-        spans = self._spans.pop(_key(trajectory), [])
+        spans = self.forget(trajectory)
         if self._rules.reward is None or not trajectory.final:
             return trajectory
-        return reward_again(self._rules.reward, ReplayedAttempt(trajectory, spans), self._rules.assembly.credit)
+        attempt = ReplayedAttempt(trajectory, spans)
+        count = partial(self._errors.add, trajectory.rollout_id)
+        return reward_again(self._rules.reward, attempt, trajectory.credit, count)
+
+    def forget(self, trajectory: Trajectory) -> list[SpanRecord]:
+        """The spans that were kept for the rule, which are kept no longer."""
+        return self._spans.pop(_key(trajectory), [])
 
 
 def _key(trajectory: Trajectory) -> AttemptKey:

@@ -77,10 +77,15 @@ def load_reward_rule(name: str) -> RewardRule:
     return rule
 
 
-def reward_again(rule: RewardRule, attempt: ReplayedAttempt, credit: str) -> Trajectory:
+def reward_again(
+    rule: RewardRule, attempt: ReplayedAttempt, credit: str, on_error: Callable[[Exception], None] | None = None
+) -> Trajectory:
     """The trajectory with the rule's rewards.
 
     A rule that raises, or gives something other than a reward, leaves the rewards missing and a drop that says why.
+
+    Args:
+        on_error: told of that.
 
     Raises:
         SettingsError: there is no such credit rule.
@@ -89,6 +94,8 @@ def reward_again(rule: RewardRule, attempt: ReplayedAttempt, credit: str) -> Tra
     try:
         whole, by_call = _checked(rule(attempt), {t.call_index for t in trajectory.triplets})
     except Exception as error:  # noqa: BLE001  # the user's code; reported on the trajectory
+        if on_error is not None:
+            on_error(error)
         bare = with_rewards(trajectory, None, {}, credit, RECORDED_AS)
         detail = valid_text(f"the reward rule failed: {type(error).__name__}: {error}"[:500])
         drop = Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=detail)

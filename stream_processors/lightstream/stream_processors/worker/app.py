@@ -7,9 +7,9 @@ import ssl
 import faust
 from yarl import URL
 
+from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.kafka import bootstrap_servers
-from lightstream.schemas.settings import Settings
 
 from .transport import LightstreamTransport
 

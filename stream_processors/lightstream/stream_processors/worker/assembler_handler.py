@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 
+from lightstream.runtime.kafka import run_headers
+from lightstream.runtime.large_records import large_records_folder, put_aside
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
-from lightstream.schemas.large_records import large_records_folder, put_aside
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -161,17 +162,18 @@ class AssemblerHandler:
             RecordError: it cannot be written.
             Unusable: not even how the attempt ended fits.
         """
-        key = trajectory.group_id or trajectory.rollout_id
+        key, headers = trajectory.group_id or trajectory.rollout_id, run_headers(trajectory.run_id)
+        in_thread = trajectory.span_count >= LONG_SPANS_MIN
         try:
-            await outbox.send(TRAJECTORIES, key, trajectory, in_thread=trajectory.span_count >= LONG_SPANS_MIN)
+            await outbox.send(TRAJECTORIES, key, trajectory, headers=headers, in_thread=in_thread)
         except RecordTooLargeError as error:
             small = await asyncio.to_thread(self._smaller, trajectory, error.message)
             try:
-                await outbox.send(TRAJECTORIES, key, small, in_thread=True)
+                await outbox.send(TRAJECTORIES, key, small, headers=headers, in_thread=True)
             except RecordTooLargeError:
                 logger.error("not even the calls of attempt %s fit into a record: its end goes out", small.attempt_id)
                 try:
-                    await outbox.send(TRAJECTORIES, key, without_calls(small))
+                    await outbox.send(TRAJECTORIES, key, without_calls(small), headers=headers)
                 except RecordTooLargeError as still:
                     raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
 

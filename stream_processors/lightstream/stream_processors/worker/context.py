@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from lightstream.schemas.clock import Clock
+from lightstream.runtime.clock import Clock
+from lightstream.runtime.kafka import BatchPublisher
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.kafka import BatchPublisher
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 
 from .dead_letter import Unusable, dead_letter, dead_letter_key

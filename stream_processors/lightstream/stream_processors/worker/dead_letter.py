@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 from lightstream.schemas.valid_text import valid_text
 

@@ -11,7 +11,7 @@ it to return."""
 
 BUSY_PAUSE_S = 0.006
 """Between an answer and the next fetch while much comes. Each costs worker and broker more than a millisecond, and what
-it brings is processed and written together. An attempt's closing mark, which the fact of its end leads to, is durable
+it brings is processed and written together. An attempt's closing mark, which the event of its end leads to, is durable
 within 5 ms: so the very next fetch brings it. (A broker that gathers for as long, instead, makes what comes a moment
 after it wait for twice that.)"""
 

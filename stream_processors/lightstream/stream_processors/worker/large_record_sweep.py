@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.kafka import partitions_of
+from lightstream.runtime.large_records import Swept, large_records_folder, sweep
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import partitions_of
-from lightstream.schemas.large_records import Swept, large_records_folder, sweep
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
 
 from .log_reader import LogReader

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.kafka import joined_ranges
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
-from lightstream.schemas.kafka import joined_ranges
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
 from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan, UnfinishedAttempt

@@ -1,4 +1,4 @@
-"""The life cycle on Kafka: facts from ``rollout-events``; effects, then states, out."""
+"""The life cycle on Kafka: events from ``rollout-events``; effects, then states, out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from lightstream.schemas.errors import RecordError
-from lightstream.schemas.kafka import (
+from lightstream.runtime.kafka import (
     ANSWERS,
     HEAD_LENGTH,
     QUEUE,
@@ -18,9 +17,11 @@ from lightstream.schemas.kafka import (
     Outgoing,
     QueueSummary,
     answers_header,
+    queues_header,
     read_state,
     state_header,
 )
+from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import DeadLetterReason, Record, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
 
@@ -36,6 +37,12 @@ __all__ = ["LifecycleHandler"]
 
 FLUSH_STATES = 500
 """Finished rollouts that are kept in memory before they go to the file together."""
+
+QUEUES_BYTES_MAX = 16 * 1024
+"""Of a header: state records leave room for it. Runs that changed earlier are told with the next record then."""
+
+QUEUES_WITH_HEADS_MAX = 16
+"""Where more have changed, as after a restart, of each but the latest only the first place is told."""
 
 RECOVERED_FLUSH_STATES = 20_000
 """As above, while nobody waits for an answer: about 10 MB."""
@@ -61,7 +68,7 @@ class LifecycleHandler:
     """One partition of the life cycle (a :class:`PartitionHandler`).
 
     Order of writing within a batch, each durable before the next: effects and dead letters, states, the committed
-    offset. A crash between any two repeats facts whose states are not yet written, and so at most their effects. The
+    offset. A crash between any two repeats events whose states are not yet written, and so at most their effects. The
     next batch does not wait for that; only its states go out after those of the batch before.
     """
 
@@ -71,10 +78,10 @@ class LifecycleHandler:
         self._context = context
         self._finished: FinishedFile | None = None
         self._lifecycle: LifecyclePartition  # from recover() on
-        self._facts = context.reader(ROLLOUT_EVENTS, partition)
+        self._events = context.reader(ROLLOUT_EVENTS, partition)
         self._states = context.reader(ROLLOUTS, partition)
         self._last: _Stage | None = None
-        self._told: QueueSummary | None = None
+        self._told: dict[str, QueueSummary] = {}
 
     def recover(self) -> int:
         """Fold this partition's states back into memory: the finished ones lie in a file, up to where it goes."""
@@ -95,14 +102,14 @@ class LifecycleHandler:
                 finished.flush()
         self._lifecycle.restored()
         finished.flush()
-        return self._facts.committed()
+        return self._events.committed()
 
     def close(self) -> None:
         if self._finished is not None:
             self._finished.close()
 
     def missing_between(self, first: int, end: int) -> bool:
-        return self._facts.missing_between(first, end)
+        return self._events.missing_between(first, end)
 
     async def handle(self, batch: Sequence[LogRecord]) -> Coroutine[None, None, int]:
         effects = self._context.outbox()
@@ -134,7 +141,7 @@ class LifecycleHandler:
             await self._encode(outbox, answer)
         await effects.durable()
         if before is not None:
-            await before.sent  # states go out in the order of their facts
+            await before.sent  # states go out in the order of their events
         await outbox.hand_over()
         stage.sent.set_result(None)
         places = await outbox.durable()
@@ -162,12 +169,12 @@ class LifecycleHandler:
             self._finished.written(rollout_id, offset, state.source_offset, terminal=terminal)
 
     async def tick(self) -> None:
-        """Write the facts that are due; they take effect when they come back from the log."""
+        """Write the events that are due; they take effect when they come back from the log."""
         if self._finished is not None and self._finished.unflushed >= FLUSH_STATES:
             self._finished.flush()
         outbox = self._context.outbox()
-        for fact in self._lifecycle.due():
-            await outbox.send(ROLLOUT_EVENTS, fact.rollout_id, fact)
+        for event in self._lifecycle.due():
+            await outbox.send(ROLLOUT_EVENTS, event.rollout_id, event)
         await outbox.durable()
 
     def held_back(self) -> int | None:
@@ -182,9 +189,9 @@ class LifecycleHandler:
                 return []
             states = [start.record for start in starts if start.record is not None]
             for left, state in zip(range(len(states) - 1, -1, -1), states, strict=True):
-                answers.append(self._to_write(state, decoded.request_id, left))
+                answers.append(self._to_write(state, decoded, left))
             if not states:
-                answers.append(self._to_write(None, decoded.request_id, 0))
+                answers.append(self._to_write(None, decoded, 0))
             return starts
         transition = self._fold(record, decoded)
         if transition is None:
@@ -204,24 +211,45 @@ class LifecycleHandler:
         except RecordError as error:
             raise Unusable(DeadLetterReason.BROKEN_RULE, str(error)) from error
 
-    def _to_write(self, state: RolloutState | None, request_id: str = "", still_to_come: int = 0) -> _Answer:
+    def _to_write(
+        self, state: RolloutState | None, request: TaskRequest | None = None, still_to_come: int = 0
+    ) -> _Answer:
         headers: Headers = []
-        if request_id and not still_to_come:  # whoever asked asks again by what is left
-            headers += self._queue_header(always=state is None)
+        if request is not None and not still_to_come:  # whoever asked asks again by what is left
+            headers += self._queue_header(request.run_id if state is None else None)
         if state is not None:
             headers.append((STATE, state_header(state.source_offset, state.status)))
-        if request_id:
-            headers.append((ANSWERS, answers_header(request_id, still_to_come)))
-        return _Answer(request_id if state is None else state.rollout.rollout_id, state, headers)
+        if request is not None:
+            headers.append((ANSWERS, answers_header(request.request_id, still_to_come)))
+        key = state.rollout.rollout_id if state is not None else request.request_id if request is not None else ""
+        return _Answer(key, state, headers)
 
-    def _queue_header(self, *, always: bool = False) -> Headers:
-        """What waits now, unless that was said already: with the last record of a batch, and of each answer."""
-        head = [turn.place for turn in self._lifecycle.queue_head(HEAD_LENGTH)]
-        queue = QueueSummary(self._lifecycle.queue_length(), head)
-        if queue == self._told and not always:
-            return []
-        self._told = queue
-        return [(QUEUE, queue.encode())]
+    def _queue_header(self, asked: str | None = None) -> Headers:
+        """What waits now, as far as it was not said before: with the last record of a batch, and of each answer.
+
+        Args:
+            asked: a run of which it is said in any case.
+        """
+        changed = self._lifecycle.queues_changed()
+        if asked is not None:
+            changed = [asked, *(run_id for run_id in changed if run_id != asked)]
+        queues: dict[str, QueueSummary] = {}
+        room = QUEUES_BYTES_MAX
+        for run_id in changed:
+            places = HEAD_LENGTH if len(queues) < QUEUES_WITH_HEADS_MAX else 1
+            head = [turn.place for turn in self._lifecycle.queue_head(places, run_id)]
+            queue = QueueSummary(self._lifecycle.queue_length(run_id), head)
+            if queue != self._told.get(run_id) or run_id == asked:
+                room -= len(queues_header({run_id: queue}))
+                if room < 0 and queues:
+                    break
+                queues[run_id] = queue
+            self._lifecycle.queue_noted(run_id)
+            if queue.waiting:
+                self._told[run_id] = queue
+            else:
+                self._told.pop(run_id, None)
+        return [(QUEUE, queues_header(queues))] if queues else []
 
 
 def _state_header(message: Message) -> tuple[int, RolloutStatus] | None:

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lightstream.schemas.kafka import (
+from lightstream.runtime.kafka import (
     ANSWER_TIMEOUT_S,
     OffsetRange,
     PartitionReader,
@@ -19,7 +19,7 @@ from lightstream.schemas.kafka import (
     consumer_config,
     logged_unix_nano,
 )
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
 from .inbox import LogRecord

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock, SystemClock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 
 __all__ = ["LogThrottle", "throttled"]
 

@@ -7,7 +7,7 @@ import hashlib
 import socket
 from typing import IO
 
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.settings import Settings
 
 __all__ = ["Membership"]
 

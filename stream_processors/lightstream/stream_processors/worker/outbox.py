@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 
+from lightstream.runtime.kafka import BY_KEY, BatchPublisher, Headers, Outgoing, Position
 from lightstream.schemas.errors import BackpressureError
-from lightstream.schemas.kafka import BY_KEY, BatchPublisher, Headers, Outgoing, Position
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import faust
 
-from lightstream.schemas.clock import SystemClock
-from lightstream.schemas.codec import codec_for
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.kafka import KafkaPublisher, kafka_unavailable
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.services import Service, announce, withdraw
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.garbage import relax_collector
-from lightstream.schemas.kafka import KafkaPublisher, kafka_unavailable
-from lightstream.schemas.services import Service, announce, withdraw
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .app import group_id, make_app
@@ -64,7 +64,7 @@ def run(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    relax_collector()
+    tune_gc()
     stop = StopRequest()
     with throttled("aiokafka"), stop.listening(), closing(Membership(settings)) as membership:
         check_topics(settings)

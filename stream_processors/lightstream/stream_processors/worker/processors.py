@@ -12,8 +12,8 @@ from typing import Any
 import faust
 from faust.types import TP
 
-from lightstream.schemas.clock import NANOS_PER_MILLISECOND
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.clock import NANOS_PER_MILLISECOND
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
 from .inbox import Inbox, LogRecord

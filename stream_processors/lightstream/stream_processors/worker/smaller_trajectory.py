@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lightstream.schemas.both_ends import both_ends
 from lightstream.schemas.records import Drop, DropReason, Trajectory
 
 __all__ = ["without_calls", "without_triplets"]
@@ -53,7 +54,7 @@ def without_calls(trajectory: Trajectory) -> Trajectory:
             "notes": [],
             "input_json": "null",
             "call_count": 0,
-            "error_message": None if message is None else message[:ERROR_CHARS_MAX],
+            "error_message": None if message is None else both_ends(message, ERROR_CHARS_MAX),
             "full_from_offset": max(trajectory.source.first_offset, 0),
         }
     )

@@ -11,7 +11,7 @@ from ..core.lifecycle import Limits
 __all__ = ["SpanHeartbeats"]
 
 HEARTBEATS_PER_SILENCE = 3
-"""An attempt that sends spans all the time gives this many facts per ``unresponsive_seconds``."""
+"""An attempt that sends spans all the time gives this many events per ``unresponsive_seconds``."""
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class _Attempt:
 
 
 class SpanHeartbeats:
-    """Which spans of one partition's open attempts to pass on as heartbeat facts."""
+    """Which spans of one partition's open attempts to pass on as heartbeat events."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

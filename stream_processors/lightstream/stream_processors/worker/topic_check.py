@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from lightstream.runtime.kafka import bootstrap_servers, common_config, kafka_unavailable
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, TopicMismatchError
-from lightstream.schemas.kafka import bootstrap_servers, common_config, kafka_unavailable
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import (
     DEAD_LETTERS,
     ROLLOUT_EVENTS,

@@ -118,7 +118,7 @@ class LightstreamConsumer(Consumer):
         for place, records in fetched.items():
             if records:
                 bundles.setdefault(place.topic, (place, []))[1].extend(records)
-        # Facts first: what they lead to is on its way to Kafka while the spans are assembled.
+        # Events first: what they lead to is on its way to Kafka while the spans are assembled.
         in_turn = sorted(bundles.values(), key=lambda bundle: not bundle[0].topic.endswith(ROLLOUT_EVENTS.name))
         return {place: [replace(_last_of(place, records), value=records)] for place, records in in_turn}
 

@@ -8,10 +8,10 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from faust.types import TP
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.kafka import consumer_config
-from lightstream.schemas.settings import Settings
 
 __all__ = ["CHECK_INTERVAL_S", "Watchdog", "stall_s_max"]
 

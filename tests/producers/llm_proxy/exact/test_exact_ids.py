@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from lightstream.schemas.http_server import HttpServer
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.settings import Settings
 from lightstream.trainers.policy_server import app as policy_app
-from lightstream.trainers.policy_server.answers import AnswerHead
-from lightstream.trainers.policy_server.chat_request import ChatRequest
 from lightstream.trainers.policy_server.generation import Job
+from lightstream.trainers.policy_server.requests import ChatRequest
+from lightstream.trainers.policy_server.responses import AnswerHead
 from lightstream.trainers.policy_server.streaming import stream_answer
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask_all, draw

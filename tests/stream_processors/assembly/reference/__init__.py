@@ -18,7 +18,7 @@ from ._calls import believed, sets_of
 from ._judging import judge
 from ._model import Expected, Id
 from ._rewards import credit, match
-from ._spans import parents_without_cycles, sightings_in
+from ._spans import observations_in, parents_without_cycles
 
 __all__ = ["Expected", "expected"]
 
@@ -30,12 +30,12 @@ def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules
     for span, offset in log:
         first = spans.setdefault((span.trace_id, span.span_id), (span, offset))
         if first[0] != span and all(span != other for other, at in log if at < offset):
-            lost = bool(sightings_in(span, offset)) and not sightings_in(*first)
+            lost = bool(observations_in(span, offset)) and not observations_in(*first)
             result.drops.append((offset, span.span_id, "conflicting_span", lost))
     result.span_count = len(spans)
     parents = parents_without_cycles(spans, result)
-    sightings = [s for span, offset in spans.values() for s in sightings_in(span, offset)]
-    calls = sets_of(sightings, parents, result)
+    observations = [s for span, offset in spans.values() for s in observations_in(span, offset)]
+    calls = sets_of(observations, parents, result)
     calls.sort(key=lambda group: (believed(group).offset, believed(group).choice))
     kept, agents = judge(calls, parents, spans, closed, rules, result)
     credit(calls, kept, agents, match(spans, parents, calls, rules, result), rules, result)

@@ -1,4 +1,4 @@
-"""Which sightings are of one call, and which of them counts."""
+"""Which observations are of one call, and which of them counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ._model import Expected, Id, Sighting, note
+from ._model import Expected, Id, Observation, note
 from ._spans import above
 
 __all__ = [
@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 
-def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) -> list[list[Sighting]]:
-    """Sightings of the same call, together."""
-    sets = [[s] for s in sightings]
+def sets_of(observations: list[Observation], parents: dict[Id, Id], result: Expected) -> list[list[Observation]]:
+    """Observations of the same call, together."""
+    sets = [[s] for s in observations]
 
-    def home(s: Sighting) -> list[Sighting]:
+    def home(s: Observation) -> list[Observation]:
         return next(group for group in sets if any(member is s for member in group))
 
-    def unite(a: Sighting, b: Sighting, *, proxies: bool = False) -> None:
+    def unite(a: Observation, b: Observation, *, proxies: bool = False) -> None:
         one, two = home(a), home(b)
         if one is two or (has_proxy(one) and has_proxy(two) and not proxies):
             return
@@ -46,14 +46,14 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
                 break
         one.extend(two)
 
-    recorded: list[Sighting] = []
-    for s in (s for s in sightings if s.proxy):
+    recorded: list[Observation] = []
+    for s in (s for s in observations if s.proxy):
         twin = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s) and p.content == s.content]
         if twin:
             unite(twin[0], s, proxies=True)
         else:
             recorded.append(s)
-    others = [s for s in sightings if not s.proxy]
+    others = [s for s in observations if not s.proxy]
     claims: list[Any] = []
     for s in others:
         quoted = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s)]
@@ -69,12 +69,12 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
                 o for o in others if o.rid is not None and key_of(o) == key_of(s) and not_with_proxy(o, recorded)
             )
             unite(first, s)
-    nested = [(outer, s) for s in others for outer in around(s, others, sightings, parents)]
+    nested = [(outer, s) for s in others for outer in around(s, others, observations, parents)]
     for s in others:
-        for outer in around(s, others, sightings, parents):
+        for outer in around(s, others, observations, parents):
             if not outer.anonymous and joinable(outer, s):
                 unite(outer, s)
-        for outer in with_tokens_around(s, others, sightings, parents):
+        for outer in with_tokens_around(s, others, observations, parents):
             if s.content is not None and s.content == outer.content:
                 unite(outer, s)
     for outer, _ in nested:
@@ -86,7 +86,7 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
             sets.remove(home(outer))
             note(result, "joined_call")
     left = [s for s in others if s.anonymous and any(group[0] is s and len(group) == 1 for group in sets)]
-    told: list[tuple[str, Sighting]] = []
+    told: list[tuple[str, Observation]] = []
     for s in left:
         alike = [p for p in recorded if s.words is not None and p.words == s.words and p.offset < s.offset]
         free = [p for p in alike if not any(name == s.span.name and other is p for name, other in told)]
@@ -109,32 +109,34 @@ def sets_of(sightings: list[Sighting], parents: dict[Id, Id], result: Expected) 
     return sets
 
 
-def key_of(s: Sighting) -> tuple[str | None, int]:
+def key_of(s: Observation) -> tuple[str | None, int]:
     return s.rid, s.choice
 
 
-def has_proxy(group: list[Sighting]) -> bool:
+def has_proxy(group: list[Observation]) -> bool:
     return any(s.proxy for s in group)
 
 
-def not_with_proxy(s: Sighting, recorded: list[Sighting]) -> bool:
+def not_with_proxy(s: Observation, recorded: list[Observation]) -> bool:
     """Whether the span was joined to no record of the proxy, by response id or tokens."""
     quotes = any(key_of(p) == key_of(s) for p in recorded)
     return not quotes and not any(s.content is not None and p.content == s.content for p in recorded)
 
 
-def joinable(outer: Sighting, s: Sighting) -> bool:
+def joinable(outer: Observation, s: Observation) -> bool:
     return s.anonymous or (s.content is not None and s.content == outer.content)
 
 
-def complement(outer: Sighting, s: Sighting) -> bool:
+def complement(outer: Observation, s: Observation) -> bool:
     return outer.rid is not None and outer.content is None and s.rid is None and s.content is not None
 
 
-def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]) -> list[Sighting]:
+def around(
+    s: Observation, others: list[Observation], observations: list[Observation], parents: dict[Id, Id]
+) -> list[Observation]:
     """The calls of the nearest span above that tells of any, unless the proxy made it; first its own choice."""
     for key in above(s.id, parents):
-        told = [other for other in sightings if other.id == key]
+        told = [other for other in observations if other.id == key]
         if told:
             same = [other for other in told if other.choice == s.choice and other in others]
             return same + [other for other in told if other.choice != s.choice and other in others]
@@ -142,10 +144,10 @@ def around(s: Sighting, others: list[Sighting], sightings: list[Sighting], paren
 
 
 def with_tokens_around(
-    s: Sighting, others: list[Sighting], sightings: list[Sighting], parents: dict[Id, Id]
-) -> list[Sighting]:
+    s: Observation, others: list[Observation], observations: list[Observation], parents: dict[Id, Id]
+) -> list[Observation]:
     """The calls of the nearest span above that has tokens, where those between that tell of calls have none."""
-    telling = [key for key in above(s.id, parents) if any(other.id == key for other in sightings)]
+    telling = [key for key in above(s.id, parents) if any(other.id == key for other in observations)]
     for place, key in enumerate(telling[:9]):
         told = [other for other in others if other.id == key]
         if not told or (place == 0 and told[0].content is not None):
@@ -156,22 +158,22 @@ def with_tokens_around(
     return []
 
 
-def believed(group: list[Sighting]) -> Sighting:
+def believed(group: list[Observation]) -> Observation:
     """The one whose word counts."""
     return by_doubt(group)[0]
 
 
-def by_doubt(group: list[Sighting]) -> list[Sighting]:
+def by_doubt(group: list[Observation]) -> list[Observation]:
     """The one whose word counts, then those whose word does where it is silent."""
 
-    def useless(s: Sighting) -> bool:  # of a call that failed, only the lack of tokens counts
+    def useless(s: Observation) -> bool:  # of a call that failed, only the lack of tokens counts
         return s.prompt is None or s.response is None or (not s.failed and bad_tokens(s) is not None)
 
     return sorted(group, key=lambda s: (not s.proxy, useless(s), not s.recorded, s.offset))
 
 
-def tokens_of(group: list[Sighting]) -> Sighting:
-    """The believed sighting with the tokens that count: its own, else another's; what it lacks of them, from others."""
+def tokens_of(group: list[Observation]) -> Observation:
+    """The believed observation with the tokens that count: its own, else another's; the rest of them from others."""
     told, *others = by_doubt(group)
     for s in others:
         if told.prompt is None and told.response is None and s.prompt is not None and s.response is not None:
@@ -185,11 +187,11 @@ def tokens_of(group: list[Sighting]) -> Sighting:
     return told
 
 
-def response_id(group: list[Sighting]) -> str | None:
+def response_id(group: list[Observation]) -> str | None:
     return next((s.rid for s in by_doubt(group) if s.rid is not None), None)
 
 
-def bad_tokens(s: Sighting) -> str | None:
+def bad_tokens(s: Observation) -> str | None:
     """Why these tokens cannot be trained on."""
     if s.prompt is None or s.response is None:
         return "no_token_ids"

@@ -8,14 +8,14 @@ from lightstream.schemas.records import AttemptClosed, SpanRecord
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
 from ._calls import bad_tokens, believed, response_id, tokens_of
-from ._model import AGENT, REWARD_SCOPE, Expected, Id, Sighting
+from ._model import AGENT, REWARD_SCOPE, Expected, Id, Observation
 from ._spans import above
 
 __all__ = ["fault", "judge"]
 
 
 def judge(
-    calls: list[list[Sighting]],
+    calls: list[list[Observation]],
     parents: dict[Id, Id],
     spans: dict[Id, tuple[SpanRecord, int]],
     closed: AttemptClosed,
@@ -24,7 +24,7 @@ def judge(
 ) -> tuple[list[bool], list[str | None]]:
     """Which calls become triplets, and whose they are; the others' drops."""
 
-    def doubtful_last(group: list[Sighting]) -> list[Sighting]:
+    def doubtful_last(group: list[Observation]) -> list[Observation]:
         best = believed(group)
         return [best, *sorted((s for s in group if s is not best), key=lambda s: s.offset)]
 
@@ -64,7 +64,7 @@ def judge(
     return kept, agents
 
 
-def fault(group: list[Sighting]) -> str | None:
+def fault(group: list[Observation]) -> str | None:
     """Why a call cannot be trained on."""
     if believed(group).failed:
         return "call_failed"

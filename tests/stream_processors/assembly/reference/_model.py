@@ -8,14 +8,14 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-__all__ = ["AGENT", "REWARD_SCOPE", "Expected", "Id", "Sighting", "note"]
+__all__ = ["AGENT", "REWARD_SCOPE", "Expected", "Id", "Observation", "note"]
 
 Id = tuple[str, str]
 AGENT, REWARD_SCOPE = "agent.name", "agentlightning.operation.name"
 
 
 @dataclass
-class Sighting:
+class Observation:
     """A span that tells of a call."""
 
     offset: int
@@ -46,7 +46,7 @@ class Sighting:
             return None if call.response_json is None else json.loads(call.response_json)["content"]
         return self.span.attributes.get("llm.output_messages.0.message.content")
 
-    def lasts_longer_than(self, other: Sighting) -> bool:
+    def lasts_longer_than(self, other: Observation) -> bool:
         """Whether the other one lies within it in time."""
         one, two = self.span, other.span
         return one.start_unix_nano <= two.start_unix_nano and two.end_unix_nano <= one.end_unix_nano

@@ -10,7 +10,7 @@ from lightstream.schemas.records import SpanRecord, SpanStatus
 from lightstream.stream_processors.core.assembly import AssemblyRules
 
 from ._calls import believed, by_doubt, response_id, tokens_of
-from ._model import Expected, Id, Sighting, note
+from ._model import Expected, Id, Observation, note
 from ._spans import above
 
 __all__ = ["credit", "match", "named_by"]
@@ -19,11 +19,11 @@ __all__ = ["credit", "match", "named_by"]
 def match(
     spans: dict[Id, tuple[SpanRecord, int]],
     parents: dict[Id, Id],
-    calls: list[list[Sighting]],
+    calls: list[list[Observation]],
     rules: AssemblyRules,
     result: Expected,
 ) -> tuple[dict[int, float], float | None, dict[int, float]]:
-    """Rewards by call, what is left for credit to hand out, and what is added to that by call."""
+    """Rewards by call, what is left for credit to dispatch, and what is added to that by call."""
     by_call: dict[int, float] = {}
     added: dict[int, float] = {}
     prices = {rule.split(":")[0]: float(rule.split(":")[1]) for rule in rules.automatic_rewards}
@@ -83,7 +83,7 @@ def match(
 
 
 def credit(
-    calls: list[list[Sighting]],
+    calls: list[list[Observation]],
     kept: list[bool],
     agents: list[str | None],
     rewards: tuple[dict[int, float], float | None, dict[int, float]],
@@ -120,7 +120,7 @@ def credit(
 
 
 def spans_named(
-    links: dict[str, str], spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Sighting]]
+    links: dict[str, str], spans: dict[Id, tuple[SpanRecord, int]], calls: list[list[Observation]]
 ) -> list[Id]:
     """Spans that are no calls and have the id that a link names, in the trace that it names."""
     if "span_id" not in links or set(links) - {"span_id", "trace_id"}:
@@ -135,16 +135,16 @@ def spans_named(
     ]
 
 
-def lines_above(group: list[Sighting], parents: dict[Id, Id]) -> list[Id]:
+def lines_above(group: list[Observation], parents: dict[Id, Id]) -> list[Id]:
     """All spans above any span of a call."""
     return [key for s in group for key in above(s.id, parents)]
 
 
-def lies_above_all(key: Id, calls: list[list[Sighting]], parents: dict[Id, Id]) -> bool:
+def lies_above_all(key: Id, calls: list[list[Observation]], parents: dict[Id, Id]) -> bool:
     return calls != [] and all(key in lines_above(group, parents) for group in calls)
 
 
-def named_by(links: dict[str, str], group: list[Sighting]) -> bool:
+def named_by(links: dict[str, str], group: list[Observation]) -> bool:
     """Whether a link names one of the spans of a call, each key by any of them."""
     rids = [response_id(group) if s is believed(group) else s.rid for s in group]
     values: dict[str, list[Any]] = {

@@ -7,12 +7,12 @@ import json
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord
 
-from ._model import Expected, Id, Sighting, note
+from ._model import Expected, Id, Observation, note
 
-__all__ = ["above", "parents_without_cycles", "sightings_in"]
+__all__ = ["above", "observations_in", "parents_without_cycles"]
 
 
-def sightings_in(span: SpanRecord, offset: int) -> list[Sighting]:
+def observations_in(span: SpanRecord, offset: int) -> list[Observation]:
     """The calls that a span tells of: one, or each choice of an answer by its number; none of most spans."""
     call, at = span.llm_call, span.attributes
     if call is not None:
@@ -20,7 +20,7 @@ def sightings_in(span: SpanRecord, offset: int) -> list[Sighting]:
         prompt = None if call.prompt_token_ids is None else unpack_int32(call.prompt_token_ids).tolist()
         response = None if call.response_token_ids is None else unpack_int32(call.response_token_ids).tolist()
         logprobs = None if call.response_logprobs is None else unpack_float32(call.response_logprobs).tolist()
-        found = Sighting(
+        found = Observation(
             offset=offset,
             span=span,
             proxy=call.http_status is not None or failed,
@@ -38,7 +38,7 @@ def sightings_in(span: SpanRecord, offset: int) -> list[Sighting]:
         answer = json.loads(at["output.value"])
         prompt, rid = answer.get("prompt_token_ids"), answer.get("id")
         return [
-            Sighting(
+            Observation(
                 offset, span, False, False, rid, choice["index"], prompt, choice.get("token_ids"), None, False, None
             )
             for choice in sorted(answer["choices"], key=lambda choice: choice["index"])
@@ -46,7 +46,7 @@ def sightings_in(span: SpanRecord, offset: int) -> list[Sighting]:
     if "prompt_token_ids" in at or "response_token_ids" in at or "gen_ai.operation.name" in at:
         prompt, response = at.get("prompt_token_ids"), at.get("response_token_ids")
         rid, version = at.get("gen_ai.response.id"), at.get("lightstream.policy_version")
-        return [Sighting(offset, span, False, False, rid, 0, prompt, response, None, False, version)]
+        return [Observation(offset, span, False, False, rid, 0, prompt, response, None, False, version)]
     return []
 
 

@@ -1,4 +1,4 @@
-"""What an algorithm is, and what it is given to work with."""
+"""The algorithm's interface, and its context."""
 
 from .context import AlgorithmContext, CollectError
 from .interface import Algorithm, AlgorithmFunction, FunctionAlgorithm, algo, as_algorithm

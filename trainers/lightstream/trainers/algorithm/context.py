@@ -1,4 +1,4 @@
-"""What an algorithm works with: rollouts out, complete groups in, steps committed once."""
+"""The context of an algorithm: rollouts out, complete groups in, steps committed once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.settings import Settings
 from lightstream.schemas import records
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import (
     ConsumedTrajectory,
     PartitionOffset,
     ResourcesRecord,
+    StepOutcome,
     TrainingStep,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, RolloutConfig, RolloutMode
+from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, RolloutConfig, RolloutMode
 
 from ..checkpoint import CheckpointFolder
-from ..groups import Group, GroupCollector
+from ..groups import Arrival, Deadlines, Group, GroupCollector, group_id_of, natural_order
 from ..ledger import History, StepCommit, TrainingLedger
+from ..progress import Progress
 from ..report import StepObserver, StepReport, group_metrics
 from ..store_thread import StoreThread
 from ..tasks import Dataset, sample_indices, step_group_id, step_requests, validation_group_id
-from ..trajectory_source import TrajectorySource
+from ..trajectory_source import LoggedTrajectory, TrajectorySource
 
 __all__ = ["AlgorithmContext", "CollectError"]
 
@@ -35,13 +37,16 @@ logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 0.2
 PATIENCE_S = 30.0
-"""How long a silent wait may last before a log line says what it waits for."""
+"""Longest silent wait; after it a log line says what is waited for."""
 
 STALL_MARGIN_S = 120.0
 
+GROUP_SKIPPED = "group_skipped"
+"""Reason recorded for a trajectory of a skipped group."""
+
 
 class CollectError(TrainingError):
-    """Groups were not complete by the time every rollout must have ended."""
+    """No group was complete by the time every rollout must have ended. The next commit records them as skipped."""
 
 
 class AlgorithmContext:
@@ -55,6 +60,9 @@ class AlgorithmContext:
         checkpoints: where this run's checkpoints are.
         seed: for everything random.
         rollout_config: deadlines and retries of the rollouts.
+        progress: lines for whoever watches.
+        made_with: what the run is made with; goes into its records.
+        assembly: rules by which the run's rollouts become trajectories; ``None``: the worker's settings.
     """
 
     def __init__(
@@ -74,6 +82,9 @@ class AlgorithmContext:
         observers: Sequence[StepObserver],
         clock: Clock,
         check: Callable[[], None] = lambda: None,
+        progress: Progress | None = None,
+        made_with: Mapping[str, str] | None = None,
+        assembly: Assembly | None = None,
     ) -> None:
         self.settings = settings
         self.run_id = run_id
@@ -84,15 +95,20 @@ class AlgorithmContext:
         self.rollout_config = rollout_config
         self.history = history
         self.checkpoints = CheckpointFolder(settings.data_dir.absolute() / "checkpoints" / run_id)
+        self.progress = progress or Progress(None)
+        self.made_with = dict(made_with or {})
+        self.assembly = assembly
         self._store = store
         self._ledger = ledger
         self._source = source
         self._observers = observers
         self._clock = clock
         self._check = check
-        self._train = GroupCollector(run_id, history.consumed)
+        self._train = GroupCollector(run_id, history.consumed, skipped=history.skipped_groups)
         self._validation = GroupCollector(run_id, modes=(records.RolloutMode.VAL,))
         self._expected_validation: set[str] = set()
+        self._deadlines = Deadlines(self._longest_rollout_s())
+        self._quiet_since_s = time.monotonic()
 
     @property
     def last_step(self) -> int:
@@ -121,6 +137,7 @@ class AlgorithmContext:
             resources={name: resource.model_dump_json() for name, resource in resources.items()},
             model=model,
             checkpoint_url=None if checkpoint is None else str(checkpoint),
+            made_with=self.made_with if version == 0 else {},
             created_unix_nano=self.now(),
         )
 
@@ -136,6 +153,8 @@ class AlgorithmContext:
     ) -> list[str]:
         """Enqueue the rollouts of a step; calling it again (after a restart) enqueues the same ones.
 
+        A step of which tries were discarded gets new rollouts of the same tasks.
+
         Args:
             step: 1, 2, …; decides which tasks.
             tasks: how many tasks of the data set.
@@ -143,40 +162,60 @@ class AlgorithmContext:
             resources_id: what the rollouts use; by default the latest of this run.
 
         Returns:
-            The ids of the groups that are not consumed yet.
+            The ids of the groups that are neither consumed nor skipped yet.
         """
-        names = [step_group_id(self.run_id, step, i) for i in range(tasks)]
-        if self.history.consumed_groups.issuperset(names):
+        discarded = self.history.discarded.get(step, 0)
+        names = [step_group_id(self.run_id, step, i, discarded) for i in range(tasks)]
+        settled = self.history.consumed_groups | self._train.skipped
+        if settled.issuperset(names):
             return []
         indices = sample_indices(step, tasks, len(self.train_dataset), self.seed)
         wanted = {
-            name: self.train_dataset[index]
-            for name, index in zip(names, indices, strict=True)
-            if name not in self.history.consumed_groups
+            name: self.train_dataset[index] for name, index in zip(names, indices, strict=True) if name not in settled
         }
         self._enqueue(wanted, rollouts_per_task, "train", resources_id)
         return list(wanted)
 
-    def validate(self, step: int, *, resources_id: str | None = None) -> list[Group]:
-        """Roll out every validation task once and wait; empty without a validation data set."""
+    def validate(self, step: int, *, samples: int = 1, resources_id: str | None = None) -> list[Group]:
+        """Roll out every validation task ``samples`` times and wait; empty without a validation data set.
+
+        Groups that are skipped are left out, see :meth:`collect`; they may be all.
+        """
         if self.val_dataset is None or len(self.val_dataset) == 0:
             return []
         wanted = {validation_group_id(self.run_id, step, i): self.val_dataset[i] for i in range(len(self.val_dataset))}
         self._expected_validation = set(wanted)
-        self._enqueue(wanted, 1, "val", resources_id)
-        return self._collect(self._validation, list(wanted), len(wanted))
+        self._enqueue(wanted, samples, "val", resources_id)
+        groups = self._collect(self._validation, wanted, len(wanted))
+        self._expected_validation = set()
+        self._validation.take_skipped()  # nobody wants what came of them
+        return groups
 
     def collect(self, group_ids: Collection[str], count: int | None = None) -> list[Group]:
         """Wait for complete groups and take them: they must be part of the next commit.
+
+        A group that is not complete although each of its rollouts must have ended is skipped: it is not returned, and
+        the next commit records what came of it, without a weight. Groups that are skipped already are passed over.
 
         Args:
             group_ids: which groups to take from.
             count: how many; the first to be complete are taken, the others stay for later. By default all.
 
         Raises:
-            CollectError: they are not complete although every rollout must have ended by now.
+            CollectError: every one of them is skipped.
         """
-        return self._collect(self._train, group_ids, len(group_ids) if count is None else count)
+        groups = self._collect(self._train, group_ids, len(group_ids) if count is None else count)
+        if group_ids and not groups and self._train.skipped.issuperset(group_ids):
+            raise CollectError(
+                f"none of {len(group_ids)} groups is complete after {self._deadlines.limit_s:g} s without a rollout.",
+                next_step="`lightstream status` shows whether the worker and the Runners are running.",
+            )
+        return groups
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Groups of this run that are skipped, of earlier steps too."""
+        return self._train.skipped
 
     # --- steps
 
@@ -189,29 +228,39 @@ class AlgorithmContext:
         metrics: Mapping[str, float] | None = None,
         resources: ResourcesRecord | None = None,
         triplets_used: Mapping[tuple[str, str], int] | None = None,
+        not_trained: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
+        outcome: StepOutcome = StepOutcome.UPDATED,
         steps: int = 0,
     ) -> StepReport:
         """Write the step, its resources and what it consumed in one transaction, then tell the observers.
 
         Args:
-            step: ``last_step + 1``.
-            groups: everything taken since the last commit.
+            step: ``last_step + 1``; ``last_step`` for what was measured after it.
+            groups: everything taken since the last commit. What came of skipped groups goes in by itself.
             started_unix_nano: when the step began.
             metrics: numbers to keep; finite ones are kept.
             resources: what the step made, with its checkpoint already on the disk.
-            triplets_used: (rollout_id, attempt_id) -> calls that entered the batch; by default all.
-            steps: how many steps are planned, for observers.
+            triplets_used: (rollout_id, attempt_id) -> calls that entered the batch with a weight; by default all.
+            not_trained: (rollout_id, attempt_id) -> reason -> calls that had none.
+            outcome: what the step did to the weights. After ``discarded``, the step of this number is still to be made.
+            steps: how many steps are planned.
 
         Raises:
             TrainingError: not committed, or another process took over; the ledger shows which on the next start.
         """
-        if step != self.last_step + 1:
+        if step != self.last_step + (outcome is not StepOutcome.MEASURED):
             raise TrainingError(
                 f"step {step} cannot follow step {self.last_step}.", next_step="Commit every step, in order."
             )
+        skipped = sorted(self._train.skipped - self.history.skipped_groups, key=natural_order)
+        came_of_skipped = self._train.take_skipped()
         all_metrics = group_metrics(groups) | dict(metrics or {})
+        if skipped:
+            all_metrics["groups/skipped"] = float(len(skipped))
         if self._source.undecodable:
             all_metrics["trajectories/undecodable"] = float(self._source.undecodable)
+        if self._source.of_other_runs:
+            all_metrics["trajectories/of_other_runs"] = float(self._source.of_other_runs)
         for arrival, count in self._train.arrivals.items():
             all_metrics[f"trajectories/{arrival.value}"] = float(count)
         ended = self.now()
@@ -219,9 +268,13 @@ class AlgorithmContext:
             trainer_id=self.trainer_id,
             run_id=self.run_id,
             step=step,
+            outcome=outcome,
+            steps_planned=steps,
+            made_with=self.made_with,
             resources_id=None if resources is None else resources.resources_id,
             checkpoint_url=None if resources is None else resources.checkpoint_url,
-            consumed=_consumed(groups, triplets_used),
+            consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(came_of_skipped),
+            skipped_groups=skipped,
             metrics={name: value for name, value in all_metrics.items() if math.isfinite(value)},
             low_water=[PartitionOffset(topic=TRAJECTORIES.name, partition=p, offset=o) for p, o in self._low_water()],
             started_unix_nano=started_unix_nano,
@@ -231,21 +284,27 @@ class AlgorithmContext:
         self.history.add_step(record, TRAJECTORIES.name)
         if resources is not None:
             self.history.add_resources(resources)
-        self._expected_validation.clear()
         report = StepReport(
             step=step,
             steps=steps,
+            outcome=outcome,
             mean_reward=all_metrics.get("reward/mean", math.nan),
             logprob_diff_max=all_metrics.get("logprob_diff_max", math.nan),
-            rollouts=len(record.consumed),
+            rollouts=sum(len(group.trajectories) for group in groups),
+            calls=sum(len(trajectory.triplets) for group in groups for trajectory in group.trajectories),
             rows=int(all_metrics.get("batch/rows", 0)),
             tokens=int(all_metrics.get("batch/tokens", 0)),
             seconds=(ended - started_unix_nano) / NANOS_PER_SECOND,
             resources_id=None if self.resources is None else self.resources.resources_id,
             metrics=dict(record.metrics),
         )
+        self.progress.step(report)
         for observer in self._observers:
-            observer(report)
+            try:
+                observer(report)
+            except Exception:  # a user's code: the step is committed, and training goes on
+                logger.exception("observer %r failed at step %d", observer, step)
+                self.progress.say(f"An observer failed at step {step}; the log has its traceback.")
         return report
 
     def keep_checkpoints(self, last: int) -> None:
@@ -267,42 +326,68 @@ class AlgorithmContext:
                 mode=mode,
                 resources_id=resources_id,
                 config=self.rollout_config,
+                assembly=self.assembly,
             )
         self._store.call(self._store.store.enqueue_many_rollouts(requests))
+        self._deadlines.asked(tasks, time.monotonic(), count)
 
     def _collect(self, collector: GroupCollector, group_ids: Collection[str], count: int) -> list[Group]:
-        wanted = set(group_ids)
-        started = quiet_since = time.monotonic()
-        limit_s = self._longest_rollout_s()
-        while len(ready := collector.complete(wanted)) < count:
-            self._check()
-            arrived = self._source.poll(POLL_TIMEOUT_S)
-            for logged in arrived:
-                trajectory = logged.trajectory
-                if trajectory.run_id == self.run_id:
-                    trajectory = self._source.whole(trajectory)
-                if trajectory.mode is records.RolloutMode.VAL:
-                    if (trajectory.group_id or "") in self._expected_validation:
-                        self._validation.add(trajectory, logged.partition, logged.offset)
-                else:
-                    self._train.add(trajectory, logged.partition, logged.offset)
-            now = time.monotonic()
-            if arrived:
-                started = quiet_since = now
-            elif now - started > limit_s:
-                raise CollectError(
-                    f"{_named(collector.missing(wanted))} after {limit_s:g} s without a trajectory.",
-                    next_step="`lightstream status` shows whether the worker and the Runners are running.",
-                )
-            elif now - quiet_since > PATIENCE_S:
-                quiet_since = now
-                logger.warning(
-                    "waiting for trajectories for %.0f s: %s", now - started, _named(collector.missing(wanted))
-                )
+        wanted = set(group_ids) - collector.skipped
+        started_s = self._quiet_since_s = time.monotonic()
+        self._deadlines.asked(sorted(wanted, key=natural_order), started_s)
+        while len(ready := collector.complete(wanted)) < min(count, len(wanted)):
+            self._receive()
+            self._say_if_quiet(collector.missing(wanted), started_s)
+            if self._deadlines.overdue(collector.missing(wanted), time.monotonic()):
+                self._read_to_the_end()
+                self._skip_overdue(collector, wanted)
+                wanted -= collector.skipped
+        self._deadlines.end(ready[:count])
         return collector.take(ready[:count])
 
+    def _receive(self) -> None:
+        """Take in what has come, or wait a moment for it."""
+        self._check()
+        for logged in self._source.poll(POLL_TIMEOUT_S):
+            self._quiet_since_s = time.monotonic()
+            self._take_in(logged)
+
+    def _take_in(self, logged: LoggedTrajectory) -> None:
+        trajectory = self._source.whole(logged.trajectory)
+        self.progress.saw(trajectory)
+        group_id = group_id_of(trajectory)
+        if trajectory.mode is not records.RolloutMode.VAL:
+            collector = self._train
+        elif group_id in self._expected_validation:
+            collector = self._validation
+        else:
+            return
+        if collector.add(trajectory, logged.partition, logged.offset) is Arrival.COUNTED:
+            self._deadlines.came(group_id, time.monotonic())
+
+    def _read_to_the_end(self) -> None:
+        """Take in all that is in the log by now: it may have lain there unread, during a long update say."""
+        ends = self._source.end_offsets()
+        while not self._source.has_read(ends):
+            self._receive()
+
+    def _skip_overdue(self, collector: GroupCollector, wanted: Collection[str]) -> None:
+        now_s, missing = time.monotonic(), collector.missing(wanted)
+        overdue = self._deadlines.overdue(missing, now_s)
+        for group_id in sorted(overdue, key=natural_order):
+            story = self._deadlines.story(group_id, missing[group_id], now_s)
+            self.progress.say(f"Group {group_id} is skipped: {story}.")
+            collector.skip(group_id)
+        self._deadlines.end(overdue)
+
+    def _say_if_quiet(self, missing: Mapping[str, int], started_s: float) -> None:
+        now_s = time.monotonic()
+        if missing and now_s - self._quiet_since_s > PATIENCE_S:
+            self._quiet_since_s = now_s
+            self.progress.say(f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}.")
+
     def _longest_rollout_s(self) -> float:
-        """After this long without any trajectory, every rollout must have ended."""
+        """After this long without a trajectory, every rollout that had a Runner must have ended."""
         attempt_s = self.rollout_config.timeout_seconds or self.settings.rollout_timeout_s
         return attempt_s * self.rollout_config.max_attempts + STALL_MARGIN_S
 
@@ -316,7 +401,11 @@ def _named(missing: Mapping[str, int]) -> str:
     return f"{len(missing)} groups are not complete: {shown}{', …' if len(missing) > 3 else ''}"
 
 
-def _consumed(groups: Sequence[Group], triplets_used: Mapping[tuple[str, str], int] | None) -> list[ConsumedTrajectory]:
+def _consumed(
+    groups: Sequence[Group],
+    triplets_used: Mapping[tuple[str, str], int] | None,
+    not_trained: Mapping[tuple[str, str], Mapping[str, int]],
+) -> list[ConsumedTrajectory]:
     return [
         ConsumedTrajectory(
             rollout_id=trajectory.rollout_id,
@@ -326,7 +415,12 @@ def _consumed(groups: Sequence[Group], triplets_used: Mapping[tuple[str, str], i
             triplet_count=len(trajectory.triplets)
             if triplets_used is None
             else triplets_used.get((trajectory.rollout_id, trajectory.attempt_id), 0),
+            not_trained=dict(not_trained.get((trajectory.rollout_id, trajectory.attempt_id), {})),
         )
         for group in groups
         for trajectory in group.trajectories
     ]
+
+
+def _without_weight(skipped: Sequence[Group]) -> list[ConsumedTrajectory]:
+    return [consumed.model_copy(update={"not_trained": {GROUP_SKIPPED: 1}}) for consumed in _consumed(skipped, {}, {})]

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
+from lightstream.runtime.settings import Settings
+
 from .context import AlgorithmContext
 
 __all__ = ["Algorithm", "AlgorithmFunction", "FunctionAlgorithm", "algo", "as_algorithm"]
@@ -15,6 +17,18 @@ AlgorithmFunction: TypeAlias = Callable[[AlgorithmContext], None]
 
 class Algorithm(ABC):
     """Learns from trajectories: asks for rollouts, takes complete groups, commits steps."""
+
+    def check(self, settings: Settings) -> None:
+        """Look, before anything starts, whether what training needs is there.
+
+        Raises:
+            LightstreamError: it is not; nothing has changed.
+        """
+        _ = settings
+
+    def made_with(self) -> dict[str, str]:
+        """Name and value of everything that a run that goes on must share with its beginning."""
+        return {"algorithm": type(self).__name__}
 
     @abstractmethod
     def run(self, context: AlgorithmContext) -> None:
@@ -30,6 +44,9 @@ class FunctionAlgorithm(Algorithm):
 
     def __init__(self, function: AlgorithmFunction) -> None:
         self._function = function
+
+    def made_with(self) -> dict[str, str]:
+        return {"algorithm": getattr(self._function, "__qualname__", type(self._function).__name__)}
 
     def run(self, context: AlgorithmContext) -> None:
         self._function(context)

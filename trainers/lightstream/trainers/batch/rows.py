@@ -1,126 +1,303 @@
-"""Which LLM calls of a step's groups are trained on, and why the others are not."""
+"""Selects the rows of a step, and counts the calls that are not in them by reason.
+
+A row is a segment: the calls of a rollout that continue each other, merged, so that tokens they share are computed
+once. Each token that the policy sampled is trained on in exactly one row, or its call is counted under a reason.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import numpy as np
 
 from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import Trajectory, TripletRecord
+from lightstream.stream_processors.core.segments import Segment, merge_segments
 
 from ..groups import Group
+from .scores import Scoring, group_advantages, rollout_score
 
-__all__ = ["BatchRows", "Exclusion", "Row", "select_rows"]
+__all__ = ["BatchRows", "Exclusion", "Overlong", "Row", "Span", "reasons_of", "select_rows"]
+
+Overlong: TypeAlias = Literal["exclude", "truncate"]
 
 
 class Exclusion(StrEnum):
-    """Why a trajectory, or a call of it, is not in the batch."""
+    """The reason why a call (for ``no_calls``: a rollout) has no weight in the batch."""
 
     NO_CALLS = "no_calls"
     """The trajectory has no triplet: the attempt failed early, or its calls were dropped (each with its reason)."""
     NO_REWARD = "no_reward"
-    """Nothing says how good the call was. Missing is not 0."""
+    """Nothing says how good it was. Missing is not 0, unless ``reward_missing`` says so."""
+    NOT_COMPARABLE = "not_comparable"
+    """It has a reward, but no other of its group has one: there is no baseline."""
+    GROUP_FAILED = "group_failed"
+    """Another rollout of the group has no reward, and ``reward_missing="fail_group"``."""
+    NO_SIGNAL = "no_signal"
+    """Its advantage is zero: it was as good as the mean of its group."""
     NO_LOGPROBS = "no_logprobs"
     """The model server did not say how likely the tokens were."""
     EMPTY = "empty"
     """Prompt or response has no token."""
     MISALIGNED = "misaligned"
-    """Ids, log-probabilities and mask differ in length."""
+    """Ids, log-probabilities and mask differ in length, or a log-probability is not a number."""
     TOO_LONG = "too_long"
     """Over the limits of the batch."""
     STALE = "stale"
-    """Sampled by a policy older than the bound."""
+    """A token of it was sampled by a policy older than the bound."""
+    UNKNOWN_VERSION = "unknown_version"
+    """Nobody knows which policy sampled it, and there is a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens ``[start, end)`` of a segment that are trained on with one advantage: a call's response."""
+
+    start: int
+    end: int
+    advantage: float
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One LLM call to train on. ``reward`` is finite."""
+    """A segment to train on, up to its last trained token.
 
-    group_id: str
-    rollout_id: str
-    attempt_id: str
-    triplet: TripletRecord
-    reward: float
+    Attributes:
+        rollout: number of its rollout in the batch, counted over those that have a row.
+        segment: the tokens.
+        spans: what is trained on, in order; at least one.
+    """
+
+    rollout: int
+    segment: Segment
+    spans: tuple[Span, ...]
 
     @property
-    def prompt_tokens(self) -> int:
-        return len(self.triplet.prompt_token_ids) // TOKEN_BYTES
+    def prompt_length(self) -> int:
+        """Tokens before the first one that is trained on."""
+        return self.spans[0].start
 
     @property
-    def response_tokens(self) -> int:
-        return len(self.triplet.response_token_ids) // TOKEN_BYTES
+    def length(self) -> int:
+        """Tokens in all."""
+        return self.spans[-1].end
+
+    @property
+    def has_signal(self) -> bool:
+        """True if any token has an advantage other than zero."""
+        return any(span.advantage for span in self.spans)
 
 
 @dataclass(slots=True)
 class BatchRows:
-    """What a step trains on.
+    """The rows of a step, and the reasons of all that is not in them.
 
     Attributes:
-        rows: in the order of groups, rollouts and calls.
-        excluded: reason -> how many calls (for ``no_calls``: trajectories).
-        triplets_used: (rollout_id, attempt_id) -> number of its rows; 0 where nothing of it could be learned from.
+        rows: in the order of groups, rollouts and segments; rows without a signal (zero advantage) included.
+        scores: of each rollout that has a row; its number is the index here.
+        groups: group id of each of those rollouts.
+        excluded: reason -> how many calls have no weight (for ``no_calls``: rollouts).
+        triplets_used: (rollout_id, attempt_id) -> how many of its calls have a weight.
+        not_trained: (rollout_id, attempt_id) -> reason -> how many of its calls have none.
+        groups_without_signal: groups none of whose calls has an advantage other than zero.
     """
 
     rows: list[Row] = field(default_factory=list[Row])
+    scores: list[float] = field(default_factory=list[float])
+    groups: list[str] = field(default_factory=list[str])
     excluded: Counter[Exclusion] = field(default_factory=Counter[Exclusion])
     triplets_used: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    not_trained: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
+    groups_without_signal: int = 0
+
+    @property
+    def has_signal(self) -> bool:
+        """True if any row would move the weights."""
+        return any(row.has_signal for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    oldest_policy_version: int | None
+    prompt_tokens_max: int | None
+    response_tokens_max: int | None
+    overlong: Overlong
 
 
 def select_rows(
     groups: Iterable[Group],
     *,
+    scoring: Scoring | None = None,
     oldest_policy_version: int | None = None,
     prompt_tokens_max: int | None = None,
     response_tokens_max: int | None = None,
+    overlong: Overlong = "exclude",
 ) -> BatchRows:
-    """Every call of ``groups`` that can be trained on; the rest is counted by reason.
+    """The rows of ``groups``, and a reason for every call that has no weight.
 
     Args:
-        groups: the groups of a step.
-        oldest_policy_version: calls of older policies are left out; calls that do not say theirs are kept.
-        prompt_tokens_max, response_tokens_max: longer calls are left out.
+        groups: the groups of a step, each whole.
+        scoring: how rewards become advantages; ``None``: GRPO.
+        oldest_policy_version: calls with a token of an older policy, or of an unknown one, are left out. ``None``: all
+            are taken.
+        prompt_tokens_max: calls with a longer prompt are left out.
+        response_tokens_max: longer responses are left out (``exclude``), or trained on up to this token
+            (``truncate``).
+        overlong: which of the two.
     """
+    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong)
     selected = BatchRows()
     for group in groups:
-        for trajectory in group.trajectories:
-            used = 0
-            if not trajectory.triplets:
-                selected.excluded[Exclusion.NO_CALLS] += 1
-            for triplet in trajectory.triplets:
-                reason = _reason_against(triplet, oldest_policy_version, prompt_tokens_max, response_tokens_max)
-                if reason is None:
-                    selected.rows.append(_row(group.group_id, trajectory, triplet))
-                    used += 1
-                else:
-                    selected.excluded[reason] += 1
-            selected.triplets_used[trajectory.rollout_id, trajectory.attempt_id] = used
+        advantages = _call_advantages(group.trajectories, scoring or Scoring())
+        weighed = sum(
+            _select(selected, group.group_id, trajectory, advantages[i], limits)
+            for i, trajectory in enumerate(group.trajectories)
+        )
+        selected.groups_without_signal += not weighed
     return selected
 
 
-def _row(group_id: str, trajectory: Trajectory, triplet: TripletRecord) -> Row:
-    return Row(group_id, trajectory.rollout_id, trajectory.attempt_id, triplet, triplet.reward or 0.0)
+def _call_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list[list[float | Exclusion]]:
+    """Of each call of each member of a group: its advantage, or why it has none."""
+    if scoring.per == "rollout":
+        of_member = _rollout_advantages(members, scoring)
+        return [[judged] * len(t.triplets) for judged, t in zip(of_member, members, strict=True)]
+    calls: dict[int, list[tuple[int, int]]] = {}
+    for member, trajectory in enumerate(members):
+        for place, triplet in enumerate(trajectory.triplets):
+            calls.setdefault(triplet.call_index, []).append((member, place))
+    judged: list[list[float | Exclusion]] = [[Exclusion.NO_REWARD] * len(t.triplets) for t in members]
+    for places in calls.values():
+        rewards = [members[member].triplets[place].reward for member, place in places]
+        finite = [reward if reward is not None and math.isfinite(reward) else None for reward in rewards]
+        for (member, place), outcome in zip(places, _judged(finite, scoring), strict=True):
+            judged[member][place] = outcome
+    return judged
 
 
-def _reason_against(
-    triplet: TripletRecord, oldest: int | None, prompt_max: int | None, response_max: int | None
-) -> Exclusion | None:
-    if triplet.reward is None or not math.isfinite(triplet.reward):
-        return Exclusion.NO_REWARD
+def _rollout_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list[float | Exclusion]:
+    if not scoring.dimensions:
+        return _judged([rollout_score(trajectory) for trajectory in members], scoring)
+    total: list[float | Exclusion] = [0.0] * len(members)
+    for name, weight in scoring.dimensions.items():
+        judged = _judged([rollout_score(trajectory, name) for trajectory in members], scoring)
+        total = [
+            so_far if isinstance(so_far, Exclusion) else one if isinstance(one, Exclusion) else so_far + weight * one
+            for so_far, one in zip(total, judged, strict=True)
+        ]
+    return total
+
+
+def _judged(scores: Sequence[float | None], scoring: Scoring) -> list[float | Exclusion]:
+    failed = scoring.reward_missing == "fail_group" and None in scores
+    judged: list[float | Exclusion] = []
+    for score, advantage in zip(scores, group_advantages(scores, scoring), strict=True):
+        if advantage is not None:
+            judged.append(advantage)
+        elif score is None and scoring.reward_missing != "fill":
+            judged.append(Exclusion.NO_REWARD)
+        else:
+            judged.append(Exclusion.GROUP_FAILED if failed else Exclusion.NOT_COMPARABLE)
+    return judged
+
+
+def _select(
+    selected: BatchRows,
+    group_id: str,
+    trajectory: Trajectory,
+    advantages: Sequence[float | Exclusion],
+    limits: _Limits,
+) -> int:
+    """Take in a member of a group; returns how many of its calls have a weight."""
+    outcomes: dict[int, float | Exclusion] = {}
+    sound: list[TripletRecord] = []
+    reasons: Counter[Exclusion] = Counter()
+    if not trajectory.triplets:
+        reasons[Exclusion.NO_CALLS] += 1
+    for triplet, advantage in zip(trajectory.triplets, advantages, strict=True):
+        fault = _fault(triplet)
+        if fault is None:
+            sound.append(triplet)
+            outcomes[triplet.call_index] = _reason_against(triplet, limits) or advantage
+        else:
+            reasons[fault] += 1
+    rollout, used, has_rows = len(selected.scores), 0, False
+    for segment in merge_segments(sound):
+        spans: list[Span] = []
+        for turn in segment.turns:
+            outcome = outcomes[turn.call_index]
+            if isinstance(outcome, Exclusion):
+                reasons[outcome] += 1
+                continue
+            end = turn.end
+            if limits.response_tokens_max is not None:
+                end = min(end, turn.start + limits.response_tokens_max)
+            spans.append(Span(turn.start, end, outcome))
+            used += outcome != 0
+            reasons[Exclusion.NO_SIGNAL] += outcome == 0
+        if spans:
+            selected.rows.append(Row(rollout, segment, tuple(spans)))
+            has_rows = True
+    if has_rows:
+        score = rollout_score(trajectory)
+        selected.scores.append(math.nan if score is None else score)
+        selected.groups.append(group_id)
+    key = trajectory.rollout_id, trajectory.attempt_id
+    selected.triplets_used[key] = used
+    selected.not_trained[key] = {reason.value: count for reason, count in reasons.items() if count}
+    selected.excluded.update({reason: count for reason, count in reasons.items() if count})
+    return used
+
+
+def _fault(triplet: TripletRecord) -> Exclusion | None:
+    """The reason why a call cannot even stand in a segment, if any."""
     prompt, prompt_rest = divmod(len(triplet.prompt_token_ids), TOKEN_BYTES)
     response, response_rest = divmod(len(triplet.response_token_ids), TOKEN_BYTES)
+    if prompt_rest or response_rest or len(triplet.response_mask) != response:
+        return Exclusion.MISALIGNED
+    if triplet.response_logprobs is not None and len(triplet.response_logprobs) != TOKEN_BYTES * response:
+        return Exclusion.MISALIGNED
+    if not prompt or not response or not any(triplet.response_mask):
+        return Exclusion.EMPTY
+    return None
+
+
+def _reason_against(triplet: TripletRecord, limits: _Limits) -> Exclusion | None:
     if triplet.response_logprobs is None:
         return Exclusion.NO_LOGPROBS
-    if prompt_rest or response_rest or len(triplet.response_logprobs) != TOKEN_BYTES * response:
+    if not np.isfinite(np.frombuffer(triplet.response_logprobs, "<f4")).all():
         return Exclusion.MISALIGNED
-    if len(triplet.response_mask) != response:
-        return Exclusion.MISALIGNED
-    if not prompt or not response:
-        return Exclusion.EMPTY
-    if (prompt_max is not None and prompt > prompt_max) or (response_max is not None and response > response_max):
+    prompt = len(triplet.prompt_token_ids) // TOKEN_BYTES
+    response = len(triplet.response_token_ids) // TOKEN_BYTES
+    if limits.prompt_tokens_max is not None and prompt > limits.prompt_tokens_max:
         return Exclusion.TOO_LONG
-    if oldest is not None and triplet.policy_version is not None and triplet.policy_version < oldest:
-        return Exclusion.STALE
+    if (
+        limits.response_tokens_max is not None
+        and response > limits.response_tokens_max
+        and limits.overlong == "exclude"
+    ):
+        return Exclusion.TOO_LONG
+    if limits.oldest_policy_version is not None:
+        versions = _versions(triplet)
+        if None in versions:
+            return Exclusion.UNKNOWN_VERSION
+        if min(version for version in versions if version is not None) < limits.oldest_policy_version:
+            return Exclusion.STALE
     return None
+
+
+def _versions(triplet: TripletRecord) -> list[int | None]:
+    """The policies that sampled a call's tokens."""
+    if triplet.policy_version_runs:
+        return [run.policy_version for run in triplet.policy_version_runs]
+    return [triplet.policy_version]
+
+
+def reasons_of(counts: Mapping[Exclusion, int]) -> str:
+    """Reasons and their counts in words, the commonest first."""
+    return ", ".join(f"{reason.value} {count}" for reason, count in Counter(counts).most_common())

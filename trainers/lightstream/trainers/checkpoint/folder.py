@@ -1,4 +1,4 @@
-"""Where a run's checkpoints lie, and how one appears there: at once, durable, for good."""
+"""The folder of a run's checkpoints: each appears at once, durable, and never changes."""
 
 from __future__ import annotations
 

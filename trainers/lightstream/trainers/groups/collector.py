@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +10,36 @@ from enum import StrEnum
 
 from lightstream.schemas.records import RolloutMode, Trajectory
 
-from .group import Group, group_id_of
-from .order import natural_order
+__all__ = ["Arrival", "Group", "GroupCollector", "group_id_of", "natural_order"]
 
-__all__ = ["Arrival", "GroupCollector"]
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key that puts ``s2`` before ``s10``: runs of digits compare as numbers, the rest as text."""
+    parts = _DIGITS.split(text)
+    return tuple((1, int(part), part) if i % 2 else (0, 0, part) for i, part in enumerate(parts))
+
+
+def group_id_of(trajectory: Trajectory) -> str:
+    """Its group; a rollout without a group is its own."""
+    return trajectory.group_id or trajectory.rollout_id
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``group_size`` final trajectories of one task, in the natural order of their rollout ids.
+
+    The order does not depend on how they arrived, so the same trajectories always make the same batch. A group
+    that was skipped has fewer.
+    """
+
+    group_id: str
+    trajectories: tuple[Trajectory, ...]
 
 
 class Arrival(StrEnum):
-    """What became of a trajectory that arrived."""
+    """Outcome of a trajectory's arrival."""
 
     COUNTED = "counted"
     """It is a new member of its group."""
@@ -28,6 +51,8 @@ class Arrival(StrEnum):
     """A later revision of a consumed trajectory: it stays in the log, and is not trained again."""
     SECOND_FINAL = "second_final"
     """Another attempt of a rollout that already has its final one. Kept out; something upstream is wrong."""
+    GROUP_SKIPPED = "group_skipped"
+    """A member of a group that is skipped: :meth:`GroupCollector.take_skipped` returns it."""
     NOT_FINAL = "not_final"
     NOT_OURS = "not_ours"
     """Of another run, or of a mode that nobody collects here."""
@@ -46,6 +71,7 @@ class GroupCollector:
     Args:
         run_id: only trajectories of this run count.
         consumed: (rollout_id, attempt_id, revision) of every trajectory that an earlier step consumed.
+        skipped: groups that an earlier step skipped.
         modes: which trajectories to collect.
     """
 
@@ -54,12 +80,14 @@ class GroupCollector:
         run_id: str,
         consumed: Iterable[tuple[str, str, int]] = (),
         modes: Collection[RolloutMode] = (RolloutMode.TRAIN,),
+        skipped: Iterable[str] = (),
     ) -> None:
         self._run_id = run_id
         self._modes = frozenset(modes)
         self._consumed: dict[str, tuple[str, int]] = {r: (attempt, revision) for r, attempt, revision in consumed}
         self._pending: dict[str, _Pending] = {}
         self._complete: dict[str, None] = {}
+        self._skipped = set(skipped)
         self.arrivals: Counter[Arrival] = Counter()
 
     def add(self, trajectory: Trajectory, partition: int, offset: int) -> Arrival:
@@ -91,6 +119,19 @@ class GroupCollector:
             if group_id not in self._complete:
                 raise KeyError(f"group {group_id!r} is not complete")
         return [self._take(group_id) for group_id in wanted]
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The groups that are given up."""
+        return frozenset(self._skipped)
+
+    def skip(self, group_id: str) -> None:
+        """Give up a group that is not complete: it never will be, whatever still comes."""
+        self._skipped.add(group_id)
+
+    def take_skipped(self) -> list[Group]:
+        """Remove what there is of skipped groups, or came since the last call; it counts as consumed from now on."""
+        return [self._take(name) for name in sorted(self._skipped & self._pending.keys(), key=natural_order)]
 
     def low_water(self, next_offsets: Mapping[int, int]) -> dict[int, int]:
         """Partition -> the offset below which nothing is needed any more.
@@ -125,12 +166,14 @@ class GroupCollector:
             return Arrival.DUPLICATE
         pending.members[trajectory.rollout_id] = trajectory
         pending.first_offsets.setdefault(partition, offset)
+        if group_id in self._skipped:
+            return Arrival.GROUP_SKIPPED
         if len(pending.members) >= pending.group_size:
             self._complete.setdefault(group_id)
         return Arrival.COUNTED if known is None else Arrival.REPLACED
 
     def _take(self, group_id: str) -> Group:
-        del self._complete[group_id]
+        self._complete.pop(group_id, None)
         members = self._pending.pop(group_id).members
         trajectories = tuple(members[rollout_id] for rollout_id in sorted(members, key=natural_order))
         self._consumed.update({t.rollout_id: (t.attempt_id, t.revision) for t in trajectories})

@@ -18,11 +18,12 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from lightstream.schemas.codec import Codec, codec_for
+from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import RecordTooLargeError, TrainingError
-from lightstream.schemas.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config
-from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
-from lightstream.schemas.settings import Settings
+from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
 
 from .history import History, replay
@@ -33,7 +34,7 @@ __all__ = ["StepCommit", "TrainingLedger"]
 logger = logging.getLogger(__name__)
 
 TRANSACTION_TIMEOUT_S = 30.0
-"""How long readers of committed records wait for a trainer that died in a transaction and does not come back."""
+"""Longest time for which readers wait for a trainer that died in a transaction and does not come back."""
 
 OPEN_TIMEOUT_S = 120.0
 """The first transaction of a broker's life may wait for its coordinator to load."""
@@ -51,7 +52,7 @@ START_AGAIN = "Start the trainer again once Kafka is healthy: it continues after
 
 @dataclass(frozen=True, slots=True)
 class StepCommit:
-    """What one step writes. ``consumer_group`` is the consumer's group metadata that the offsets are committed for."""
+    """Records and offsets of one step. ``consumer_group``: the group metadata that the offsets are committed for."""
 
     step: TrainingStep
     resources: ResourcesRecord | None
@@ -152,7 +153,7 @@ class TrainingLedger:
                 return
             except _StuckClientError:
                 logger.warning("the Kafka client is stuck; a new one takes over")
-                if self.open().last_step >= commit.step.step:
+                if _holds(self.open(), commit.step):
                     return
         raise TrainingError(
             f"Kafka's client got stuck {REOPENINGS_MAX} times while committing step {commit.step.step}.",
@@ -219,6 +220,16 @@ class TrainingLedger:
                 if time.monotonic() > deadline:
                     raise kafka_unavailable(error, what=f"Kafka {failure} within {limit_s:g} s") from error
                 time.sleep(RETRY_PAUSE_S)
+
+
+def _holds(history: History, step: TrainingStep) -> bool:
+    """Whether a record is in the log, whose last one it would be."""
+    consumed = {(c.rollout_id, c.attempt_id, c.revision) for c in step.consumed}
+    if step.outcome is StepOutcome.DISCARDED:
+        return bool(consumed) and consumed <= history.consumed
+    if step.outcome is StepOutcome.MEASURED:
+        return history.measured
+    return history.last_step >= step.step
 
 
 class _StuckClientError(Exception):

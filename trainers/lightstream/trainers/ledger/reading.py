@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from lightstream.runtime.kafka import PartitionReader
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
-from lightstream.schemas.kafka import PartitionReader
 from lightstream.schemas.records import Record
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import Topic
 
 __all__ = ["read_whole_topic"]

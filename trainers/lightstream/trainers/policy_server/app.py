@@ -16,26 +16,24 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from lightstream.schemas.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError, read_body
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, read_body
+from lightstream.runtime.settings import Settings
 
-from .answers import AnswerHead, TokenText, chunk, completion, error_body
-from .chat_request import ChatRequest, RequestError, parse_chat_request
 from .generation import Job
 from .policy_version import Versions
+from .requests import ChatRequest, RequestError, parse_chat_request, parse_text_request
+from .responses import AnswerHead, TokenText, chunk, completion, error_body, text_chunk, text_completion
 from .service import PolicyService
 from .streaming import stream_answer
 from .text import Decode
-from .text_answers import text_chunk, text_completion
-from .text_request import parse_text_request
 
 __all__ = ["create_app"]
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """How one of OpenAI's interfaces is read and answered."""
+    """Parser and formatters of one of OpenAI's interfaces."""
 
     id_prefix: str
     parse: Callable[[object], ChatRequest]
@@ -47,7 +45,7 @@ CHAT = Interface("chatcmpl", parse_chat_request, completion, chunk)
 TEXT = Interface("cmpl", parse_text_request, text_completion, text_chunk)
 
 DISCONNECT_CHECK_S = 0.25
-"""How often a request that takes longer is checked for a client that disconnected."""
+"""Interval at which a request that takes longer is checked for a client that disconnected."""
 
 
 def create_app(

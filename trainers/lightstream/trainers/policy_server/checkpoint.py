@@ -16,6 +16,9 @@ __all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer
 INDEX_FILE = "model.safetensors.index.json"
 WEIGHTS_FILE = "model.safetensors"
 
+EXACT_PARAMETERS_MAX = 5_000_000
+"""A model of so many can afford float64."""
+
 PUBLISH_ANEW = "Restore the folder, or write it again (`save_pretrained`) and publish it as a new version."
 
 
@@ -44,6 +47,9 @@ def preload() -> None:
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """A causal language model in evaluation mode, without gradients.
 
+    A tiny one computes in float64: rounding depends on what else is in a batch, and would now and then change which
+    token is drawn.
+
     Raises:
         TrainingError: the folder's files are missing, damaged, incomplete, or of no known architecture.
     """
@@ -62,6 +68,8 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     missing = sorted(about["missing_keys"])  # transformers would fill them with chance
     if missing:
         raise _lacking(folder, missing)
+    if dtype is torch.float32 and device.type == "cpu" and model.num_parameters() <= EXACT_PARAMETERS_MAX:
+        model = model.double()
     return model.to(device).eval().requires_grad_(False)
 
 

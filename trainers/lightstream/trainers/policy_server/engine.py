@@ -67,7 +67,7 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it takes work."""
+        """True while it takes work."""
         return self._thread.is_alive() and not self._stopping
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class Engine:
             self._fail(left, "the policy server is stopping")
 
     def _take(self) -> list[Generation]:
-        """What waits, up to the free rows; blocks while there is nothing to do at all."""
+        """Jobs that wait, up to the free rows; blocks while there is nothing to do at all."""
         with self._wake:
             if not self._running:
                 self._wake.wait_for(lambda: self._waiting or self._stopping)

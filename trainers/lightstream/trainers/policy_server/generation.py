@@ -77,5 +77,5 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether every choice is over."""
+        """True once every choice is over."""
         return all(generation.is_over for generation in self.generations)

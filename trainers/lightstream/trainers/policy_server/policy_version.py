@@ -70,12 +70,14 @@ class Versions:
         kept: how many versions stay in memory, the newest ones and those in use.
         tokenizer: of the first version loaded; all versions share it. Its longest token has
             ``token_characters_max`` characters.
+        is_catching_up: versions that were announced before us may not be known yet.
         on_change: called (from any thread) after a version was announced, loaded or failed.
     """
 
     device: torch.device
     dtype: torch.dtype
     kept: int
+    is_catching_up: bool = False
     on_change: Callable[[], None] = lambda: None
     tokenizer: Any = None
     token_characters_max: int = 1
@@ -93,6 +95,16 @@ class Versions:
             self._announcements += 1
             self._announced[name] = _Announced(number, checkpoint_url, resources_id, self._announcements)
         self.on_change()
+
+    def caught_up(self) -> None:
+        """All that was announced before us is known."""
+        self.is_catching_up = False
+        self.on_change()
+
+    @property
+    def has_none(self) -> bool:
+        """True if no version was ever announced, as far as that can be known."""
+        return not self._announced and not self.is_catching_up
 
     def load_newest(self) -> None:
         """Load the version announced last, unless it is loaded. A failure is logged."""
@@ -152,7 +164,7 @@ class Versions:
             self._evict()
 
     def is_announced(self, name: str) -> bool:
-        """Whether ``name`` can be loaded on demand."""
+        """True if ``name`` can be loaded on demand."""
         return name in self._announced
 
     def names(self) -> list[str]:
@@ -162,7 +174,7 @@ class Versions:
         return [NEWEST, *ordered] if self._newest else []
 
     def _is_current(self, version: PolicyVersion) -> bool:
-        """Whether a version's weights are those announced last under its name."""
+        """True if a version's weights are those announced last under its name."""
         return version.checkpoint_url == self._announced[version.name].checkpoint_url
 
     def _select(self, name: str) -> None:

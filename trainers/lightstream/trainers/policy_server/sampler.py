@@ -19,10 +19,10 @@ class Sampled:
 
     Attributes:
         tokens: int64 (rows,).
-        logprobs: float32 (rows,), of the sampling distribution: the model's own at temperature 1 and top-p 1,
-            rescaled by temperature and renormalised over the nucleus otherwise. A greedy row (temperature 0) reports
-            the model's own, as its sampling distribution says nothing.
-        distribution: float32 (rows, vocabulary), log-probabilities of all tokens.
+        logprobs: float32 or float64 (rows,), of the sampling distribution: the model's own at temperature 1 and
+            top-p 1, rescaled by temperature and renormalised over the nucleus otherwise. A greedy row (temperature 0)
+            reports the model's own, as its sampling distribution says nothing.
+        distribution: float32 or float64 (rows, vocabulary), log-probabilities of all tokens.
     """
 
     tokens: Tensor
@@ -34,19 +34,19 @@ def sample(logits: Tensor, temperatures: list[float], top_ps: list[float], unifo
     """Draw one token per row by inverting the cumulative distribution.
 
     Args:
-        logits: (rows, vocabulary), any float type; taken as float32.
+        logits: (rows, vocabulary), any float type; float64 stays, all others are taken as float32.
         temperatures: one per row; 0 takes the best token.
         top_ps: one per row, in (0, 1].
         uniforms: one per row, in [0, 1): the only source of chance, so a row's token does not depend on its batch.
     """
-    scores = logits.float()
+    scores = logits if logits.dtype == torch.float64 else logits.float()
     if any(t not in (0.0, 1.0) for t in temperatures):
-        scale = torch.tensor([t or 1.0 for t in temperatures], dtype=torch.float32, device=scores.device)
+        scale = torch.tensor([t or 1.0 for t in temperatures], dtype=scores.dtype, device=scores.device)
         scores = scores / scale[:, None]
     distribution = torch.log_softmax(scores, dim=-1)
     if any(p < 1.0 and t > 0.0 for p, t in zip(top_ps, temperatures, strict=True)):
         limits = [p if t > 0.0 else 1.0 for p, t in zip(top_ps, temperatures, strict=True)]
-        distribution = _nucleus(distribution, torch.tensor(limits, dtype=torch.float32, device=scores.device))
+        distribution = _nucleus(distribution, torch.tensor(limits, dtype=scores.dtype, device=scores.device))
     if all(t == 0.0 for t in temperatures):
         tokens = distribution.argmax(dim=-1)
     else:

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from lightstream.schemas.http_server import HttpServer
-from lightstream.schemas.kafka import bootstrap_servers
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.settings import Settings
 
 from .app import create_app
 from .checkpoint import preload
-from .follower import ResourcesFollower
 from .policy_version import NEWEST, Versions
+from .version_watcher import VersionWatcher
 
 __all__ = ["policy_server", "run"]
 
@@ -51,8 +51,8 @@ def policy_server(
         versions.release(versions.load(f"{NEWEST}@0"))
     if follows_resources:
         bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
-        follower = ResourcesFollower(settings, versions, run_id=run_id)
-        app = create_app(settings, versions, start=follower.start, stop=follower.stop)
+        watcher = VersionWatcher(settings, versions, run_id=run_id)
+        app = create_app(settings, versions, start=watcher.start, stop=watcher.stop)
     else:
         app = create_app(settings, versions)
     return HttpServer(app, settings, name="policy", port=settings.policy_port, setting="LIGHTSTREAM_POLICY_PORT")

@@ -7,15 +7,16 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 
-from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.settings import Settings
+from jinja2 import TemplateError
 
-from .chat_request import ChatRequest, RequestError
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import TrainingError
+
 from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
+from .requests import ChatRequest, Prompt, RequestError, TextRequest
 from .text import StopWatcher
-from .text_request import Prompt, TextRequest
 
 __all__ = ["PolicyService"]
 
@@ -28,6 +29,9 @@ JOBS_WAITING_MAX = 10_000
 COMPOSED_CHARACTERS_MAX = 2
 """Characters that normalising may make one of (NFC: a letter and its accent): a text longer than this many times the
 longest token times the context cannot fit, and is refused at once; tokenizing 20 MB would take 40 s."""
+
+TEMPLATE_ERRORS = (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+"""Errors of chat templates: they are the model's own programs, and messages and tools have any shape."""
 
 INLINE_CHARACTERS_MAX = 64 * 1024
 """Longer prompts are tokenized in a thread, so that they do not hold the loop up (1 MB takes 1.5 s)."""
@@ -143,15 +147,19 @@ class PolicyService:
         return await asyncio.to_thread(self.tokenize, request)
 
     def tokenize(self, request: ChatRequest) -> list[int]:
-        """The prompt as the chat template makes it, ending where the assistant's turn begins."""
+        """The prompt as the chat template makes it, ending where the assistant's turn begins.
+
+        Raises:
+            RequestError: the template refuses the messages, or nothing comes of them.
+        """
         tokenizer = self.versions.tokenizer
         try:
             text: str = tokenizer.apply_chat_template(
                 request.messages, tools=request.tools, tokenize=False, add_generation_prompt=True
             )
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
+            ids: list[int] = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        except TEMPLATE_ERRORS as error:
             raise RequestError(f"the chat template refuses the messages: {error}", parameter="messages") from error
-        ids: list[int] = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
             raise RequestError("the prompt is empty", parameter="messages")
         return ids
@@ -167,7 +175,8 @@ class PolicyService:
             if self.versions.is_announced(name):
                 return await self._load(name)
             left_s = deadline - asyncio.get_running_loop().time()
-            if left_s <= 0 or not (name in (NEWEST, "") or "@" in name):
+            newest = name in (NEWEST, "")
+            if left_s <= 0 or (newest and self.versions.has_none) or not (newest or "@" in name):
                 raise self._unknown(name)
             try:
                 await asyncio.wait_for(self._changed.wait(), left_s)
@@ -190,6 +199,13 @@ class PolicyService:
             self.versions.release(loading.result())
 
     def _unknown(self, name: str) -> RequestError:
+        if name in (NEWEST, "") and self.versions.has_none:
+            return RequestError(
+                "there is no model yet: start the policy server with --checkpoint PATH, or a trainer, which publishes "
+                "its own",
+                status=503,
+                code="no_version",
+            )
         known = ", ".join(self.versions.names()) or "none yet"
         waited = f" (waited {self._settings.policy_version_wait_s:g} s)" if name in (NEWEST, "") or "@" in name else ""
         if name in (NEWEST, ""):

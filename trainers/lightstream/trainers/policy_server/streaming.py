@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from .answers import AnswerHead, chunk, error_body, usage_chunk
-from .chat_request import ChatRequest
 from .generation import Generation, Job
+from .requests import ChatRequest
+from .responses import AnswerHead, chunk, error_body, usage_chunk
 from .text import Decode, TextStream
 
 __all__ = ["stream_answer"]
@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(slots=True)
 class _Choice:
-    """How far one choice has been sent."""
+    """The part of one choice that has been sent."""
 
     index: int
     generation: Generation
@@ -67,7 +67,7 @@ def _piece(
     token_text: Callable[[int], str],
     make_chunk: Callable[..., dict[str, Any]],
 ) -> Any:
-    """What is new of one choice, or ``None``."""
+    """The new part of one choice, or ``None``."""
     generation = choice.generation
     tokens_to = generation.ready
     last = generation.finish_reason is not None and tokens_to == len(generation.token_ids)

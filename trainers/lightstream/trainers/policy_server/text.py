@@ -18,7 +18,7 @@ BROKEN_RUN_MIN = 8
 
 
 class TextStream:
-    """Decodes a growing list of tokens piece by piece; never hands out half a character."""
+    """Decodes a growing list of tokens piece by piece; never dispatches half a character."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -26,7 +26,7 @@ class TextStream:
         self._done_to = 0
 
     def take(self, token_ids: Sequence[int], *, last: bool = False) -> str:
-        """The text that ``token_ids`` (all so far) add to what was handed out; ``last`` lets everything go."""
+        """The text that ``token_ids`` (all so far) add to what was dispatched; ``last`` lets everything go."""
         if self._done_to == len(token_ids):
             return ""
         before = self._decode(token_ids[self._context_from : self._done_to])
@@ -55,7 +55,7 @@ class StopWatcher:
         return self._length_max - 1
 
     def find(self, token_ids: Sequence[int]) -> int | None:
-        """Where the first stop text begins, once one is complete; call after every token."""
+        """Position of the first stop text, once one is complete; call after every token."""
         new = self._stream.take(token_ids)
         if not new:
             return None

@@ -1,4 +1,7 @@
-"""What one Runner process does. Imported afresh in the child: keep it light."""
+"""A Runner process, started by the trainer.
+
+Its standard input brings the agent, and its end says that the trainer is gone, however it went.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,56 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
+from dataclasses import dataclass
 from typing import Any
 
-from lightstream.schemas.garbage import spare_what_is_there
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.settings import Settings
 
-__all__ = ["run_runner"]
+__all__ = ["DRAIN_TIMEOUT_S", "EXIT_MARGIN_S", "RunnerJob", "main"]
 
 DRAIN_TIMEOUT_S = 15.0
-"""How long attempts may finish when the trainer stops or is gone. Ending them in order costs less than their
+"""Time in which attempts may finish when the trainer stops or is gone. Ending them in order costs less than their
 deadlines: an attempt that is cut off counts as unresponsive only a minute later."""
 
 EXIT_MARGIN_S = 5.0
 
 
-def run_runner(environment: dict[str, str], agent: Any, n_concurrent: int, worker_id: str) -> None:
-    """Run an agent until SIGTERM, or until the process that started this one has ended, however it did.
+@dataclass(frozen=True, slots=True)
+class RunnerJob:
+    """The work of a Runner process.
 
-    Args:
-        environment: the trainer's settings, as ``Settings.to_environment`` gives them.
-        agent: a LitAgent.
+    Attributes:
+        search_path: where the trainer finds its modules.
+        agent: a LitAgent, as cloudpickle packs it: what is defined in the program itself, or in a notebook, is in it.
         n_concurrent: attempts at once.
         worker_id: name in the store.
+        run_id: run whose rollouts it takes.
     """
+
+    search_path: list[str]
+    agent: bytes
+    n_concurrent: int
+    worker_id: str
+    run_id: str
+
+
+def main() -> None:
+    """Run the agent that standard input brings until SIGTERM, or until the input ends."""
+    import cloudpickle  # type: ignore[import-untyped]  # it has no types
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the trainer too, which stops its Runners in order
-    os.environ.update(environment)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    threading.Thread(target=_watch_parent, name="lightstream-parent-watch", daemon=True).start()
-    asyncio.run(_run(agent, n_concurrent, worker_id))
+    job: RunnerJob = cloudpickle.load(sys.stdin.buffer)
+    sys.path[:] = job.search_path
+    agent = cloudpickle.loads(job.agent)
+    threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
+    asyncio.run(_run(job, agent))
 
 
-async def _run(agent: Any, n_concurrent: int, worker_id: str) -> None:
+async def _run(job: RunnerJob, agent: Any) -> None:
     from lightstream.producers import Runner
     from lightstream.store_views.stores import KafkaLightningStore
 
@@ -50,23 +69,21 @@ async def _run(agent: Any, n_concurrent: int, worker_id: str) -> None:
         runner = Runner(
             store,
             agent,
+            run_id=job.run_id,
             settings=settings,
-            n_concurrent=n_concurrent,
-            worker_id=worker_id,
+            n_concurrent=job.n_concurrent,
+            worker_id=job.worker_id,
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.stop)
-        spare_what_is_there()
+        tune_gc()
         await runner.run()
     finally:
         await store.close()
 
 
-def _watch_parent() -> None:
-    parent = parent_process()
-    if parent is None:
-        return
-    wait([parent.sentinel])
+def _watch(parent: int) -> None:
+    os.read(parent, 1)  # returns when nobody can write any more; a buffered reader would be locked at exit
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(DRAIN_TIMEOUT_S + EXIT_MARGIN_S)
     os._exit(1)  # something hangs: nobody is left to end this process

@@ -6,17 +6,17 @@ import logging
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import time
-from multiprocessing import current_process, get_context
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
+from contextlib import suppress
 from typing import Any
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.settings import Settings
 
-from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, run_runner
+from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, RunnerJob
 
 __all__ = ["RunnerProcesses"]
 
@@ -37,22 +37,18 @@ class RunnerProcesses:
     """``n`` processes, each with a Runner of ``n_concurrent`` attempts. A context manager.
 
     Raises:
-        TrainingError: the agent cannot be handed to another process, or this is a Runner process that imports the
-            program it belongs to. Nothing was started.
+        TrainingError: the agent cannot be handed to another process. Nothing was started.
     """
 
-    def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str) -> None:
-        if n:
-            _check_not_importing_main()
-            _check_agent(agent)
-        self._environment = settings.to_environment()
-        self._agent = agent
+    def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str, run_id: str) -> None:
+        self._environment = os.environ | settings.to_environment()
+        self._agent = _packed(agent) if n else b""
         self._n = n
         self._n_concurrent = n_concurrent
         self._name = name
-        self._context = get_context("spawn")
+        self._run_id = run_id
         self._stopping = threading.Event()
-        self._processes: dict[int, SpawnProcess] = {}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._started: dict[int, float] = {}
         self._deaths: dict[int, int] = {}
         self._due: dict[int, float] = {}
@@ -74,7 +70,7 @@ class RunnerProcesses:
     @property
     def pids(self) -> list[int]:
         """The processes that run now."""
-        return [p.pid for p in self._processes.values() if p.pid is not None and p.is_alive()]
+        return [process.pid for process in self._processes.values() if process.poll() is None]
 
     def check(self) -> None:
         """Raise if the Runners keep dying.
@@ -91,35 +87,39 @@ class RunnerProcesses:
         if self._watcher is not None:
             self._watcher.join()
         for process in self._processes.values():
-            if process.is_alive():
-                process.terminate()
+            process.terminate()
         deadline = time.monotonic() + DRAIN_TIMEOUT_S + EXIT_MARGIN_S
         for process in self._processes.values():
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
                 logger.warning("runner process %s did not end in time; it is killed", process.pid)
                 process.kill()
-                process.join()
+                process.wait()
+            _close_input(process)
         self._processes.clear()
 
     def _start(self, index: int) -> None:
         self._generation += 1
         worker_id = f"{self._name}-{socket.gethostname()}-{os.getpid()}-{self._generation}"
-        process = self._context.Process(
-            target=run_runner,
-            args=(self._environment, self._agent, self._n_concurrent, worker_id),
-            name=f"lightstream-runner-{index}",
+        job = RunnerJob(list(sys.path), self._agent, self._n_concurrent, worker_id, self._run_id)
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from lightstream.trainers.runners.process import main; main()"],
+            env=self._environment,
+            stdin=subprocess.PIPE,
         )
-        process.start()
+        assert process.stdin is not None  # noqa: S101  # it was asked for
+        with suppress(BrokenPipeError):  # it ended at once: the watcher sees that
+            process.stdin.write(pickle.dumps(job))
+            process.stdin.flush()
         self._processes[index] = process
         self._started[index] = time.monotonic()
 
     def _watch(self) -> None:
-        while not self._stopping.is_set():
-            wait([p.sentinel for p in self._processes.values() if p.is_alive()], WATCH_INTERVAL_S)
+        while not self._stopping.wait(WATCH_INTERVAL_S):
             now = time.monotonic()
             for index, process in list(self._processes.items()):
-                if process.is_alive() or self._stopping.is_set() or self._given_up is not None:
+                if process.poll() is None or self._stopping.is_set() or self._given_up is not None:
                     continue
                 if index not in self._due:
                     self._note_death(index, process, now)
@@ -127,31 +127,34 @@ class RunnerProcesses:
                     del self._due[index]
                     self._start(index)
 
-    def _note_death(self, index: int, process: SpawnProcess, now: float) -> None:
+    def _note_death(self, index: int, process: subprocess.Popen[bytes], now: float) -> None:
+        _close_input(process)
         deaths = 1 if now - self._started[index] > STEADY_S else self._deaths.get(index, 0) + 1
         self._deaths[index] = deaths
         if deaths > DEATHS_IN_A_ROW_MAX:
-            self._given_up = f"runner process {index} ended {deaths} times in a row, last with {process.exitcode}."
+            self._given_up = f"runner process {index} ended {deaths} times in a row, last with {process.returncode}."
             return
         pause_s = min(BACKOFF_S * 2 ** (deaths - 1), BACKOFF_S_MAX)
         self._due[index] = now + pause_s
-        logger.warning("runner process %s ended with %s; again in %g s", process.pid, process.exitcode, pause_s)
+        logger.warning("runner process %s ended with %s; again in %g s", process.pid, process.returncode, pause_s)
 
 
-def _check_not_importing_main() -> None:
-    """A spawned process imports the main module again; what that does at its top level would be done once more."""
-    if getattr(current_process(), "_inheriting", False):  # what multiprocessing itself asks before it starts a process
-        raise TrainingError(
-            "fit() was called while a Runner process imported this program.",
-            next_step='Put the call under `if __name__ == "__main__":`, or run Runners yourself and pass n_runners=0.',
-        )
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with suppress(OSError):  # it is gone, and so is what it did not read
+            process.stdin.close()
 
 
-def _check_agent(agent: Any) -> None:
+def _packed(agent: Any) -> bytes:
+    """The agent for another process. What its own program defines goes by value, what it imports by name."""
+    import cloudpickle  # type: ignore[import-untyped]  # it has no types
+
     try:
-        pickle.dumps(agent)
+        packed: bytes = cloudpickle.dumps(agent)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TrainingError(
             f"the agent {agent!r} cannot be handed to a Runner process: {error}.",
-            next_step="Define it at the top level of a module, or run Runners yourself and pass n_runners=0.",
+            next_step="Create what cannot be copied (clients, locks, open files) within the agent, or run Runners "
+            "yourself and pass n_runners=0.",
         ) from error
+    return packed

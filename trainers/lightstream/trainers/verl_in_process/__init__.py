@@ -1,6 +1,7 @@
 """VERL in one process: verl's advantage, loss and training engine, on a CPU or a GPU, without Ray."""
 
 from .algorithm import VERL
+from .config import VerlConfig
 from .warm_up import WarmUp, teach_answers
 
-__all__ = ["VERL", "WarmUp", "teach_answers"]
+__all__ = ["VERL", "VerlConfig", "WarmUp", "teach_answers"]

@@ -14,7 +14,7 @@ __all__ = ["CpuPlatform"]
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """What a device does that has no streams, caches or counters."""
+    """A device without streams, caches or counters."""
 
 
 def _zero(*_: Any, **__: Any) -> int:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..batch import BatchArrays
+from ..batch import BatchArrays, token_weights
 from . import state
-from .advantage import row_advantages
 from .config import VerlConfig
-from .loss import ComparingLoss
+from .loss import WeightedPolicyLoss
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
-from .tensors import select_mini_batches, to_tensordict
+from .tensors import micro_batches, select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine"]
 
@@ -38,11 +37,13 @@ class VerlEngine:
         self.device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        # Packing all rows into one needs flash-attn; without it attention would be quadratic in the batch.
+        self._packs = self.device == "cuda" and find_spec("flash_attn") is not None
         load_verl(self.device)
         join_process_group(self.device)
         with worker_environment():
-            self._worker = _new_worker(config, folder)
-        self._loss = ComparingLoss(_actor_config(config))
+            self._worker = _new_worker(config, folder, packs=self._packs)
+        self._loss = WeightedPolicyLoss(_actor_config(config))
         self._worker.set_loss_fn(self._loss)
         self._folder = folder
         state.load(folder, self._worker.engine)
@@ -53,39 +54,45 @@ class VerlEngine:
         return self._worker.engine.module
 
     def update(
-        self, arrays: BatchArrays, *, compared: npt.NDArray[np.bool_] | None = None, seed: int = 0
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
     ) -> dict[str, float]:
         """One step of the algorithm on a batch of at least one row.
 
+        Rows without an advantage are not computed, unless the entropy is part of the loss; they count all the same.
+
         Args:
             arrays: N rows.
-            compared: bool (N,): rows whose log-probabilities should equal the actor's; by default all.
-            seed: of the mini-batches.
+            policy_version: tokens of this version should have the actor's log-probabilities; ``None``: all of them.
+            seed: numbers that the order of mini-batches, and dropout, follow from.
 
         Returns:
-            verl's metrics, and ``logprob_diff_max``.
+            Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``grad_norm`` and ``lr``; ``rows/computed``,
+            ``tokens/computed`` and ``tokens/padded`` (of one pass over the batch).
         """
+        import torch
+
         config = self._config
-        if compared is None:
-            compared = np.ones(len(arrays), np.bool_)
-        advantages = row_advantages(arrays, config.advantage)
-        batch = to_tensordict(arrays, advantages, compared, temperature=config.temperature)
-        longest = int((arrays.prompt_lengths + arrays.response_lengths).max())
+        torch.manual_seed(int(np.random.default_rng(list(seed)).integers(2**63)))
+        trained = arrays.response_mask == 1
+        compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
+        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
+        computed = set(range(len(arrays)) if config.entropy_coefficient else arrays.rows_with_signal.tolist())
+        count = min(config.mini_batches_per_step, len(arrays))
+        batch = to_tensordict(arrays, weights * count, compared, temperature=config.temperature)
         parts = [
-            part
+            rows
             for epoch in range(config.epochs_per_step)
-            for part in select_mini_batches(len(arrays), config.mini_batches_per_step, seed * 1000 + epoch)
+            for part in select_mini_batches(len(arrays), count, (*seed, epoch))
+            if (rows := sorted(computed.intersection(part)))
         ]
-        self._loss.difference_max = math.nan
+        metrics = self._cost(arrays, sorted(computed))
+        self._loss.start_step()
         self._loss.comparing = len(parts) == 1
-        if not self._loss.comparing:
-            self._compare(batch, longest)
-        outputs = [self._update_once(batch, part, longest, part is parts[-1]) for part in parts]
+        if len(parts) > 1:
+            self._compare(batch, sorted(computed))
+        outputs = [self._update_once(batch, part, part is parts[-1]) for part in parts]
         self._loss.comparing = False
-        return _mean(outputs) | {
-            "logprob_diff_max": self._loss.difference_max,
-            "advantage/abs_mean": float(np.abs(advantages).mean()),
-        }
+        return metrics | _mean(outputs) | self._loss.metrics()
 
     def save(self, folder: Path) -> None:
         """Write model, tokenizer, optimiser and random state into an empty folder."""
@@ -95,42 +102,57 @@ class VerlEngine:
         """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""
         self._folder = folder
 
-    def _update_once(self, batch: Any, part: list[int], longest: int, is_last: bool) -> dict[str, float]:
+    def _cost(self, arrays: BatchArrays, computed: list[int]) -> dict[str, float]:
+        lengths = arrays.lengths[computed].tolist()
+        parts = micro_batches(lengths, self._config.tokens_per_micro_batch, packed=self._packs)
+        padded = sum(len(part) * max(lengths[row] for row in part) for part in parts)
+        return {
+            "rows/computed": float(len(computed)),
+            "tokens/computed": float(sum(lengths)),
+            "tokens/padded": float(sum(lengths) if self._packs else padded),
+        }
+
+    def _update_once(self, batch: Any, part: list[int], is_last: bool) -> dict[str, float]:
         from verl.utils import tensordict_utils
 
-        whole = part == list(range(len(batch)))
-        rows = tensordict_utils.index_select_tensor_dict(batch, part) if not whole else batch.clone(recurse=False)
+        rows = _rows_of(batch, part)
         tensordict_utils.assign_non_tensor(
             rows,
-            **self._settings(rows, longest),
+            **self._settings(rows),
             global_token_num=rows["input_ids"].offsets().diff().tolist(),
             update_lr_scheduler=is_last,
         )
         output = self._worker.train_batch(rows)
         return _numbers(tensordict_utils.get(output, "metrics"))
 
-    def _compare(self, batch: Any, longest: int) -> None:
+    def _compare(self, batch: Any, part: list[int]) -> None:
         """One pass without gradients: with several updates, later ones start from changed weights."""
         from verl.utils import tensordict_utils
 
-        rows = batch.clone(recurse=False)
-        tensordict_utils.assign_non_tensor(rows, **self._settings(rows, longest), compute_loss=False)
+        rows = _rows_of(batch, part)
+        tensordict_utils.assign_non_tensor(rows, **self._settings(rows), compute_loss=False)
         output = self._worker.infer_batch(rows)
-        self._loss.compare(output["log_probs"].to("cpu"), batch)
+        self._loss.compare(output["log_probs"].to("cpu"), rows)
 
-    def _settings(self, rows: Any, longest: int) -> dict[str, Any]:
-        count = len(rows)
+    def _settings(self, rows: Any) -> dict[str, Any]:
         return {
             "calculate_entropy": self._config.entropy_coefficient != 0.0,
-            "global_batch_size": count,
-            "max_token_len_per_gpu": max(self._config.tokens_per_micro_batch, longest),
-            # Where all rows fit at once, verl need not balance them.
-            "use_dynamic_bsz": count * longest > self._config.tokens_per_micro_batch,
-            "micro_batch_size_per_gpu": count,
+            "global_batch_size": len(rows),
+            "max_token_len_per_gpu": self._config.tokens_per_micro_batch,
+            "use_dynamic_bsz": True,
+            "use_remove_padding": self._packs,
         }
 
 
-def _new_worker(config: VerlConfig, folder: Path) -> Any:
+def _rows_of(batch: Any, part: list[int]) -> Any:
+    from verl.utils import tensordict_utils
+
+    if part == list(range(len(batch))):
+        return batch.clone(recurse=False)
+    return tensordict_utils.index_select_tensor_dict(batch, part)
+
+
+def _new_worker(config: VerlConfig, folder: Path, *, packs: bool) -> Any:
     from transformers.utils import logging as transformers_logging
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
@@ -144,10 +166,9 @@ def _new_worker(config: VerlConfig, folder: Path) -> Any:
             model_type="language_model",
             model_config=HFModelConfig(
                 path=str(folder),
-                # Packing all rows into one needs flash-attn; without it attention would be quadratic in the batch.
-                use_remove_padding=False,
+                use_remove_padding=packs,
                 enable_gradient_checkpointing=config.gradient_checkpointing,
-                override_config={"attn_implementation": "sdpa"},
+                override_config={"attn_implementation": "flash_attention_2" if packs else "sdpa"},
             ),
             engine_config=FSDPEngineConfig(
                 strategy="fsdp2",
@@ -164,6 +185,8 @@ def _new_worker(config: VerlConfig, folder: Path) -> Any:
                 weight_decay=config.weight_decay,
                 clip_grad=config.gradient_norm_max,
                 lr_warmup_steps=config.lr_warmup_steps,
+                lr_scheduler_type=config.lr_schedule,
+                min_lr_ratio=config.learning_rate_min_ratio,
                 total_training_steps=max(1, config.steps),
                 override_optimizer_config={"fused": True},  # one kernel instead of ten small ones a parameter
             ),
@@ -185,7 +208,6 @@ def _actor_config(config: VerlConfig) -> Any:
         clip_ratio_low=config.clip_ratio_low,
         clip_ratio_high=config.clip_ratio_high,
         entropy_coeff=config.entropy_coefficient,
-        loss_agg_mode=config.loss_aggregation,
     )
 
 

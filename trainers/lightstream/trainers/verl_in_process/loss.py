@@ -1,45 +1,150 @@
-"""verl's PPO loss, and a look at how far the actor is from the policy that sampled."""
+"""verl's clipped policy loss with a weight for each token, and what a researcher wants to see of it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ComparingLoss"]
+__all__ = ["WeightedPolicyLoss"]
 
 
-class ComparingLoss:
-    """Calls verl's ``ppo_loss``. While ``comparing``, notes the largest |actor - sampled| log-probability.
+@dataclass(slots=True)
+class _Sums:
+    """Over the trained tokens of a step's updates."""
 
-    The actor's log-probabilities are there anyway, before the first update of a step: comparing costs no further pass.
+    tokens: float = 0.0
+    loss: float = 0.0
+    surprise: float = 0.0
+    kl: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    clipped: float = 0.0
+    entropy: float = 0.0
 
-    Attributes:
-        comparing: true until the step's first update.
-        difference_max: over all tokens with mask 1 of the rows marked ``compared``; NaN before the first.
+
+@dataclass(slots=True)
+class _Differences:
+    """Actor against sampler, over the compared tokens, before the step's first update."""
+
+    tokens: float = 0.0
+    absolute: float = 0.0
+    absolute_max: float = 0.0
+    k3: float = 0.0
+
+
+class WeightedPolicyLoss:
+    """The sum over tokens of weight * verl's clipped objective (``vanilla``: PPO with dual clip, arXiv:1912.09729).
+
+    The clipped objective is proportional to the advantage, so that weighing a token is scaling its advantage: however
+    a batch is cut into micro-batches, the sum is the same. While ``comparing``, notes how far the actor is from what
+    sampled the tokens; its log-probabilities are there anyway.
+
+    Args:
+        config: verl's actor configuration, for the bounds of the ratio and the entropy's weight.
     """
 
     def __init__(self, config: Any) -> None:
         self._config = config
         self.comparing = False
-        self.difference_max = math.nan
+        self._sums = _Sums()
+        self._differences = _Differences()
+
+    def start_step(self) -> None:
+        """Forget what earlier steps summed up."""
+        self._sums, self._differences = _Sums(), _Differences()
 
     def __call__(self, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-        from verl.workers.utils.losses import ppo_loss
+        import verl.trainer.ppo.core_algos as algorithms
+        from verl.workers.utils.padding import no_padding_2_padding
 
+        log_probs = no_padding_2_padding(model_output["log_probs"], data)
+        fields = _padded(data)
         if self.comparing:
-            self.compare(model_output["log_probs"], data)
-        return ppo_loss(config=self._config, model_output=model_output, data=data, dp_group=dp_group)
+            self._compare(log_probs, fields)
+        untyped: Any = algorithms
+        policy_loss: Any = untyped.get_policy_loss_fn("vanilla")
+        loss, _ = policy_loss(
+            old_log_prob=fields["old_log_probs"],
+            log_prob=log_probs,
+            advantages=fields["advantages"] * fields["weights"],
+            response_mask=fields["response_mask"].bool(),
+            loss_agg_mode="token-sum",
+            config=self._config,
+        )
+        self._sums.loss += float(loss.detach())
+        entropy = model_output.get("entropy")
+        if entropy is not None:
+            entropy = no_padding_2_padding(entropy, data)
+            loss = loss - self._config.entropy_coeff * (entropy * fields["weights"]).sum()
+            self._sums.entropy += float((entropy.detach() * fields["response_mask"]).sum())
+        self._look(log_probs, fields)
+        return loss, {}
 
     def compare(self, log_probs: Any, data: Any) -> None:
         """Take in the actor's log-probabilities (nested, (N, prompt + response)) of a batch."""
-        import torch
         from verl.workers.utils.padding import no_padding_2_padding
 
+        self._compare(no_padding_2_padding(log_probs, data), _padded(data))
+
+    def metrics(self) -> dict[str, float]:
+        """Of all updates since :meth:`start_step`; means are over trained tokens, each counted once per update.
+
+        ``actor/entropy`` is exact where the entropy is part of the loss, else the mean surprise of the sampled tokens,
+        whose expectation is the entropy. ``logprob_diff_max``, ``logprob_diff_mean`` and ``logprob_k3`` (the
+        estimator of KL(sampler, actor), http://joschu.net/blog/kl-approx.html) compare actor and sampler; NaN
+        where nothing was compared.
+        """
+        sums, differences = self._sums, self._differences
+        tokens = sums.tokens or math.nan
+        compared = differences.tokens or math.nan
+        return {
+            "actor/pg_loss": sums.loss,
+            "actor/entropy": (sums.entropy or sums.surprise) / tokens,
+            "actor/ppo_kl": sums.kl / tokens,
+            "actor/pg_clipfrac": sums.clipped / tokens,
+            "actor/ratio_mean": sums.ratio / tokens,
+            "actor/ratio_max": sums.ratio_max if sums.tokens else math.nan,
+            "logprob_diff_max": differences.absolute_max if differences.tokens else math.nan,
+            "logprob_diff_mean": differences.absolute / compared,
+            "logprob_k3": differences.k3 / compared,
+        }
+
+    def _compare(self, log_probs: Any, fields: dict[str, Any]) -> None:
+        import torch
+
         with torch.no_grad():
-            actor = no_padding_2_padding(log_probs.detach(), data)
-            sampled = data["old_log_probs"].to_padded_tensor(0.0)
-            mask = data["response_mask"].to_padded_tensor(0).bool() & data["compared"].bool().unsqueeze(1)
-            differences = (actor.float() - sampled).abs()[mask]
-            if differences.numel():
-                largest = float(differences.max())
-                self.difference_max = largest if math.isnan(self.difference_max) else max(self.difference_max, largest)
+            mask = fields["compared"].bool()
+            difference = (log_probs.float() - fields["old_log_probs"])[mask]
+            if difference.numel():
+                seen = self._differences
+                seen.tokens += difference.numel()
+                seen.absolute += float(difference.abs().sum())
+                seen.absolute_max = max(seen.absolute_max, float(difference.abs().max()))
+                seen.k3 += float((difference.exp() - 1 - difference).sum())
+
+    def _look(self, log_probs: Any, fields: dict[str, Any]) -> None:
+        import torch
+
+        with torch.no_grad():
+            mask = fields["response_mask"].bool()
+            actor, advantages = log_probs.float()[mask], fields["advantages"][mask]
+            if not actor.numel():
+                return
+            difference = actor - fields["old_log_probs"][mask]
+            ratio = difference.clamp(-20.0, 20.0).exp()
+            above = (ratio > 1 + self._config.clip_ratio_high) & (advantages > 0)
+            below = (ratio < 1 - self._config.clip_ratio_low) & (advantages < 0)
+            sums = self._sums
+            sums.tokens += actor.numel()
+            sums.surprise -= float(actor.sum())
+            sums.kl -= float(difference.sum())
+            sums.ratio += float(ratio.sum())
+            sums.ratio_max = max(sums.ratio_max, float(ratio.max()))
+            sums.clipped += float((above | below).sum())
+
+
+def _padded(data: Any) -> dict[str, Any]:
+    """The fields of the loss, each (N, longest response), 0 beyond a row's end."""
+    names = ("response_mask", "old_log_probs", "advantages", "weights", "compared")
+    return {name: data[name].to_padded_tensor(0) for name in names}

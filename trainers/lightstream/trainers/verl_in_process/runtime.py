@@ -1,4 +1,4 @@
-"""What verl needs around it: a platform, a process group of one, and the environment of a worker, for a while."""
+"""Surroundings that verl needs: a platform, a process group of one, and the environment of a worker, for a while."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Generator
 from typing import Any
 
 from lightstream.schemas.errors import TrainingError
+
+from .tensors import micro_batches
 
 __all__ = ["choose_device", "join_process_group", "load_verl", "worker_environment"]
 
@@ -70,6 +72,7 @@ def load_verl(device: str) -> None:
 
         EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
     _take_log_probabilities_in_chunks()
+    _bound_micro_batches_by_padded_tokens()
     _find_language_models_at_once()
     _PREPARED.append(device)
 
@@ -101,6 +104,25 @@ def join_process_group(device: str) -> None:
     new_store: Any = vars(distributed)["HashStore"]  # in memory: no port is opened; the stubs leave it out
     backend = "cpu:gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     distributed.init_process_group(backend, store=new_store(), rank=0, world_size=1)
+
+
+def _bound_micro_batches_by_padded_tokens() -> None:
+    """Replace verl's division of a batch, which balances real tokens and then pads: 13 times the limit was seen."""
+    from verl.utils import tensordict_utils
+    from verl.workers.engine.fsdp import transformer_impl
+
+    engine: Any = transformer_impl  # has no types
+
+    def prepare_micro_batches(data: Any, dp_group: Any = None, **_: Any) -> tuple[list[Any], list[list[int]]]:
+        lengths: list[int] = data["input_ids"].offsets().diff().tolist()
+        packed = bool(tensordict_utils.get_non_tensor_data(data=data, key="use_remove_padding", default=False))
+        parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed)
+        if len(parts) == 1:
+            parts = [list(range(len(lengths)))]  # nothing to select
+            return [data], parts
+        return [tensordict_utils.index_select_tensor_dict(data, part) for part in parts], parts
+
+    engine.prepare_micro_batches = prepare_micro_batches
 
 
 def _find_language_models_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,24 @@ import numpy.typing as npt
 
 from ..batch import BatchArrays
 
-__all__ = ["select_mini_batches", "to_tensordict"]
+__all__ = ["micro_batches", "select_mini_batches", "to_tensordict"]
+
+PADDING_MAX = 0.1
+"""Of a micro-batch's real tokens."""
+
+SMALL_PADDING = 1 / 32
+"""Of the limit of a micro-batch: less padding than this costs less than one more pass."""
 
 
 def to_tensordict(
-    arrays: BatchArrays, advantages: npt.NDArray[np.float32], compared: npt.NDArray[np.bool_], **settings: Any
+    arrays: BatchArrays, weights: npt.NDArray[np.float64], compared: npt.NDArray[np.bool_], **settings: Any
 ) -> Any:
     """A batch for verl's ``TrainingWorker``.
 
     Args:
-        arrays: N rows.
-        advantages: float32 (N,); each of a row's tokens gets the row's.
-        compared: bool (N,): rows whose sampled log-probabilities are to be compared with the actor's.
+        arrays: N rows with sum R response tokens.
+        weights: float64 (sum R,): weight of each response token in the loss.
+        compared: bool (sum R,): tokens whose sampled log-probabilities are to be compared with the actor's.
         settings: non-tensor values for verl (temperature, …).
     """
     import torch
@@ -52,18 +59,45 @@ def to_tensordict(
         "response_mask": jagged(arrays.response_mask, responses),
         "loss_mask": jagged(arrays.response_mask, responses),
         "old_log_probs": jagged(arrays.response_logprobs, responses),
-        "advantages": jagged(np.repeat(advantages, arrays.response_lengths), responses),
-        "compared": torch.from_numpy(compared.copy()),
+        "advantages": jagged(arrays.advantages, responses),
+        "weights": jagged(weights.astype(np.float32), responses),
+        "compared": jagged(compared.astype(np.int64), responses),
     }
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
 
 
-def select_mini_batches(rows: int, mini_batches: int, seed: int) -> list[list[int]]:
+def select_mini_batches(rows: int, mini_batches: int, seed: Sequence[int]) -> list[list[int]]:
     """Rows 0 … ``rows`` - 1, shuffled, in at most ``mini_batches`` parts that differ by one row at most.
 
     No row is left out and none is in two parts. A single part keeps the order.
+
+    Args:
+        seed: numbers that the order follows from.
     """
     if mini_batches <= 1 or rows <= 1:
         return [list(range(rows))] if rows else []
-    order: npt.NDArray[np.int64] = np.random.default_rng(seed).permutation(rows)
+    order: npt.NDArray[np.int64] = np.random.default_rng(list(seed)).permutation(rows)
     return [part.tolist() for part in np.array_split(order, min(mini_batches, rows))]
+
+
+def micro_batches(lengths: Sequence[int], tokens_max: int, *, packed: bool = False) -> list[list[int]]:
+    """Rows in parts that are computed at once, the longest first; each row is in exactly one.
+
+    A part's padded tokens (rows * its longest) are at most ``tokens_max``, unless it is one row, and its padding is at
+    most a tenth of its real tokens, or negligible. Where rows are ``packed``, there is no padding.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    parts: list[list[int]] = []
+    longest = real = 0
+    for row in order:
+        length = lengths[row]
+        if parts:
+            computed = real + length if packed else (len(parts[-1]) + 1) * longest
+            padding = 0 if packed else computed - real - length
+            if computed <= tokens_max and padding <= max(PADDING_MAX * (real + length), SMALL_PADDING * tokens_max):
+                parts[-1].append(row)
+                real += length
+                continue
+        parts.append([row])
+        longest = real = length
+    return parts

@@ -10,7 +10,7 @@ from lightstream.producers import GovernedAgent, Hook, LitAgent, OtelTracer
 from lightstream.producers.policy import PolicyKernel, PolicyViolation, PolicyViolationError
 from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
-from ...execution.events import ExecutionEvent
+from ...execution import ExecutionEvent
 from ...runner import LitAgentRunner
 
 __all__ = ["AgentOSRunner", "GovernedRollout", "PolicyViolation", "PolicyViolationError"]
@@ -18,7 +18,7 @@ __all__ = ["AgentOSRunner", "GovernedRollout", "PolicyViolation", "PolicyViolati
 
 @dataclass
 class GovernedRollout:
-    """What :meth:`AgentOSRunner.step` returns.
+    """The result of :meth:`AgentOSRunner.step`.
 
     Attributes:
         task_input: the task.

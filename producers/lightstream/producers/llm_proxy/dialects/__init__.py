@@ -1,8 +1,7 @@
 """The interfaces that agents speak to the proxy in, and how each becomes a request that the model server takes."""
 
-from .dialect import Dialect, Endpoint, StreamEvent, Translation
+from .dialect import CHAT, COMPLETIONS, Dialect, Endpoint, StreamEvent, Translation
 from .messages import ANTHROPIC_MESSAGES
-from .plain import CHAT, COMPLETIONS
 from .responses import ResponsesDialect
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What every dialect offers."""
+"""Dialects: the interfaces that agents speak, of which OpenAI's own needs no translation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-__all__ = ["Dialect", "Endpoint", "StreamEvent", "Translation"]
+from pydantic_core import to_json
+
+from ..events import event_of
+
+__all__ = ["CHAT", "COMPLETIONS", "Dialect", "Endpoint", "StreamEvent", "Translation", "openai_error"]
 
 Endpoint: TypeAlias = Literal["chat/completions", "completions"]
-"""What the model server is asked, below its base URL."""
+"""Path asked of the model server, below its base URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Translation(Protocol):
 
     @property
     def request(self) -> dict[str, Any]:
-        """What the model server is asked."""
+        """The request to the model server."""
         ...
 
     @property
@@ -65,7 +69,7 @@ class Dialect(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """What answers it at the model server."""
+        """The model server's endpoint that answers it."""
         ...
 
     async def translate(self, request: dict[str, Any]) -> Translation:
@@ -87,3 +91,46 @@ class Dialect(Protocol):
     def passed_on_error(self, status: int, body: bytes) -> bytes:
         """The body of an error that the model server answered."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _AsItIs:
+    request: dict[str, Any]
+    response_id: str | None = None
+
+    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+    async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+        async for event in events:
+            yield event.data
+
+
+@dataclass(frozen=True, slots=True)
+class PlainDialect:
+    """A dialect that needs no translation."""
+
+    api: str
+    endpoint: Endpoint
+
+    async def translate(self, request: dict[str, Any]) -> Translation:
+        return _AsItIs(request)
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return openai_error(status, message)
+
+    def error_event(self, status: int, message: str) -> bytes:
+        return event_of(to_json(openai_error(status, message)))
+
+    def passed_on_error(self, status: int, body: bytes) -> bytes:
+        return body
+
+
+def openai_error(status: int, message: str) -> dict[str, Any]:
+    """An error in OpenAI's shape."""
+    code = "invalid_api_key" if status == 401 else None
+    return {"error": {"message": message, "type": "lightstream_proxy", "param": None, "code": code}}
+
+
+CHAT = PlainDialect("chat", "chat/completions")
+COMPLETIONS = PlainDialect("text_completion", "completions")

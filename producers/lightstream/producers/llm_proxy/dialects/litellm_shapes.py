@@ -1,4 +1,4 @@
-"""What both translated dialects need of LiteLLM; imported at the first call that needs it."""
+"""Parts of LiteLLM that both translated dialects need; imported at the first call that needs it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 PROVIDER = "openai"
-"""What LiteLLM is told about the model server: that it speaks OpenAI's chat completions."""
+"""The model server's provider, to LiteLLM: one that speaks OpenAI's chat completions."""
 
 NOT_FOR_SERVERS = ("custom_llm_provider", "extra_headers", "reasoning_summary", "context_management")
-"""What LiteLLM puts into a chat request for itself."""
+"""Keys that LiteLLM puts into a chat request for itself."""
 
 NO_USAGE = {"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
 
@@ -79,7 +79,7 @@ def _says_nothing(body: dict[str, Any]) -> bool:
 
 
 def translation_errors() -> tuple[type[Exception], ...]:
-    """What LiteLLM's translators raise for bodies of a shape they do not know; few of these errors are their own."""
+    """Errors of LiteLLM's translators for bodies of a shape they do not know; few are classes of its own."""
     import openai  # LiteLLM's errors derive from this package's
 
     return (ValueError, TypeError, LookupError, AttributeError, AssertionError, openai.OpenAIError)
@@ -115,14 +115,14 @@ def untranslatable(error: Exception) -> UpstreamError:
 
 
 def error_message_of(body: bytes) -> str:
-    """What an OpenAI-compatible server says in an error's body."""
+    """The message in the error body of an OpenAI-compatible server."""
     try:
-        said: Any = from_json(body)
+        decoded: Any = from_json(body)
     except ValueError:
-        said = None
-    if isinstance(said, dict):
-        inner = said.get("error")
-        for message in (inner.get("message") if isinstance(inner, dict) else inner, said.get("message")):
+        decoded = None
+    if isinstance(decoded, dict):
+        inner = decoded.get("error")
+        for message in (inner.get("message") if isinstance(inner, dict) else inner, decoded.get("message")):
             if isinstance(message, str) and message:
                 return message
     return body[:ERROR_TEXT_MAX].decode("utf-8", errors="replace") or "the LLM server gave no reason"

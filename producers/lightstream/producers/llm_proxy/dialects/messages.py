@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from ..events import event_of
-from ..litellm_import import imported_litellm
+from ..litellm_upstream import imported_litellm
 from .dialect import Endpoint, StreamEvent, Translation
 from .litellm_shapes import (
     PROVIDER,
@@ -162,7 +162,7 @@ def _call_with_object(call: Any) -> Any:
 
 
 def _refuse_malformed(request: dict[str, Any]) -> None:
-    """What LiteLLM's translator takes for granted."""
+    """Fill in the fields that LiteLLM's translator takes for granted."""
     if not isinstance(request.get("model"), str) or not request["model"]:
         raise ValueError("model must be a string")
     messages = request.get("messages")

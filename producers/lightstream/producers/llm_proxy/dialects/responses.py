@@ -1,21 +1,21 @@
 """OpenAI's responses over a chat server, translated by LiteLLM.
 
 https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. A request may go on from an earlier
-response by its id, as long as the proxy remembers that; other things that OpenAI's servers keep are refused.
-"""
+response by its id, as long as the proxy remembers that; other things that OpenAI's servers keep are refused."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
 from ..events import event_of
-from ..litellm_import import imported_litellm
-from .conversations import Conversations
-from .dialect import Endpoint, StreamEvent, Translation
+from ..litellm_upstream import imported_litellm
+from .dialect import Endpoint, StreamEvent, Translation, openai_error
 from .litellm_shapes import (
     PROVIDER,
     ChunkStream,
@@ -25,9 +25,64 @@ from .litellm_shapes import (
     translation_errors,
     untranslatable,
 )
-from .plain import openai_error
 
-__all__ = ["ResponsesDialect"]
+__all__ = ["Conversations", "ResponsesDialect"]
+
+CONVERSATIONS_BYTES_MAX = 256 * 1024 * 1024
+"""25,000 turns of 10 KB; the oldest are forgotten beyond. OpenAI keeps them for 30 days; an agent needs minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchanged:
+    previous: str | None
+    items: Sequence[Any]
+    size_bytes: int
+
+
+class Conversations:
+    """Turns by the id of their response, in memory. Each holds what it added, and the one that it went on from."""
+
+    def __init__(self, bytes_max: int = CONVERSATIONS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._turns: OrderedDict[str, _Exchanged] = OrderedDict()
+
+    def keep(self, response_id: str, previous: str | None, items: Sequence[Any]) -> None:
+        """Remember a turn: the items of its input, then those of its output."""
+        self._forget(response_id)
+        turn = _Exchanged(previous, items, len(to_json(items)))
+        self._turns[response_id] = turn
+        self._bytes += turn.size_bytes
+        while self._bytes > self._bytes_max:
+            self._forget(next(iter(self._turns)))
+
+    def until(self, response_id: str) -> list[Any]:
+        """All items of the conversation up to and with that response.
+
+        Raises:
+            ValueError: it is not known, or a turn before it is not any more.
+        """
+        turns: list[_Exchanged] = []
+        following: str | None = response_id
+        seen: set[str] = set()  # a model server may repeat its ids
+        while following is not None:
+            turn = None if following in seen else self._turns.get(following)
+            seen.add(following)
+            if turn is None:
+                raise ValueError(
+                    f"previous_response_id {response_id!r}: response {following!r} is not known here (any more); "
+                    "send the whole input"
+                )
+            self._turns.move_to_end(following)
+            turns.append(turn)
+            following = turn.previous
+        return [item for turn in reversed(turns) for item in turn.items]
+
+    def _forget(self, response_id: str) -> None:
+        turn = self._turns.pop(response_id, None)
+        if turn is not None:
+            self._bytes -= turn.size_bytes
+
 
 KEPT_ELSEWHERE = ("conversation", "prompt")
 """Parameters that name what only OpenAI's own servers keep."""
@@ -54,8 +109,8 @@ class ResponsesDialect:
 
     def error_event(self, status: int, message: str) -> bytes:
         # Clients read either the fields of the documented event or `error`, as in every other stream of OpenAI's.
-        said = {"type": "error", "code": None, "message": message, "param": None, "sequence_number": 0}
-        return event_of(to_json(said | openai_error(status, message)), name="error")
+        event = {"type": "error", "code": None, "message": message, "param": None, "sequence_number": 0}
+        return event_of(to_json(event | openai_error(status, message)), name="error")
 
     def passed_on_error(self, status: int, body: bytes) -> bytes:
         return to_json(openai_error(status, error_message_of(body)))
@@ -71,8 +126,8 @@ class _ResponsesCall:
         _refuse_unanswerable(request)
         self._conversations = conversations
         self._previous: str | None = request.get("previous_response_id")
-        said = request["input"]
-        self._added: list[Any] = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        asked = request["input"]
+        self._added: list[Any] = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         before = [] if self._previous is None else conversations.until(self._previous)
         whole_input = {"input": [*before, *self._added]} if before else {}
         self._asked: Any = request | {"previous_response_id": None} | whole_input

@@ -1,6 +1,6 @@
 """OTLP requests to span records."""
 
 from . import json, protobuf
-from ._model import Decoded, Rejection
+from ._records import Decoded, Rejection
 
 __all__ = ["Decoded", "Rejection", "json", "protobuf"]

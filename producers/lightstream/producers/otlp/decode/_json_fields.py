@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any, cast
 
 from lightstream.schemas.errors import DecodeError
 
+from ._records import DEPTH_MAX, too_deep
+
 __all__ = [
     "attributes_in",
+    "cut_to_depth",
     "identifier_in",
     "integer_in",
     "list_in",
@@ -21,13 +25,45 @@ __all__ = [
     "value_in",
 ]
 
+LEVELS_OF_A_VALUE = 4
+"""Objects and arrays that OTLP's JSON takes for one value in another: ``{"kvlistValue": {"values": [{"value": …``."""
+
+LEVELS_OF_A_REQUEST = 20
+"""And for where the outermost value is."""
+
+LEVELS_MAX = LEVELS_OF_A_VALUE * DEPTH_MAX + LEVELS_OF_A_REQUEST
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def cut_to_depth(text: str) -> str:
+    """The JSON with a text in place of each object and array below ``LEVELS_MAX``, which is no value of OTLP's."""
+    replacement = f'"{too_deep().message}"'
+    kept: list[str] = []
+    level, begin = 0, 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            level += 1
+            if level == LEVELS_MAX + 1:
+                kept.append(text[begin : token.start()])
+        elif token[0] in "]}":
+            if level == LEVELS_MAX + 1:
+                kept.append(replacement)
+                begin = token.end()
+            level -= 1
+    return "".join(kept) + text[begin:]
+
+
 SHOWN_CHARACTERS = 80
 
 LONG_ARRAY_LENGTH = 16
+INTEGERS_MIN, INTEGERS_MAX = -(2**63), 2**64 - 1
+"""Fields are ``int64``, ``uint64`` or less."""
+
 _AS_INTEGERS = frozenset({int, str})
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-"""How ProtoJSON writes them; ``float`` would take other spellings too."""
+"""ProtoJSON's spellings; ``float`` would take others too."""
 
 
 def object_in(holder: Any, name: str) -> dict[str, Any]:
@@ -64,7 +100,10 @@ def text_in(holder: Any, name: str) -> str:
 def integer_in(holder: Any, name: str) -> int:
     """The integer under ``name``, or 0. It may be written as a number or as text."""
     value = _field(holder, name)
-    return 0 if value is None else _integer(name, value)
+    number = 0 if value is None else _integer(name, value)
+    if not INTEGERS_MIN <= number <= INTEGERS_MAX:
+        raise _wrong(name, value, "an integer of 64 bits")
+    return number
 
 
 def identifier_in(holder: Any, name: str) -> bytes:
@@ -81,12 +120,21 @@ def attributes_in(holder: Any) -> dict[str, Any]:
     return {text_in(pair, "key"): value_in(object_in(pair, "value")) for pair in list_in(holder, "attributes")}
 
 
-def value_in(value: dict[str, Any]) -> Any:
-    """The value of an ``AnyValue`` object; ``None`` for an empty one, or one of a kind that is not known."""
+def value_in(value: dict[str, Any], depth: int = 0) -> Any:
+    """The value of an ``AnyValue`` object; ``None`` for an empty one, or one of a kind that is not known.
+
+    Args:
+        depth: of the values that it is in.
+    """
+    if depth > DEPTH_MAX:
+        raise too_deep()
     for kind, content in value.items():
-        read = _READERS.get(kind)
-        if read is not None and content is not None:
+        if content is None:
+            continue
+        if read := _READERS.get(kind):
             return read(content)
+        if read_nested := _NESTED_READERS.get(kind):
+            return read_nested(content, depth + 1)
     return None
 
 
@@ -110,14 +158,12 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _double(value: Any) -> float:
-    if type(value) in (int, float):
-        return float(value)
-    if type(value) is str:
-        if value in _NON_FINITE:
-            return _NON_FINITE[value]
+    if type(value) is str and value in _NON_FINITE:
+        return _NON_FINITE[value]
+    if type(value) in (int, float, str):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     raise _wrong("doubleValue", value, "a number")
 
@@ -144,12 +190,12 @@ def _text(value: Any) -> str:
     return value
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: Any, depth: int) -> list[Any]:
     items = list_in(value, "values")
     integers = _integers(items) if len(items) >= LONG_ARRAY_LENGTH else None
     if integers is not None:
         return integers
-    return [None if item is None else value_in(_object(item)) for item in items]
+    return [None if item is None else value_in(_object(item), depth) for item in items]
 
 
 def _integers(items: list[Any]) -> list[int] | None:
@@ -161,8 +207,8 @@ def _integers(items: list[Any]) -> list[int] | None:
         return None
 
 
-def _pairs(value: Any) -> dict[str, Any]:
-    return {text_in(pair, "key"): value_in(object_in(pair, "value")) for pair in list_in(value, "values")}
+def _pairs(value: Any, depth: int) -> dict[str, Any]:
+    return {text_in(pair, "key"): value_in(object_in(pair, "value"), depth) for pair in list_in(value, "values")}
 
 
 def _object(item: Any) -> dict[str, Any]:
@@ -176,10 +222,9 @@ _READERS = {
     "boolValue": _boolean,
     "intValue": lambda value: _integer("intValue", value),
     "doubleValue": _double,
-    "arrayValue": _items,
-    "kvlistValue": _pairs,
     "bytesValue": _bytes,
 }
+_NESTED_READERS = {"arrayValue": _items, "kvlistValue": _pairs}
 
 
 def _wrong(name: str, value: Any, expected: str) -> DecodeError:

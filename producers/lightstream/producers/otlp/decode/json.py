@@ -1,13 +1,14 @@
 """OTLP requests in JSON to records. Pure.
 
 Source: OTLP specification, "JSON Protobuf Encoding": ids in hex (either case), enums as numbers, lowerCamelCase names,
-64-bit integers as text or numbers, unknown fields ignored. A field of a wrong type makes the whole request undecodable.
+64-bit integers as text or numbers, unknown fields ignored. An item with a field of a wrong type is rejected by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -16,50 +17,68 @@ from lightstream.schemas.codec.convert import constructed
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanEventRecord, SpanKind, SpanLinkRecord, SpanStatus
 
-from ...ownership import NOBODY, Owner
-from ._json_fields import attributes_in, identifier_in, integer_in, list_in, object_in, text_in, value_in
-from ._log import LogFields, keep_log
-from ._model import Decoded, Origin
-from ._origin import origin_of
-from ._span import KINDS, STATUSES, fault_of_ids, fault_of_times, keep_span
+from ...attribution import UNATTRIBUTED, Attribution
+from ._json_fields import attributes_in, cut_to_depth, identifier_in, integer_in, list_in, object_in, text_in, value_in
+from ._records import (
+    KINDS,
+    STATUSES,
+    Decoded,
+    LogFields,
+    Origin,
+    fault_of_ids,
+    fault_of_times,
+    keep_log,
+    keep_span,
+    origin_of,
+)
 
 __all__ = ["decode_logs", "decode_traces"]
 
 ELSEWHERE = ("resourceSpans", "resourceLogs", "resourceMetrics", "resource_spans", "resource_logs")
 
+INTEGER_DIGITS_MAX = 1000
+"""Well beyond what any field takes."""
 
-def decode_traces(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
+
+def decode_traces(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
     """As the function of that name for protobuf.
 
     Raises:
         DecodeError: it is not such a message; nothing of it may be taken.
     """
-    decoded = Decoded()
-    for origin, span in _items(body, ("resourceSpans", "scopeSpans", "spans"), elsewhere):
-        _take_span(decoded, origin, span)
-    return decoded
+    return _decoded(body, ("resourceSpans", "scopeSpans", "spans"), fallback, _take_span)
 
 
-def decode_logs(body: bytes, elsewhere: Owner = NOBODY) -> Decoded:
+def decode_logs(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
     """As the function of that name for protobuf.
 
     Raises:
         DecodeError: it is not such a message; nothing of it may be taken.
     """
-    decoded = Decoded()
-    for origin, log in _items(body, ("resourceLogs", "scopeLogs", "logRecords"), elsewhere):
-        _take_log(decoded, origin, log)
-    return decoded
+    return _decoded(body, ("resourceLogs", "scopeLogs", "logRecords"), fallback, _take_log)
 
 
-def _items(body: bytes, levels: tuple[str, str, str], elsewhere: Owner) -> Iterator[tuple[Origin, Any]]:
-    """Spans or logs with where they come from; ``levels`` names the lists of resources, of scopes and of items."""
+def _decoded(
+    body: bytes, levels: tuple[str, str, str], fallback: Attribution, take: Callable[[Decoded, Origin, Any], None]
+) -> Decoded:
+    """Pass each item to ``take``; ``levels`` names the lists of resources, of scopes and of items."""
     of_resources, of_scopes, of_items = levels
+    decoded = Decoded()
     for resource in _resources(body, of_resources):
         for scope in list_in(resource, of_scopes):
-            origin = _origin(resource, scope, elsewhere)
-            for item in list_in(scope, of_items):
-                yield origin, item
+            items = list_in(scope, of_items)
+            try:
+                origin = _origin(resource, scope, fallback)
+            except DecodeError as error:
+                for item in items:
+                    decoded.reject(error.message, _bytes(item))
+                continue
+            for item in items:
+                try:
+                    take(decoded, origin, item)
+                except DecodeError as error:
+                    decoded.reject(error.message, _bytes(item))
+    return decoded
 
 
 def _resources(body: bytes, name: str) -> list[Any]:
@@ -79,16 +98,25 @@ def _parsed(body: bytes) -> Any:
         return from_json(body)
     except ValueError:
         pass
+    text = body.decode("utf-8", "replace")
     try:  # slower, and knows lone surrogates: JavaScript writes them where a text was cut within a character
-        return json.loads(body.decode("utf-8", "replace"))
+        try:
+            return json.loads(text, parse_int=_integer)
+        except RecursionError:
+            return json.loads(cut_to_depth(text), parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the body of {len(body):,} bytes is not valid JSON: {error}") from error
 
 
-def _origin(of_resource: Any, of_scope: Any, elsewhere: Owner) -> Origin:
+def _integer(digits: str) -> int | Decimal:
+    """Python refuses to read integers of thousands of digits. No field takes a ``Decimal``."""
+    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else Decimal(digits)
+
+
+def _origin(of_resource: Any, of_scope: Any, fallback: Attribution) -> Origin:
     resource, scope = object_in(of_resource, "resource"), object_in(of_scope, "scope")
     return origin_of(
-        elsewhere,
+        fallback,
         resource_attributes=attributes_in(resource),
         resource_dropped=integer_in(resource, "droppedAttributesCount"),
         resource_schema_url=text_in(of_resource, "schemaUrl"),
@@ -170,4 +198,7 @@ def _take_log(decoded: Decoded, origin: Origin, log: Any) -> None:
 
 def _bytes(item: Any) -> bytes:
     """An item for a dead letter, and for its hash."""
-    return to_json(item, inf_nan_mode="strings")
+    try:
+        return to_json(item, inf_nan_mode="strings")
+    except ValueError:  # a lone surrogate, or nested deeply
+        return json.dumps(item, default=str).encode()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.lazy import lazy_names
+from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .answers import Signal
     from .http_app import Taking, create_app, traces_endpoint
     from .intake import decoder_of
+    from .responses import Signal
     from .server import gateway, run
 
 __all__ = ["Signal", "Taking", "create_app", "decoder_of", "gateway", "run", "traces_endpoint"]
@@ -17,7 +17,7 @@ __all__ = ["Signal", "Taking", "create_app", "decoder_of", "gateway", "run", "tr
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Signal": "answers",
+        "Signal": "responses",
         "Taking": "http_app",
         "create_app": "http_app",
         "decoder_of": "intake",

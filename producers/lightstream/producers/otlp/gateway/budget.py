@@ -25,7 +25,7 @@ class ByteBudget:
         self.held_bytes = 0
 
     def hold(self) -> Hold:
-        """What one request holds: for ``async with``."""
+        """The share of one request: for ``async with``."""
         return Hold(self)
 
     async def take(self, already_bytes: int, more_bytes: int) -> None:

@@ -13,17 +13,16 @@ import threading
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from lightstream.schemas.clock import SystemClock
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.kafka import Outgoing, consumer_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
-from lightstream.schemas.kafka import Outgoing, consumer_config
 from lightstream.schemas.records import DeadLetter, DeadLetterReason
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import DEAD_LETTERS
 
-from ...ownership import NOBODY
-from .answers import Signal
-from .encoding import REPORTED_BY
-from .intake import Intake, decoder_of
+from ...attribution import UNATTRIBUTED
+from .intake import REPORTED_BY, Intake, decoder_of
+from .responses import Signal
 
 __all__ = ["CollectorTopics", "is_json"]
 
@@ -32,13 +31,13 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_S = 0.2
 MESSAGES_PER_CALL_MAX = 100
 FETCHED_KBYTES_MAX = 64 * 1024
-"""What librdkafka may hold ahead of us."""
+"""Most that librdkafka may hold ahead of us."""
 
 METADATA_REFRESH_MS = 5_000
-"""How soon a topic that a Collector has just made is found; librdkafka's default is five minutes."""
+"""Interval at which topics that a Collector has just made are looked for; librdkafka's default is five minutes."""
 
 RETRY_INTERVAL_S = 1.0
-"""How soon a message is tried again that Kafka did not take."""
+"""Pause before a message that Kafka did not take is tried again."""
 
 DETAIL_CHARACTERS_MAX = 4000
 
@@ -47,7 +46,7 @@ JSON_BEGINS = b"{"
 
 
 def is_json(value: bytes) -> bool:
-    """Whether a message is in the encoding ``otlp_json``."""
+    """True if a message is in the encoding ``otlp_json``."""
     return value.startswith(JSON_BEGINS)
 
 
@@ -113,7 +112,7 @@ class CollectorTopics:
         decode = decoder_of(self._signals[topic], as_json=is_json(value))
         encoder = self._intake.encoder
         try:
-            decoded = decode(value, NOBODY)
+            decoded = decode(value, UNATTRIBUTED)
         except DecodeError as error:
             return [encoder.encode_record(DEAD_LETTERS, _key(message), self._dead_letter(message, error.message))]
         spans = encoder.encode_spans(decoded)

@@ -12,15 +12,14 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
-from lightstream.schemas.settings import Settings
 
-from ...ownership import NOBODY
-from .access import Access
-from .answers import Signal, Trouble, message_bytes, retry_trailers, success, trouble_status
+from ...attribution import UNATTRIBUTED
 from .budget import ByteBudget
 from .intake import Intake
-from .request_owner import owner_of_request
+from .request_headers import Access, attribution_of_request
+from .responses import Signal, Trouble, message_bytes, retry_trailers, success, trouble_status
 
 __all__ = ["grpc_server"]
 
@@ -62,7 +61,7 @@ def grpc_server(settings: Settings, intake: Intake, budget: ByteBudget) -> grpc.
 
 
 class _GrpcGateway:
-    """What the services share."""
+    """State that the services share."""
 
     def __init__(self, settings: Settings, intake: Intake, budget: ByteBudget) -> None:
         self._access = Access(settings)
@@ -88,9 +87,9 @@ class _GrpcGateway:
         return export
 
     async def _take(self, signal: Signal, body: bytes, headers: dict[str, str]) -> bytes:
-        elsewhere = owner_of_request(NOBODY, headers)
+        fallback = attribution_of_request(UNATTRIBUTED, headers)
         rejections = await self._intake.take(
-            signal, body, as_json=False, elsewhere=elsewhere, origin=f"otlp/grpc/{signal.value}"
+            signal, body, as_json=False, fallback=fallback, origin=f"otlp/grpc/{signal.value}"
         )
         return message_bytes(success(signal, rejections), as_json=False)
 

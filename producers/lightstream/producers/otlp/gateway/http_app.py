@@ -17,19 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
-from lightstream.schemas.http_server import CLIENT_GONE, BodyTooLargeError
-from lightstream.schemas.settings import Settings
 
-from ...ownership import NOBODY, Owner
+from ...attribution import UNATTRIBUTED, Attribution
 from ..decode import Rejection
-from .access import Access
-from .answers import RETRY_AFTER_S, Signal, Trouble, message_bytes, success, trouble_status
-from .body_pieces import BodyPieces, ClientGoneError
 from .budget import ByteBudget, Hold
+from .http_body import ENCODINGS, BodyPieces, ClientGoneError, Unpacker
 from .intake import Intake
-from .request_owner import PATH_OWNER, RolloutPath, owner_of_request
-from .unpacking import ENCODINGS, Unpacker
+from .request_headers import PATH_ATTRIBUTION, Access, RolloutPath, attribution_of_request
+from .responses import RETRY_AFTER_S, Signal, Trouble, message_bytes, success, trouble_status
 
 __all__ = ["Taking", "create_app", "traces_endpoint"]
 
@@ -42,10 +40,10 @@ MEDIA_TYPES = {PROTOBUF: False, "application/protobuf": False, JSON: True}
 
 
 class Taking(Protocol):
-    """What makes the items of a request durable; :class:`Intake` says what its methods do and raise."""
+    """Makes the items of a request durable; :class:`Intake` documents its methods."""
 
     async def take(
-        self, signal: Signal, body: bytes, *, as_json: bool, elsewhere: Owner = NOBODY, origin: str
+        self, signal: Signal, body: bytes, *, as_json: bool, fallback: Attribution = UNATTRIBUTED, origin: str
     ) -> list[Rejection]: ...
 
     async def set_aside(self, error: DecodeError, body: bytes, origin: str) -> None: ...
@@ -105,7 +103,7 @@ def create_app(
 
 
 class _HttpGateway:
-    """What the routes share."""
+    """State that the routes share."""
 
     intake: Taking
     budget: ByteBudget
@@ -145,9 +143,10 @@ class _HttpGateway:
     async def _take(
         self, signal: Signal, request: Request, pieces: BodyPieces, encoding: str, hold: Hold, *, as_json: bool
     ) -> Response:
-        said = request.headers.get("content-length", "")
-        if said.isdecimal() and int(said) > self._limit_bytes:
-            raise BodyTooLargeError(f"the request has {int(said):,} bytes; at most {self._limit_bytes:,} are accepted.")
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limit_bytes:
+            limit = f"at most {self._limit_bytes:,} are accepted"
+            raise BodyTooLargeError(f"the request has {int(length):,} bytes; {limit}.")
         origin = f"otlp/v1/{signal.value}"
         unpacker = Unpacker(encoding, self._limit_bytes)
         raw = b""
@@ -160,8 +159,8 @@ class _HttpGateway:
         except DecodeError as error:
             await self.intake.set_aside(error, raw, origin)
             raise
-        elsewhere = owner_of_request(request.scope.get(PATH_OWNER, NOBODY), request.headers)
-        rejections = await self.intake.take(signal, body, as_json=as_json, elsewhere=elsewhere, origin=origin)
+        fallback = attribution_of_request(request.scope.get(PATH_ATTRIBUTION, UNATTRIBUTED), request.headers)
+        rejections = await self.intake.take(signal, body, as_json=as_json, fallback=fallback, origin=origin)
         content = message_bytes(success(signal, rejections), as_json=as_json)
         return Response(content, media_type=JSON if as_json else PROTOBUF)
 

@@ -1,4 +1,4 @@
-"""Makes what a request carries durable, before the client is answered."""
+"""Make the items of a request durable before the client is answered."""
 
 from __future__ import annotations
 
@@ -8,22 +8,105 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Protocol
 
-from lightstream.schemas.clock import Clock, SystemClock
-from lightstream.schemas.codec import Codec, codec_for
-from lightstream.schemas.errors import BackpressureError, DecodeError, PublishError
-from lightstream.schemas.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing
-from lightstream.schemas.records import DeadLetterReason
-from lightstream.schemas.settings import Settings
+from lightstream.producers.attribution import UNATTRIBUTED, Attribution
+from lightstream.producers.exporter import taken_as_fits
+from lightstream.producers.otlp import decode
+from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import BackpressureError, DecodeError, PublishError, RecordError, RecordTooLargeError
+from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, SpanRecord
+from lightstream.schemas.topics import DEAD_LETTERS, SPANS, Topic
 
-from ...ownership import NOBODY, Owner
-from .. import decode
 from ..decode import Decoded, Rejection
-from .answers import Signal
-from .encoding import Encoder
+from .responses import Signal
 
-__all__ = ["Intake", "RowSink", "decoder_of"]
+__all__ = ["Intake", "decoder_of"]
+
+REPORTED_BY = "gateway"
+NO_PARTITION = -1
+
+
+class Encoder:
+    """Encodes what a request gave.
+
+    Args:
+        limit_bytes: largest value of a record.
+    """
+
+    def __init__(self, codec: Codec, clock: Clock, limit_bytes: int) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+
+    def encode(self, decoded: Decoded, origin: str) -> list[Outgoing]:
+        """The spans, and a dead letter for each rejected item, in that order.
+
+        A span over the limit loses its biggest values; one that still does not fit is moved to ``decoded.rejections``.
+
+        Args:
+            origin: name of where the request came from, for dead letters.
+        """
+        spans = self.encode_spans(decoded)
+        return spans + [self.dead_letter(rejection, origin) for rejection in decoded.rejections]
+
+    def encode_spans(self, decoded: Decoded) -> list[Outgoing]:
+        """As :meth:`encode`, without the dead letters."""
+        spans: list[Outgoing] = []
+        for record in decoded.records:
+            try:
+                spans.append(self._span(record))
+            except (RecordError, RecordTooLargeError) as error:
+                too_large = isinstance(error, RecordTooLargeError)
+                reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.BROKEN_RULE
+                identity = f"{record.trace_id}/{record.span_id}".encode("utf-8", "replace")
+                decoded.rejections.append(Rejection(reason, error.message, identity))
+        return spans
+
+    def dead_letter(self, rejection: Rejection, origin: str) -> Outgoing:
+        """The record of an item that is left out; the same for the same item."""
+        letter = dead_letter_of(rejection, origin, self._limit_bytes // 2, self._clock.now_unix_nano())
+        key = f"{letter.origin_topic}-{letter.origin_partition}-{letter.origin_offset}"
+        return Outgoing(DEAD_LETTERS, key, self._codec.encode(letter))
+
+    def encode_record(self, topic: Topic, key: str, record: Record) -> Outgoing:
+        """Any other record."""
+        return Outgoing(topic, key, self._codec.encode(record))
+
+    def _span(self, record: SpanRecord) -> Outgoing:
+        outgoing, _ = taken_as_fits(record, self._outgoing)
+        return outgoing
+
+    def _outgoing(self, record: SpanRecord) -> Outgoing:
+        value = self._codec.encode(record)
+        if len(value) > self._limit_bytes:
+            raise RecordTooLargeError(SPANS.name, len(value), self._limit_bytes)
+        return Outgoing(SPANS, record.rollout_id or record.trace_id, value)
+
+
+def dead_letter_of(rejection: Rejection, origin: str, value_bytes_max: int, observed_unix_nano: int) -> DeadLetter:
+    """The dead letter of an item that came by a request.
+
+    It has no offset; a hash of the item stands there, so that the same item sent again is the same letter.
+    """
+    digest = blake2b(rejection.value + rejection.detail.encode("utf-8", "replace"), digest_size=8).digest()
+    return DeadLetter(
+        reason=rejection.reason,
+        detail=rejection.detail.encode("utf-8", "replace").decode(),
+        origin_topic=origin,
+        origin_partition=NO_PARTITION,
+        origin_offset=int.from_bytes(digest, "big") >> 1,
+        value=rejection.value[:value_bytes_max],
+        value_size=len(rejection.value),
+        reported_by=REPORTED_BY,
+        observed_unix_nano=observed_unix_nano,
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +120,11 @@ UNDECODABLE_KEPT_BYTES = 64 * 1024
 """Of a body that is not OTLP, in its dead letter: enough to see what it is."""
 
 RETRY_INTERVAL_S = 0.01
-"""How often a full client buffer is tried again."""
+"""Interval at which a full client buffer is tried again."""
 
 
 class RowSink(Protocol):
-    """What makes encoded records durable."""
+    """Makes encoded records durable."""
 
     def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
         """Hand over records in a row. Returns for how many there was room: each of these is reported once."""
@@ -66,14 +149,14 @@ class Intake:
         self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="lightstream-otlp")
 
     async def take(
-        self, signal: Signal, body: bytes, *, as_json: bool, elsewhere: Owner = NOBODY, origin: str
+        self, signal: Signal, body: bytes, *, as_json: bool, fallback: Attribution = UNATTRIBUTED, origin: str
     ) -> list[Rejection]:
         """Decode a request and make it durable. Returns what was left out of it, which is durable as dead letters.
 
         Metrics are not kept.
 
         Args:
-            elsewhere: whom the request itself names.
+            fallback: attribution of the request itself.
             origin: where it came from, for dead letters.
 
         Raises:
@@ -89,7 +172,7 @@ class Intake:
         decode_body = decoder_of(signal, as_json=as_json)
 
         def work() -> tuple[Decoded, list[Outgoing]]:
-            decoded = decode_body(body, elsewhere)
+            decoded = decode_body(body, fallback)
             return decoded, self.encoder.encode(decoded, origin)
 
         try:
@@ -174,7 +257,7 @@ class _Deliveries:
             self.done.set_exception(self._error)
 
 
-_DECODERS: dict[tuple[Signal, bool], Callable[[bytes, Owner], Decoded]] = {
+_DECODERS: dict[tuple[Signal, bool], Callable[[bytes, Attribution], Decoded]] = {
     (Signal.TRACES, False): decode.protobuf.decode_traces,
     (Signal.TRACES, True): decode.json.decode_traces,
     (Signal.LOGS, False): decode.protobuf.decode_logs,
@@ -182,6 +265,6 @@ _DECODERS: dict[tuple[Signal, bool], Callable[[bytes, Owner], Decoded]] = {
 }
 
 
-def decoder_of(signal: Signal, *, as_json: bool) -> Callable[[bytes, Owner], Decoded]:
-    """What decodes a signal that is kept; metrics are not."""
+def decoder_of(signal: Signal, *, as_json: bool) -> Callable[[bytes, Attribution], Decoded]:
+    """The decoder of a signal that is kept; metrics are not."""
     return _DECODERS[signal, as_json]

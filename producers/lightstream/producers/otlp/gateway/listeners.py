@@ -1,20 +1,22 @@
-"""The gateway's two sockets: bound by itself, or open already and handed over by whoever keeps it running.
+"""The gateway's two sockets: bound by itself, or open already and handed over by a supervisor.
 
 A supervisor that holds the sockets keeps both ports open while the gateway is started again. They come as systemd hands
-sockets to a service (``sd_listen_fds(3)``): file descriptors from 3 on, named in the environment.
+sockets to a service (``sd_listen_fds(3)``): file descriptors from 3 on, named in the environment. The gRPC server
+cannot take a socket that is open already, so :class:`Relay` passes its connections on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from dataclasses import dataclass
 
+from lightstream.runtime.listening import bind_listener
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.listening import bind_listener
-from lightstream.schemas.settings import Settings
 
-__all__ = ["CONVENTIONAL_PORTS", "GRPC", "HTTP", "Listeners", "inherited", "open_listeners"]
+__all__ = ["CONVENTIONAL_PORTS", "GRPC", "HTTP", "Listeners", "Relay", "inherited", "open_listeners"]
 
 FIRST_DESCRIPTOR = 3
 """``SD_LISTEN_FDS_START``."""
@@ -23,7 +25,7 @@ HTTP, GRPC = "otlp-http", "otlp-grpc"
 """Names of the two sockets."""
 
 CONVENTIONAL_PORTS = {HTTP: 4318, GRPC: 4317}
-"""What every OTLP client has for its default (OTLP specification, "Default Port")."""
+"""The defaults of every OTLP client (OTLP specification, "Default Port")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Listeners:
     grpc: socket.socket
 
     def by_name(self) -> dict[str, socket.socket]:
-        """As they are handed over."""
+        """The sockets by name, for handing them over."""
         return {HTTP: self.http, GRPC: self.grpc}
 
 
@@ -72,3 +74,63 @@ def _bound(settings: Settings, port: int | None, name: str, setting: str) -> soc
         return bind_listener(settings.host, CONVENTIONAL_PORTS[name], setting)
     except ServiceUnavailableError:
         return bind_listener(settings.host, 0, setting)
+
+
+PIECE_BYTES = 256 * 1024
+
+
+class Relay:
+    """Passes bytes both ways, for as long as both ends are open.
+
+    Args:
+        listener: bound and listening; stays the caller's.
+        port: of the server on the loopback interface.
+    """
+
+    def __init__(self, listener: socket.socket, port: int) -> None:
+        self._listener = listener
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Accept connections from now on."""
+        duplicate = self._listener.dup()  # the server closes what it is given
+        duplicate.setblocking(False)
+        self._server = await asyncio.start_server(self._connected, sock=duplicate, limit=PIECE_BYTES)
+
+    def stop_accepting(self) -> None:
+        """Leave further connections in the socket's queue."""
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """Close what is open."""
+        self.stop_accepting()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._connections.add(task)
+        try:
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._port, limit=PIECE_BYTES)
+            try:
+                await asyncio.gather(_pass_on(reader, to_writer), _pass_on(to_reader, writer))
+            finally:
+                to_writer.close()
+        except (OSError, asyncio.CancelledError):
+            pass  # one end has gone, or we stop: both ends are closed
+        finally:
+            writer.close()
+            if task is not None:
+                self._connections.discard(task)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(PIECE_BYTES):
+        writer.write(piece)
+        await writer.drain()
+    writer.write_eof()

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 from collections.abc import AsyncGenerator
 
-from lightstream.schemas.clock import SystemClock
-from lightstream.schemas.http_server import DRAIN_TIMEOUT_S, HttpServer
-from lightstream.schemas.kafka import KafkaPublisher, bootstrap_servers
-from lightstream.schemas.listening import url_of
-from lightstream.schemas.services import Service, announce, withdraw
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.http_server import DRAIN_TIMEOUT_S, HttpServer
+from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
+from lightstream.runtime.listening import is_loopback, url_of
+from lightstream.runtime.services import Service, announce, withdraw
+from lightstream.runtime.settings import Settings
 
-from .access import Access
 from .budget import ByteBudget
 from .collector_topics import CollectorTopics
 from .grpc_service import grpc_server
 from .http_app import create_app
 from .intake import Intake
-from .listeners import open_listeners
-from .relay import Relay
+from .listeners import Relay, open_listeners
+from .request_headers import Access
 
 __all__ = ["GRPC_SERVICE", "SERVICE", "gateway", "run"]
 
@@ -54,7 +52,7 @@ def gateway(settings: Settings) -> HttpServer:
     When it stops, requests under way are answered first, whichever way they came, and all records are durable.
     """
     bootstrap_servers(settings)  # says now, rather than at the first request, that there is no Kafka
-    if Access(settings).is_open and not _is_loopback(settings.host):
+    if Access(settings).is_open and not is_loopback(settings.host):
         logger.warning(
             "the gateway on %s takes spans from anyone: set LIGHTSTREAM_GATEWAY_TOKEN or "
             "LIGHTSTREAM_GATEWAY_BASIC_AUTH",
@@ -95,10 +93,3 @@ def gateway(settings: Settings) -> HttpServer:
         listener=listeners.http,
         on_stopping=stop_accepting,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightstream.schemas.lazy import lazy_names
+from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._forwarding import ForwardingStore

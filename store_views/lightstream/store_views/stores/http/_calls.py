@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.records import ANY_RUN
 from lightstream.schemas.types import UNSET, AttemptedRollout, ResourcesUpdate, Rollout
 
 from ._handing_out import HandingOut
@@ -47,7 +48,7 @@ class Call:
         ids: the path's ids by name.
         asked: the parsed body or query string.
         stopping: set when the server begins to stop.
-        handing_out: knows of answers that hand out rollouts.
+        handing_out: knows of answers that dispatch rollouts.
         asks_again: the client knows of answers that are :class:`Unfinished`.
         takes_traces: whether this server takes OTLP traces itself.
     """
@@ -99,8 +100,9 @@ async def dequeue_rollouts(call: Call) -> HandedOut:
     if asked.limit <= 0:
         return HandedOut([], [])
     wait_s = asked.timeout_s or None
+    run_id = None if asked.run_id == ANY_RUN else asked.run_id  # which every store dispatches if nothing else is said
     dequeueing = call.store.dequeue_many_rollouts(
-        limit=asked.limit, worker_id=asked.worker_id, **_asked_for(timeout_s=wait_s)
+        limit=asked.limit, worker_id=asked.worker_id, **_asked_for(timeout_s=wait_s, run_id=run_id)
     )
     taken = await taken_unless_stopping(call.stopping, call.store, dequeueing, waits=wait_s is not None)
     return HandedOut(taken, taken)
@@ -120,7 +122,11 @@ async def start_rollout(call: Call) -> Any:
         asked.metadata,
         asked.worker_id,
         **_asked_for(
-            rollout_id=asked.rollout_id, run_id=asked.run_id, group_id=asked.group_id, group_size=asked.group_size
+            rollout_id=asked.rollout_id,
+            run_id=asked.run_id,
+            group_id=asked.group_id,
+            group_size=asked.group_size,
+            assembly=asked.assembly,
         ),
     )
 

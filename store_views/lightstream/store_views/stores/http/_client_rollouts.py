@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.records import WorkerHeartbeat
+from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
 from lightstream.schemas.types import (
     UNSET,
+    Assembly,
     Attempt,
     AttemptedRollout,
     AttemptStatus,
@@ -52,6 +53,7 @@ class ClientOfRollouts(LightningStore):
         run_id: str | None = None,
         group_id: str | None = None,
         group_size: int | None = None,
+        assembly: Assembly | None = None,
     ) -> AttemptedRollout:
         request = EnqueueRolloutRequest(
             input=input,
@@ -63,6 +65,7 @@ class ClientOfRollouts(LightningStore):
             run_id=run_id,
             group_id=group_id,
             group_size=group_size,
+            assembly=assembly,
         )
         reply = await self._connection.post("/rollouts", {**dict(request), "worker_id": worker_id})
         return AttemptedRollout.model_validate(reply.value)
@@ -75,13 +78,19 @@ class ClientOfRollouts(LightningStore):
         return [rollout_of(value) for value in reply.value]
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN
     ) -> list[AttemptedRollout]:
-        check_dequeue(limit, timeout_s, worker_id)
+        check_dequeue(limit, timeout_s, worker_id, run_id)
         until = time.monotonic() + timeout_s
         while True:
             left = until - time.monotonic()
-            body = {"limit": limit, "worker_id": worker_id, "timeout_s": max(0.0, min(left, WAIT_S_MAX))}
+            body: dict[str, Any] = {
+                "limit": limit,
+                "worker_id": worker_id,
+                "timeout_s": max(0.0, min(left, WAIT_S_MAX)),
+            }
+            if run_id != ANY_RUN:
+                body["run_id"] = run_id
             reply = await self._connection.post("/queues/rollouts/dequeue", body, hands_out=True)
             if reply.value or limit <= 0 or time.monotonic() >= until:
                 return [AttemptedRollout.model_validate(value) for value in reply.value]

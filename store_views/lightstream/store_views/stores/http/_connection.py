@@ -19,9 +19,9 @@ from urllib.request import getproxies
 import aiohttp
 from yarl import URL
 
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
-from lightstream.schemas.services import discover
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LogPositions
 
 from ._errors import Answer, raised_by, worth_a_retry
@@ -149,7 +149,7 @@ class Connection:
         self._thread.close(self._close_session)
 
     async def _reply(self, ask: Callable[[], Coroutine[Any, Any, Reply]], gives_back: str | None) -> Reply:
-        """The reply, from the thread; ``gives_back`` is the key of a request that hands out rollouts."""
+        """The reply, from the thread; ``gives_back`` is the key of a request that dispatches rollouts."""
         try:
             return await self._thread.call(ask)
         except asyncio.CancelledError:
@@ -159,7 +159,7 @@ class Connection:
             raise
 
     async def _give_back(self, key: str) -> None:
-        """Say that nobody has what was handed out under this key. Said once: a server that is away has ended it."""
+        """Say that nobody has what was dispatched under this key. Said once: a server that is away has ended it."""
         headers, content = self._headers(None, has_body=True), encode_request({"key": key})
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, LightstreamError):
             url = f"{self.address}{PREFIX}{GIVE_BACK}"

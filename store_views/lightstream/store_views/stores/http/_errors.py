@@ -29,7 +29,7 @@ from lightstream.schemas.errors import (
 
 from ._giving_back import Place
 
-__all__ = ["Answer", "error_answer", "no_body_answer", "raised_by", "refusal", "unfit_answer", "worth_a_retry"]
+__all__ = ["Answer", "error_answer", "no_body_answer", "raised_by", "refusal", "rejected_answer", "worth_a_retry"]
 
 STATUSES: dict[type[LightstreamError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
@@ -91,7 +91,7 @@ def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> 
     return refusal(status, error.message, name, error.next_step)
 
 
-def unfit_answer(error: ValidationError, place: str = "body") -> Answer:
+def rejected_answer(error: ValidationError, place: str = "body") -> Answer:
     """A body (or query string) that is not JSON, or not of the form that the route takes; each field is named."""
     found = error.errors(include_url=False, include_context=False)
     shown = [{"loc": [place, *item["loc"]], "msg": item["msg"], "type": item["type"]} | _given(item) for item in found]

@@ -39,7 +39,7 @@ async def done(route: Route, call: Call) -> Answer:
         result = {"items": list(page.items), "limit": page.limit, "offset": page.offset, "total": page.total}
     try:
         content = encode_answer(result)
-    except Exception:  # whatever it is, nobody will be told of what was handed out
+    except Exception:  # whatever it is, nobody will be told of what was dispatched
         await give_back(call.store, handed_out)
         raise
     return Answer(route.status, content, headers, handed_out)

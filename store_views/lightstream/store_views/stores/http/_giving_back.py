@@ -1,4 +1,4 @@
-"""Rollouts that were handed out to a client which never got them, back into the queue."""
+"""Rollouts that were dispatched to a client which never got them, back into the queue."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which attempt of which rollout was handed out."""
+    """Which attempt of which rollout was dispatched."""
 
     rollout_id: str
     attempt_id: str
 
 
 def places_of(rollouts: Iterable[AttemptedRollout]) -> tuple[Place, ...]:
-    """The attempts that these are handed out with."""
+    """The attempts that these are dispatched with."""
     return tuple(Place(rollout.rollout_id, rollout.attempt.attempt_id) for rollout in rollouts)
 
 

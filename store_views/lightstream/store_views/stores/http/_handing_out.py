@@ -1,4 +1,4 @@
-"""Answers that hand out rollouts. What their client does not receive goes back into the queue."""
+"""Answers that dispatch rollouts. What their client does not receive goes back into the queue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from lightstream.schemas.http_server import CLIENT_GONE
+from lightstream.runtime.http_server import CLIENT_GONE
 from lightstream.schemas.interfaces import LightningStore
 
 from ._answers import AnswerMemory

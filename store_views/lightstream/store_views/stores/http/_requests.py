@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
-from lightstream.schemas.records import WorkerHeartbeat
+from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
 from lightstream.schemas.types import (
     AttemptStatus,
     EnqueueRolloutRequest,
@@ -73,6 +73,7 @@ class DequeueRollouts(BaseModel):
     limit: int = 1
     worker_id: str | None = None
     timeout_s: Seconds = 0.0
+    run_id: str = ANY_RUN
 
 
 class GiveBack(BaseModel):

@@ -19,16 +19,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from lightstream.runtime.http_server import BodyTooLargeError, read_body
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LogPositions
 
 from .._identity import repeatable
 from ._answers import AnswerMemory
 from ._calls import Call
-from ._errors import Answer, error_answer, no_body_answer, refusal, unfit_answer
+from ._errors import Answer, error_answer, no_body_answer, refusal, rejected_answer
 from ._execution import RETRY_AFTER, done
 from ._handing_out import HandingOut, hung_up_answer
 from ._hanging_up import WaitingClient
@@ -171,7 +171,7 @@ class StoreApplication(Starlette):
         try:
             asked = _query(route, request) if route.method == "GET" else _body(route, body)
         except ValidationError as error:
-            return unfit_answer(error, "query" if route.method == "GET" else "body")
+            return rejected_answer(error, "query" if route.method == "GET" else "body")
         call = Call(
             self._store,
             found.ids,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from lightstream.schemas.services import otlp_traces_url
-from lightstream.schemas.settings import Settings
+from lightstream.runtime.services import otlp_traces_url
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import (
     UNSET,
     LightningStoreCapabilities,
@@ -37,7 +37,7 @@ class LightningStoreClient(ClientOfRollouts):
     Any number of threads and event loops may use one client; it may be pickled and used after a fork. While the
     server is away, calls wait for it, for ``patience_s`` seconds. A write is done once, however often it had to be
     sent and whichever server it reached: its ids follow from the request's key. Over a restart of the server, an
-    attempt handed out just then may be handed out again only when its lease is over, of numbers taken some may remain
+    attempt dispatched just then may be dispatched again only when its lease is over, of numbers taken some may remain
     unused, and an ``update_resources`` may count its version twice.
 
     Args:

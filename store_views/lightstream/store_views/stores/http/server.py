@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError
-from lightstream.schemas.http_server import HttpServer
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import LightningStoreCapabilities
 
 from ..kafka import KafkaLightningStore

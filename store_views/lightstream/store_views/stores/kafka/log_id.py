@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from lightstream.runtime.kafka import common_config
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.schemas.kafka import common_config
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
 
 __all__ = ["log_id"]

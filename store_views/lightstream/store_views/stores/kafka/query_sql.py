@@ -1,32 +1,58 @@
-"""What the SQL of any query has: which rows match, in which order, and which of them make the page. Pure."""
+"""SQL of queries: conditions, order and page. Each value is a parameter of the statement, not a part of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from ...sql_literal import sql_literal
 from .._query import ALL, Condition, Operator, Query
 from .._times import HALF_A_STEP_NANOS, nanos
 
-__all__ = ["Columns", "matching", "ordered", "paged", "where"]
+__all__ = ["Columns", "Parameters", "Statement", "matching", "ordered", "paged", "select", "where"]
 
 Columns: TypeAlias = Mapping[str, str]
-"""Field of what is queried -> SQL expression of it; of times, in nanoseconds."""
+"""Field of a record -> SQL expression of it; of times, in nanoseconds."""
 
 ROWS_MAX = 2**62
 """More than there are, and limit and offset together fit in 64 bits."""
 
 
-def where(*demands: str) -> str:
-    """What all of them demand; empty ones demand nothing."""
-    demanded = [f"({demand})" for demand in demands if demand]
-    return " WHERE " + " AND ".join(demanded) if demanded else ""
+class Parameters(dict[str, Any]):
+    """Values of a statement, by the names that it has for them."""
+
+    def name(self, value: Any) -> str:
+        """The placeholder of a value: ``$p1``, ``$p2``, …"""
+        name = f"p{len(self) + 1}"
+        self[name] = value
+        return f"${name}"
+
+    def names(self, values: Iterable[Any]) -> str:
+        """The placeholders of several values, as a list in parentheses."""
+        return f"({', '.join(map(self.name, values))})"
 
 
-def matching(query: Query, columns: Columns) -> str:
-    """What the query's filters demand."""
-    return (" AND " if query.every else " OR ").join(_demand(condition, columns) for condition in query.conditions)
+class Statement(NamedTuple):
+    """A statement and its values, as ``ViewClient.query`` takes them."""
+
+    sql: str
+    parameters: Parameters
+
+
+def select(columns: str, source: str, *conditions: str, tail: str = "") -> str:
+    """``SELECT columns FROM source WHERE conditions tail``, all of it our own text."""
+    return f"SELECT {columns} FROM {source}{where(*conditions)}{tail}"  # noqa: S608  # values are parameters
+
+
+def where(*conditions: str) -> str:
+    """All conditions together; empty ones are left out."""
+    given = [f"({condition})" for condition in conditions if condition]
+    return " WHERE " + " AND ".join(given) if given else ""
+
+
+def matching(query: Query, columns: Columns, parameters: Parameters) -> str:
+    """The condition that the query's filters make."""
+    conditions = (_condition(condition, columns, parameters) for condition in query.conditions)
+    return (" AND " if query.every else " OR ").join(conditions)
 
 
 def ordered(query: Query, columns: Columns, insertion: str) -> str:
@@ -45,16 +71,16 @@ def paged(query: Query) -> str:
     return f"{limit} OFFSET {min(query.offset, ROWS_MAX)}"
 
 
-def _demand(condition: Condition, columns: Columns) -> str:
+def _condition(condition: Condition, columns: Columns, parameters: Parameters) -> str:
     column, value = columns[condition.field], condition.value
     if condition.operator is Operator.WITHIN:
-        return f"{column} IN ({', '.join(map(sql_literal, value))})" if value else "FALSE"
+        return f"{column} IN {parameters.names(value)}" if value else "FALSE"
     if condition.operator is Operator.EXACT:
-        return f"{column} = {sql_literal(value)}"
+        return f"{column} = {parameters.name(value)}"
     if condition.operator is Operator.CONTAINS:
-        return f"contains({column}, {sql_literal(value)})"
+        return f"contains({column}, {parameters.name(value)})"
     if condition.operator is Operator.PREFIX:
-        return f"starts_with({column}, {sql_literal(value)})"
+        return f"starts_with({column}, {parameters.name(value)})"
     sign = ">=" if condition.operator is Operator.AT_LEAST else "<"
     # Times that are one number of seconds are one time: nanoseconds would tell them apart.
     return f"{column} {sign} {nanos('a time', value) - HALF_A_STEP_NANOS}"

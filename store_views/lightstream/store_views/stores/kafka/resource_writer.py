@@ -11,7 +11,7 @@ from lightstream.schemas.records import ResourcesRecord
 
 from .._logged import NextVersion
 from .._loop_calls import future_in
-from .one_by_one import OneByOne
+from .keyed_lock import KeyedLock
 from .resource_versions import ResourceVersions, Version, holds
 
 __all__ = ["ResourceWriter"]
@@ -39,7 +39,7 @@ class ResourceWriter:
         self._write = write
         self._versions = versions
         self._patience_s = patience_s
-        self._one_by_one = OneByOne()
+        self._keyed_lock = KeyedLock()
 
     async def keep(
         self, resources_id: str, make: NextVersion, last: Callable[[], Awaitable[ResourcesRecord | None]]
@@ -50,7 +50,7 @@ class ResourceWriter:
             ServiceUnavailableError: the record was written, but not read back in time.
             StoreError, PublishError: as ``write`` does.
         """
-        async with self._one_by_one.alone(resources_id):
+        async with self._keyed_lock.alone(resources_id):
             before = await last()
             while (record := make(before)) is not before:
                 if holds(record, await self._written_after(record)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightstream.schemas.records import (
+    AssemblySpec,
     AttemptState,
     EventKind,
     ResourcesRecord,
@@ -32,14 +33,18 @@ SPEC = (
     "metadata_json",
     "enqueued_unix_nano",
 )
+ASSEMBLY = ("credit", "reward_match", "trained_agents")
 CONFIG = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "retry_condition", "priority")
 
 
 def state_of_row(row: dict[str, Any]) -> RolloutState:
     """A row of the view ``rollouts``. The verdict is not told."""
+    assembly = {name: row[name] for name in ASSEMBLY if row[name] is not None}
     return RolloutState(
         rollout=RolloutSpec(
-            **{name: row[name] for name in SPEC}, config=RolloutConfig(**{name: row[name] for name in CONFIG})
+            **{name: row[name] for name in SPEC},
+            config=RolloutConfig(**{name: row[name] for name in CONFIG}),
+            assembly=AssemblySpec(**assembly) if assembly else None,
         ),
         status=row["status"],
         attempts=attempts_of_row(row),
@@ -59,4 +64,4 @@ def attempts_of_row(row: dict[str, Any]) -> list[AttemptState]:
 def resources_of_row(row: dict[str, Any]) -> ResourcesRecord:
     """A row of the view ``resources``."""
     fields = {name: row[name] for name in ResourcesRecord.model_fields}
-    return ResourcesRecord(**fields | {"resources": from_json(row["resources"])})
+    return ResourcesRecord(**fields | {name: from_json(row[name]) for name in ("resources", "made_with")})

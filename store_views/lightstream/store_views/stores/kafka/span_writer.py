@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from lightstream.schemas.kafka import Position
+from lightstream.runtime.kafka import Position
 from lightstream.schemas.types import Span
 
 from .._loop_calls import future_in

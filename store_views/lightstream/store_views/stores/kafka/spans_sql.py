@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...sql_literal import sql_literal
 from .._query import Query
-from .query_sql import matching, ordered, paged, where
+from .query_sql import Parameters, Statement, matching, ordered, paged, select
 
 __all__ = ["span_count_sql", "span_offsets_sql", "spans_at_sql", "spans_page_sql"]
 
@@ -34,47 +33,58 @@ BY_AGE = "log_offset"
 """The spans of a rollout lie in one partition."""
 
 
-def spans_page_sql(rollout_id: str, attempt_id: str | None, query: Query) -> str:
-    """The page's spans of a rollout, or of one attempt, each with how many match in all as ``total``.
+def spans_page_sql(rollout_id: str, attempt_id: str | None, query: Query) -> Statement:
+    """The page's spans of a rollout, or of one attempt, each with the count of all that match as ``total``.
 
     The page is made of what it is told by alone: attributes and token ids, most of a span, are read of its rows only.
     """
-    spans = f"FROM spans_raw JOIN page USING (log_partition, log_offset) WHERE {_of(rollout_id)}"
-    return f"{_with_page(rollout_id, attempt_id, query)} SELECT {TOLD}, total {spans} ORDER BY place"
+    parameters = Parameters()
+    page = _page(rollout_id, attempt_id, query, parameters)
+    source = "spans_raw JOIN page USING (log_partition, log_offset)"
+    spans = select(f"{TOLD}, total", source, _of(rollout_id, parameters), tail=" ORDER BY place")
+    return Statement(f"{page} {spans}", parameters)
 
 
-def span_offsets_sql(rollout_id: str, attempt_id: str | None, query: Query) -> str:
-    """Of the page's spans the offsets, in its order, as one list; and how many match in all."""
+def span_offsets_sql(rollout_id: str, attempt_id: str | None, query: Query) -> Statement:
+    """The offsets of the page's spans, in its order, as one list; and the count of all that match."""
+    parameters = Parameters()
     offsets = "coalesce(list(log_offset ORDER BY place), []), coalesce(any_value(total), 0)"
-    return f"{_with_page(rollout_id, attempt_id, query)} SELECT {offsets} FROM page"  # noqa: S608  # checked
+    return Statement(f"{_page(rollout_id, attempt_id, query, parameters)} {select(offsets, 'page')}", parameters)
 
 
-def span_count_sql(rollout_id: str, attempt_id: str | None, query: Query) -> str:
-    """How many spans match."""
-    return f"SELECT count(*) FROM ({_once(rollout_id)}){_where(attempt_id, query)}"  # noqa: S608  # checked
+def span_count_sql(rollout_id: str, attempt_id: str | None, query: Query) -> Statement:
+    """The count of spans that match."""
+    parameters = Parameters()
+    once = _once(rollout_id, parameters)
+    return Statement(select("count(*)", f"({once})", *_conditions(attempt_id, query, parameters)), parameters)
 
 
-def spans_at_sql(rollout_id: str, offsets: Sequence[int]) -> str:
+def spans_at_sql(rollout_id: str, offsets: Sequence[int]) -> Statement:
     """The spans of a rollout that lie at these offsets."""
-    return f"SELECT {TOLD} FROM spans_raw WHERE {_of(rollout_id)} AND log_offset IN ({', '.join(map(str, offsets))})"  # noqa: S608  # numbers
+    parameters = Parameters()
+    at = f"log_offset IN {parameters.names(offsets)}"
+    return Statement(select(TOLD, "spans_raw", _of(rollout_id, parameters), at), parameters)
 
 
-def _with_page(rollout_id: str, attempt_id: str | None, query: Query) -> str:
+def _page(rollout_id: str, attempt_id: str | None, query: Query, parameters: Parameters) -> str:
     order = ordered(query, COLUMNS, BY_AGE)
     place = f"row_number() OVER (ORDER BY {order}) AS place"
-    page = f"SELECT log_partition, log_offset, {place}, count(*) OVER () AS total FROM ({_once(rollout_id)})"  # noqa: S608  # checked
-    return f"WITH page AS MATERIALIZED ({page}{_where(attempt_id, query)} ORDER BY {order}{paged(query)})"
+    columns = f"log_partition, log_offset, {place}, count(*) OVER () AS total"
+    once = f"({_once(rollout_id, parameters)})"
+    tail = f" ORDER BY {order}{paged(query)}"
+    page = select(columns, once, *_conditions(attempt_id, query, parameters), tail=tail)
+    return f"WITH page AS MATERIALIZED ({page})"
 
 
-def _once(rollout_id: str) -> str:
+def _once(rollout_id: str, parameters: Parameters) -> str:
     """All spans of a rollout, once each. As the view ``spans``, in one pass over what is logged."""
-    return f"SELECT * FROM spans_raw WHERE {_of(rollout_id)} QUALIFY {ONCE}"  # noqa: S608  # a literal
+    return select("*", "spans_raw", _of(rollout_id, parameters), tail=f" QUALIFY {ONCE}")
 
 
-def _of(rollout_id: str) -> str:
-    return f"rollout_id = {sql_literal(rollout_id)}"
+def _of(rollout_id: str, parameters: Parameters) -> str:
+    return f"rollout_id = {parameters.name(rollout_id)}"
 
 
-def _where(attempt_id: str | None, query: Query) -> str:
-    attempt = "" if attempt_id is None else f"{COLUMNS['attempt_id']} = {sql_literal(attempt_id)}"
-    return where(attempt, matching(query, COLUMNS))
+def _conditions(attempt_id: str | None, query: Query, parameters: Parameters) -> tuple[str, str]:
+    attempt = "" if attempt_id is None else f"{COLUMNS['attempt_id']} = {parameters.name(attempt_id)}"
+    return attempt, matching(query, COLUMNS, parameters)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...sql_literal import sql_literal
 from .._query import ALL, Query
-from .query_sql import matching, ordered, paged, where
+from .query_sql import Parameters, Statement, matching, ordered, paged, select
 
 __all__ = [
     "attempts_sql",
@@ -37,57 +36,69 @@ BOUNDED_ROWS_MAX = 10_000
 BY_AGE = "enqueued_unix_nano, rollout_id"
 
 
-def page_and_count_sql(query: Query) -> str:
-    """The page's rollouts, each with how many match in all as ``total``: both of one moment."""
-    order = ordered(query, COLUMNS, BY_AGE)
+def page_and_count_sql(query: Query) -> Statement:
+    """The page's rollouts, each with the count of all that match as ``total``: both of one moment."""
+    parameters = Parameters()
     # The count stands outside: beside the page it would be joined to every row before the page is cut.
-    return f"SELECT *, ({count_sql(query)}) AS total FROM ({_page(query)}) ORDER BY {order}"  # noqa: S608  # every text in it is a literal
+    columns = f"*, ({_count(query, parameters)}) AS total"
+    order = f" ORDER BY {ordered(query, COLUMNS, BY_AGE)}"
+    return Statement(select(columns, f"({_page(query, parameters)})", tail=order), parameters)
 
 
-def ids_and_count_sql(query: Query) -> str:
-    """Of the page's rollouts the ids, in its order, as one list; and how many match in all. Of one moment, too."""
-    order = ordered(query, COLUMNS, BY_AGE)
-    ids = f"coalesce(list(rollout_id ORDER BY {order}), [])"
-    return f"SELECT {ids}, ({count_sql(query)}) FROM ({_page(query)})"  # noqa: S608  # every text in it is a literal
+def ids_and_count_sql(query: Query) -> Statement:
+    """The ids of the page's rollouts, in its order, as one list; and the count of all that match, of one moment."""
+    parameters = Parameters()
+    ids = f"coalesce(list(rollout_id ORDER BY {ordered(query, COLUMNS, BY_AGE)}), [])"
+    columns = f"{ids}, ({_count(query, parameters)})"
+    return Statement(select(columns, f"({_page(query, parameters)})"), parameters)
 
 
-def count_sql(query: Query) -> str:
-    """How many rollouts match."""
-    return f"SELECT count(*) FROM rollouts{where(matching(query, COLUMNS))}"  # noqa: S608  # every text in it is a literal
+def count_sql(query: Query) -> Statement:
+    """The count of rollouts that match."""
+    parameters = Parameters()
+    return Statement(_count(query, parameters), parameters)
 
 
-def states_sql(rollout_ids: Sequence[str], query: Query | None = None) -> str:
+def states_sql(rollout_ids: Sequence[str], query: Query | None = None) -> Statement:
     """These rollouts; with a query, those of them that match it."""
-    demanded = "" if query is None else matching(query, COLUMNS)
-    return f"SELECT * FROM rollouts{where(_among(rollout_ids), demanded)}"  # noqa: S608  # literals
+    parameters = Parameters()
+    among = f"rollout_id IN {parameters.names(rollout_ids)}"
+    matches = "" if query is None else matching(query, COLUMNS, parameters)
+    return Statement(select("*", "rollouts", among, matches), parameters)
 
 
-def attempts_sql(rollout_ids: Sequence[str]) -> str:
+def attempts_sql(rollout_ids: Sequence[str]) -> Statement:
     """Id and attempts of these rollouts."""
-    return f"SELECT rollout_id, attempts FROM rollouts{where(_among(rollout_ids))}"  # noqa: S608  # literals
+    return _among("rollout_id, attempts", "rollouts", "rollout_id", rollout_ids)
 
 
-def statuses_sql(rollout_ids: Sequence[str]) -> str:
+def statuses_sql(rollout_ids: Sequence[str]) -> Statement:
     """Id and status of these rollouts."""
-    return f"SELECT rollout_id, status FROM rollouts{where(_among(rollout_ids))}"  # noqa: S608  # literals
+    return _among("rollout_id, status", "rollouts", "rollout_id", rollout_ids)
 
 
-def resources_sql(resources_ids: Sequence[str]) -> str:
+def resources_sql(resources_ids: Sequence[str]) -> Statement:
     """These resources."""
-    return f"SELECT * FROM resources{where(_among(resources_ids, 'resources_id'))}"  # noqa: S608  # literals
+    return _among("*", "resources", "resources_id", resources_ids)
 
 
-def _among(ids: Sequence[str], column: str = "rollout_id") -> str:
-    return f"{column} IN ({', '.join(map(sql_literal, ids))})"
+def _among(columns: str, source: str, key: str, ids: Sequence[str]) -> Statement:
+    parameters = Parameters()
+    return Statement(select(columns, source, f"{key} IN {parameters.names(ids)}"), parameters)
 
 
-def _page(query: Query) -> str:
-    rows = f"SELECT * FROM rollouts{where(matching(query, COLUMNS), _bound(query))}"  # noqa: S608  # checked
-    return f"{rows} ORDER BY {ordered(query, COLUMNS, BY_AGE)}{paged(query)}"
+def _count(query: Query, parameters: Parameters) -> str:
+    return select("count(*)", "rollouts", matching(query, COLUMNS, parameters))
 
 
-def _bound(query: Query) -> str:
-    """Of a page of the newest, what none of them can be older than.
+def _page(query: Query, parameters: Parameters) -> str:
+    tail = f" ORDER BY {ordered(query, COLUMNS, BY_AGE)}{paged(query)}"
+    conditions = matching(query, COLUMNS, parameters), _bound(query, parameters)
+    return select("*", "rollouts", *conditions, tail=tail)
+
+
+def _bound(query: Query, parameters: Parameters) -> str:
+    """The time that no row of a page of the newest can be older than, as a condition.
 
     Rows lie in about the order of their times, so that each is a candidate when its turn comes, for a tenth of a
     microsecond. To find the bound takes a third of that, and with it most groups of rows need not be read.
@@ -95,5 +106,6 @@ def _bound(query: Query) -> str:
     last = query.limit + query.offset
     if query.sort_by != "start_time" or not query.descending or query.limit == ALL or last > BOUNDED_ROWS_MAX:
         return ""
-    column, demands = COLUMNS["start_time"], where(matching(query, COLUMNS))
-    return f"{column} >= (SELECT list_min(max({column}, {max(last, 1)})) FROM rollouts{demands})"  # noqa: S608  # checked
+    column = COLUMNS["start_time"]
+    newest = f"list_min(max({column}, {max(last, 1)}))"
+    return f"{column} >= ({select(newest, 'rollouts', matching(query, COLUMNS, parameters))})"

@@ -1,4 +1,4 @@
-"""The store on Kafka: facts go to ``rollout-events``, verdicts come from ``rollouts``, queries ask the view."""
+"""The store on Kafka: events go to ``rollout-events``, verdicts come from ``rollouts``, queries ask the view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.services import find, otlp_traces_url
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import (
     AttemptState,
@@ -18,8 +20,6 @@ from lightstream.schemas.records import (
     RolloutStatus,
     WorkerHeartbeat,
 )
-from lightstream.schemas.services import find, otlp_traces_url
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, ROLLOUTS, SPANS, Topic
 from lightstream.schemas.types import (
     LightningStoreCapabilities,
@@ -33,8 +33,9 @@ from .._checks import check_timeout, checked_ids
 from .._ends import Ends, enough
 from .._query import Query
 from . import spans_sql, sql
-from .log_ends import LogEnds, ends_in_kafka
+from .end_offsets import EndOffsets, ends_in_kafka
 from .log_id import log_id
+from .query_sql import Parameters, Statement
 from .rows import attempts_of_row, resources_of_row, state_of_row
 from .spans import span_of_row
 from .view_reader import Offsets, ViewReader
@@ -68,7 +69,7 @@ class KafkaLightningStore(KafkaWriting):
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         super().__init__(settings, clock=clock)
         self._view = ViewReader(settings)
-        self._log_ends = LogEnds(ends_in_kafka(settings))
+        self._end_offsets = EndOffsets(ends_in_kafka(settings))
         self._log_id = ""
         self._started_unix_nano = self._clock.now_unix_nano()
 
@@ -78,7 +79,7 @@ class KafkaLightningStore(KafkaWriting):
         Raises:
             ServiceUnavailableError: Kafka does not answer or lacks our topics.
         """
-        await asyncio.to_thread(self._follower.start)
+        await asyncio.to_thread(self._tail.start)
         self._log_id = await asyncio.to_thread(log_id, self._settings)
 
     @property
@@ -100,23 +101,25 @@ class KafkaLightningStore(KafkaWriting):
     def _close(self) -> None:
         with self._lock:
             self._is_closed = True
-        if self._hand_out is not None:
-            self._hand_out.close(GIVE_BACK_S)
+        if self._dispatch is not None:
+            self._dispatch.close(GIVE_BACK_S)
         self._worker_news.tell()
         self._publisher.close()
         self._span_publisher.close()
-        self._follower.stop()
+        self._tail.stop()
         self._view.close()
 
     async def statistics(self) -> LightningStoreStatistics:
-        rollouts, attempts, spans = (await self._view.ask(STATISTICS_SQL, self._known())).rows[0]
+        rollouts, attempts, spans = (await self._view.ask(Statement(STATISTICS_SQL, Parameters()), self._known())).rows[
+            0
+        ]
         return LightningStoreStatistics(
             name=type(self).__name__,
             total_rollouts=rollouts,
             total_attempts=attempts,
             total_spans=spans,
-            total_resources=await self._follower.resources.count(),
-            total_workers=len(self._follower.workers.all()),
+            total_resources=await self._tail.resources.count(),
+            total_workers=len(self._tail.workers.all()),
             uptime=(self._clock.now_unix_nano() - self._started_unix_nano) / NANOS_PER_SECOND,
         )
 
@@ -156,9 +159,9 @@ class KafkaLightningStore(KafkaWriting):
         if not asked:
             return []
         until_s = math.inf if timeout is None else time.monotonic() + timeout
-        ends = Ends({rollout_id: self._follower.expect_terminal(rollout_id) for rollout_id in asked}, needed)
-        # What the follower has passed already it will not tell again: the view must know of it.
-        asking = asyncio.create_task(self._ended_of(asked, self._follower.read_up_to()))
+        ends = Ends({rollout_id: self._tail.expect_terminal(rollout_id) for rollout_id in asked}, needed)
+        # What the tail has passed already it will not tell again: the view must know of it.
+        asking = asyncio.create_task(self._ended_of(asked, self._tail.read_up_to()))
         patience_s = None if timeout is None else max(timeout, self._settings.publish_timeout_s)
         either: list[asyncio.Future[Any]] = [asking, ends.enough]
         try:
@@ -185,7 +188,7 @@ class KafkaLightningStore(KafkaWriting):
         return {row["rollout_id"]: attempts_of_row(row) async for row in rows}
 
     async def _found(
-        self, rollout_ids: Sequence[str], statement_of: Callable[[Sequence[str]], str]
+        self, rollout_ids: Sequence[str], statement_of: Callable[[Sequence[str]], Statement]
     ) -> dict[str, RolloutState]:
         """By id, the states of those of these rollouts that the statement finds."""
         rows = self._view.rows_of(rollout_ids, statement_of, "rollout_id", self._known())
@@ -222,7 +225,7 @@ class KafkaLightningStore(KafkaWriting):
         return [], int((await self._view.ask(spans_sql.span_count_sql(*asked), self._known())).scalar())
 
     async def _all_resources(self) -> list[ResourcesRecord]:
-        return await self._follower.resources.all()
+        return await self._tail.resources.all()
 
     async def _older_resources(self, resources_ids: Sequence[str]) -> Mapping[str, ResourcesRecord]:
         told = {RESOURCES.name: self.positions().offsets[RESOURCES.name]}
@@ -230,12 +233,12 @@ class KafkaLightningStore(KafkaWriting):
         return {row["resources_id"]: resources_of_row(row) async for row in rows}
 
     async def _all_workers(self) -> list[WorkerHeartbeat]:
-        return self._follower.workers.all()
+        return self._tail.workers.all()
 
     def positions(self) -> LogPositions:
-        latest = self._follower.resources.latest_offset()
+        latest = self._tail.resources.latest_offset()
         resources = {0: latest} if latest >= 0 else {}
-        rollouts, spans = self._follower.answered_at(), self._span_writer.last()
+        rollouts, spans = self._tail.answered_at(), self._span_writer.last()
         told = {ROLLOUTS.name: rollouts, SPANS.name: spans, RESOURCES.name: resources}
         return LogPositions(self._log_id, told)
 
@@ -244,13 +247,13 @@ class KafkaLightningStore(KafkaWriting):
             return
         rollouts, spans, resources = (positions.offsets.get(topic.name, {}) for topic in (ROLLOUTS, SPANS, RESOURCES))
         told = self.positions().offsets
-        self._check(ROLLOUTS, rollouts, told[ROLLOUTS.name], self._follower.read_up_to())
+        self._check(ROLLOUTS, rollouts, told[ROLLOUTS.name], self._tail.read_up_to())
         self._check(SPANS, spans, told[SPANS.name])
         self._check(RESOURCES, resources, told[RESOURCES.name])
-        self._follower.answered(rollouts)
+        self._tail.answered(rollouts)
         self._span_writer.seen(spans)
         for offset in resources.values():
-            self._follower.resources.seen(offset)
+            self._tail.resources.seen(offset)
 
     def _check(self, topic: Topic, offsets: Mapping[int, int], *known: Mapping[int, int]) -> None:
         """Refuse to wait for what is not in the log, and to tell others of it."""
@@ -260,7 +263,7 @@ class KafkaLightningStore(KafkaWriting):
             if all(offset > mine.get(partition, -1) for mine in known)
         }
         if news:
-            self._log_ends.check(topic.name, news)
+            self._end_offsets.check(topic.name, news)
 
     def _known(self, rollouts_at_least: Mapping[int, int] | None = None) -> Offsets:
         """What an answer of the view must reflect: all that this store wrote or was told of, and what is named."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from lightstream.runtime.kafka import Delivered, KafkaPublisher, Outgoing
 from lightstream.schemas.errors import BackpressureError, LightstreamError, PublishError
-from lightstream.schemas.kafka import Delivered, KafkaPublisher, Outgoing
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 
 from .._loop_calls import call_in
@@ -22,11 +22,11 @@ BUFFER_PAUSE_S = 0.01
 """Between looks whether a full send buffer has room."""
 
 HOLD_S_MAX = 0.005
-"""How long a turn waits for the facts of the turn before, at most. A round trip takes 0.7 ms where little is to be
+"""How long a turn waits for the events of the turn before, at most. A round trip takes 0.7 ms where little is to be
 done; where much is, turns that wait for it are fewer and larger."""
 
 
-class _Fact(NamedTuple):
+class _Event(NamedTuple):
     key: str
     value: bytes
     delivered: Delivered
@@ -34,9 +34,9 @@ class _Fact(NamedTuple):
 
 @dataclass(slots=True)
 class _Turn:
-    """What waits in one loop, and how many facts of the turn before are on their way."""
+    """What waits in one loop, and how many events of the turn before are on their way."""
 
-    facts: list[_Fact] = field(default_factory=list[_Fact])
+    events: list[_Event] = field(default_factory=list[_Event])
     calls: dict[Callable[[], None], None] = field(default_factory=dict[Callable[[], None], None])
     is_due: bool = False
     hold: asyncio.TimerHandle | None = None
@@ -44,11 +44,11 @@ class _Turn:
 
 
 class Turns:
-    """Writes facts at the end of each turn of a loop, unless those of the turn before are not durable yet: then with
+    """Writes events at the end of each turn of a loop, unless those of the turn before are not durable yet: then with
     them, as Nagle's algorithm does. One for all event loops of a store.
 
     Args:
-        patience_s: how long a full send buffer may have no room before a fact counts as lost.
+        patience_s: how long a full send buffer may have no room before an event counts as lost.
     """
 
     def __init__(self, publisher: KafkaPublisher, patience_s: float) -> None:
@@ -58,14 +58,14 @@ class Turns:
         self._turns: dict[asyncio.AbstractEventLoop, _Turn] = {}
 
     def write(self, key: str, value: bytes, delivered: Delivered) -> None:
-        """Write an encoded fact at the end of this turn of the running loop.
+        """Write an encoded event at the end of this turn of the running loop.
 
         Args:
             value: of a size that was checked.
             delivered: called once it is durable or lost; on any thread.
         """
         loop, turn = self._due()
-        turn.facts.append(_Fact(key, value, partial(self._delivered, loop, turn, delivered)))
+        turn.events.append(_Event(key, value, partial(self._delivered, loop, turn, delivered)))
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Make that call once at the end of this turn, however many ask for it."""
@@ -98,28 +98,28 @@ class Turns:
             if turn.hold is not None:
                 turn.hold.cancel()
                 turn.hold = None
-            facts, turn.facts = turn.facts, []
+            events, turn.events = turn.events, []
             calls, turn.calls = turn.calls, {}
-            turn.on_their_way += len(facts)
+            turn.on_their_way += len(events)
         for call in calls:
             call()
-        self._hand_over(loop, facts, time.monotonic() + self._patience_s)
+        self._hand_over(loop, events, time.monotonic() + self._patience_s)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop, facts: Sequence[_Fact], until_s: float) -> None:
-        records = [Outgoing(ROLLOUT_EVENTS, fact.key, fact.value) for fact in facts]
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, events: Sequence[_Event], until_s: float) -> None:
+        records = [Outgoing(ROLLOUT_EVENTS, event.key, event.value) for event in events]
         try:
-            taken = self._publisher.send_all(records, [fact.delivered for fact in facts])
+            taken = self._publisher.send_all(records, [event.delivered for event in events])
         except LightstreamError as error:  # no cluster is known: none was sent
-            _tell(facts, PublishError(error.message, next_step=error.next_step))
+            _tell(events, PublishError(error.message, next_step=error.next_step))
             return
-        left = facts[taken:]
+        left = events[taken:]
         if not left:
             return
         if time.monotonic() <= until_s:
             loop.call_later(BUFFER_PAUSE_S, self._hand_over, loop, left, until_s)
             return
         full = BackpressureError(
-            f"the send buffer had no room for a fact within {self._patience_s:g} s.",
+            f"the send buffer had no room for an event within {self._patience_s:g} s.",
             next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
         )
         _tell(left, full)
@@ -135,6 +135,6 @@ class Turns:
             call_in(loop, partial(self._release, loop, turn))
 
 
-def _tell(facts: Sequence[_Fact], error: PublishError) -> None:
-    for fact in facts:
-        fact.delivered(error)
+def _tell(events: Sequence[_Event], error: PublishError) -> None:
+    for event in events:
+        event.delivered(error)

@@ -1,4 +1,4 @@
-"""The wait for the verdicts on facts that were written together: the event loop is woken once for all."""
+"""The wait for the verdicts on events that were written together: the event loop is woken once for all."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Outcome: TypeAlias = RolloutState | PublishError | None
 
 
 class Verdicts:
-    """What some facts were answered with. A verdict says that its fact is durable: only failures are waited for beside.
+    """Answers to some events. A verdict says that its event is durable: only failures are waited for beside it.
 
-    Make it in the event loop that waits. No futures: one of each fact took a tenth of a store's processor time.
+    Make it in the event loop that waits. No futures: one of each event took a tenth of a store's processor time.
 
     Args:
-        count: of the facts, which go by their numbers from 0.
-        patience_s: how long a verdict may take once its fact is durable.
+        count: of the events, which go by their numbers from 0.
+        patience_s: how long a verdict may take once its event is durable.
     """
 
     def __init__(self, count: int, patience_s: float) -> None:
@@ -42,11 +42,11 @@ class Verdicts:
             self._all_there.set_result(None)
 
     def judged(self, number: int, state: RolloutState | None) -> None:
-        """The verdict on a fact is there, or will not come as the store is closed. On any thread."""
+        """The verdict on an event is there, or will not come as the store is closed. On any thread."""
         self._settle(number, state)
 
     def delivered(self, number: int, error: PublishError | None) -> None:
-        """A fact is durable, or lost. On any thread; a verdict may have come before."""
+        """An event is durable, or lost. On any thread; a verdict may have come before."""
         with self._lock:
             self._on_their_way -= 1
             self._durable_s = time.monotonic()
@@ -54,10 +54,10 @@ class Verdicts:
             self._settle(number, error)
 
     async def all(self) -> list[RolloutState]:
-        """The states that carry the verdicts, in the order of the facts.
+        """The states that carry the verdicts, in the order of the events.
 
         Raises:
-            PublishError: a fact did not become durable.
+            PublishError: an event did not become durable.
             ServiceUnavailableError: the store was closed before a verdict came.
             TimeoutError: a verdict did not come.
         """

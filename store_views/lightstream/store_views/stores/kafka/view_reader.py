@@ -9,10 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
-from lightstream.schemas.settings import Settings
 
 from .._loop_calls import future_in
+from .query_sql import Statement
 
 if TYPE_CHECKING:
     from ...client import QueryResult, ViewClient
@@ -55,7 +56,7 @@ class ViewReader:
         if client is not None:
             client.close()
 
-    async def ask(self, statement: str, at_least: Offsets) -> QueryResult:
+    async def ask(self, statement: Statement, at_least: Offsets) -> QueryResult:
         """The answer to a statement, once the view reflects ``at_least``; cut off where it would be too large.
 
         Raises:
@@ -63,7 +64,8 @@ class ViewReader:
         """
 
         def ask() -> QueryResult:  # the first loads the HTTP client: 0.1 s, in this thread too
-            return self._connected().query(statement, at_least, wait_s=self._settings.publish_timeout_s)
+            sql, parameters = statement
+            return self._connected().query(sql, at_least, params=parameters, wait_s=self._settings.publish_timeout_s)
 
         answer: Future[QueryResult] = Future()
         with self._lock:
@@ -88,7 +90,7 @@ class ViewReader:
     async def rows_of(
         self,
         keys: Sequence[Key],
-        statement_of: Callable[[Sequence[Key]], str],
+        statement_of: Callable[[Sequence[Key]], Statement],
         column: str,
         at_least: Offsets,
         *,

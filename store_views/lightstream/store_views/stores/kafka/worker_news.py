@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from lightstream.runtime.kafka import KafkaPublisher, Position
 from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.kafka import KafkaPublisher, Position
 from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.schemas.topics import WORKERS
 

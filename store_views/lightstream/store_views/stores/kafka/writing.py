@@ -1,4 +1,4 @@
-"""The writing half of the store on Kafka: facts and verdicts, the queue, spans, resources, workers."""
+"""The writing half of the store on Kafka: events and verdicts, the queue, spans, resources, workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
-from lightstream.schemas.codec import codec_for
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.kafka import KafkaPublisher, Position
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import (
     BackpressureError,
     LightstreamError,
@@ -21,8 +23,8 @@ from lightstream.schemas.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from lightstream.schemas.kafka import KafkaPublisher, Position
 from lightstream.schemas.records import (
+    ANY_RUN,
     Record,
     ResourcesRecord,
     RolloutChanges,
@@ -32,7 +34,6 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
     WorkerStatus,
 )
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, Topic
 from lightstream.schemas.types import (
     AttemptedRollout,
@@ -41,15 +42,15 @@ from lightstream.schemas.types import (
 )
 from lightstream.stream_processors.core.lifecycle import Limits
 
-from .. import _facts, _shapes
+from .. import _events, _shapes
 from .._checks import check_dequeue, check_report, check_text, check_timeout, checked_attempts
 from .._logged import NextVersion
 from .._loop_calls import future_in
 from .._reading import ReadingStore
 from .._workers import WorkerChange, reported
-from .follower import Follower
-from .hand_out import HandOut, Want
+from .dispatch import Dispatch, Want
 from .judge import Judge
+from .log_tail import LogTail
 from .resource_writer import ResourceWriter
 from .span_writer import SpanWriter
 from .spans import span_record
@@ -61,7 +62,7 @@ __all__ = ["KafkaWriting"]
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 0.0
-"""Facts are small and waited for. Those of one turn go out together (:class:`Turns`), so none waits for another:
+"""Events are small and waited for. Those of one turn go out together (:class:`Turns`), so none waits for another:
 any linger, however short, costs 1.2 ms. Such batches gain little by compression, and zstd costs 40 microseconds each in
 the writer alone: all but spans go by lz4."""
 
@@ -88,31 +89,29 @@ class KafkaWriting(ReadingStore):
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS, compression="lz4")
         self._span_publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=LINGER_MS)
         self._turns = Turns(self._publisher, settings.publish_timeout_s)
-        self._follower = Follower(settings, self._codec, self._older_resources)
-        self._judge_of_facts = Judge(self._turns, self._follower, settings.publish_timeout_s)
-        self._hand_out: HandOut | None = None
+        self._tail = LogTail(settings, self._codec, self._older_resources)
+        self._judge_of_events = Judge(self._turns, self._tail, settings.publish_timeout_s)
+        self._dispatch: Dispatch | None = None
         self._is_closed = False
-        self._resource_writer = ResourceWriter(
-            self._write_resources, self._follower.resources, settings.publish_timeout_s
-        )
-        self._worker_news = WorkerNews(self._publisher, self._follower.workers)
-        self._follower.call_often(self._worker_news.tell_in_turn)
+        self._resource_writer = ResourceWriter(self._write_resources, self._tail.resources, settings.publish_timeout_s)
+        self._worker_news = WorkerNews(self._publisher, self._tail.workers)
+        self._tail.call_often(self._worker_news.tell_in_turn)
         self._lock = threading.Lock()
         self._span_writer = SpanWriter(partial(self._handed_over, SPANS))
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN
     ) -> list[AttemptedRollout]:
-        check_dequeue(limit, timeout_s, worker_id)
+        check_dequeue(limit, timeout_s, worker_id, run_id)
         if limit <= 0:
             return []
         deadline_s = time.monotonic() + timeout_s
-        hand_out = await self._hand_out_ready()
+        dispatch = await self._dispatch_ready(run_id)
         states: list[RolloutState] = []
         try:
             while len(states) < limit:
                 count = min(limit - len(states), TAKEN_AT_ONCE_MAX)
-                taken = await self._taken(hand_out, worker_id or "", count, 0.0 if states else deadline_s)
+                taken = await self._taken(dispatch, worker_id or "", count, 0.0 if states else deadline_s, run_id)
                 states += taken
                 if len(taken) < count:
                     break
@@ -127,31 +126,33 @@ class KafkaWriting(ReadingStore):
             await self._found_nothing(worker_id)
         return [await self._handed_out(state, state.attempts[-1], dequeued=True) for state in states]
 
-    async def _taken(self, hand_out: HandOut, worker_id: str, count: int, deadline_s: float) -> list[RolloutState]:
+    async def _taken(
+        self, dispatch: Dispatch, worker_id: str, count: int, deadline_s: float, run_id: str
+    ) -> list[RolloutState]:
         """Up to ``count`` rollouts; waits for the first of them until ``deadline_s``."""
-        wants = [Want(worker_id, deadline_s if number == 0 else 0.0) for number in range(count)]
+        wants = [Want(worker_id, deadline_s if number == 0 else 0.0, run_id) for number in range(count)]
         try:
-            hand_out.note(wants)
-            self._turns.at_end(hand_out.ask)  # once for all callers of this turn: one request instead of one each
-            return await self._handed(hand_out, wants)
+            dispatch.note(wants)
+            self._turns.at_end(dispatch.ask)  # once for all callers of this turn: one request instead of one each
+            return await self._handed(dispatch, wants)
         except asyncio.CancelledError:
             for want in wants:
-                hand_out.withdraw(want)
+                dispatch.withdraw(want)
                 # What still comes for it is given back there, what came just now here.
                 if not want.future.cancel() and want.future.exception() is None and (state := want.future.result()):
                     self._give_back(state)
             raise
 
-    async def _handed(self, hand_out: HandOut, wants: Sequence[Want]) -> list[RolloutState]:
+    async def _handed(self, dispatch: Dispatch, wants: Sequence[Want]) -> list[RolloutState]:
         """What the wants bring: the first may wait for it, the others get what there is by then."""
         loop = asyncio.get_running_loop()
         if len(wants) == 1:
-            state = await self._handed_one(loop, hand_out, wants[0])
+            state = await self._handed_one(loop, dispatch, wants[0])
             return [] if state is None else [state]
         futures = [future_in(loop, want.future) for want in wants]
         await asyncio.wait(futures[:1], timeout=max(0.0, wants[0].deadline_s - time.monotonic()))
-        hand_out.ask()  # the turn may be held
-        left = [future for want, future in zip(wants, futures, strict=True) if not hand_out.withdraw(want)]
+        dispatch.ask()  # the turn may be held
+        left = [future for want, future in zip(wants, futures, strict=True) if not dispatch.withdraw(want)]
         answers = await asyncio.gather(*left, return_exceptions=True)
         states = [answer for answer in answers if isinstance(answer, RolloutState)]
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -159,13 +160,13 @@ class KafkaWriting(ReadingStore):
             raise errors[0]
         return states
 
-    async def _handed_one(self, loop: asyncio.AbstractEventLoop, hand_out: HandOut, want: Want) -> RolloutState | None:
+    async def _handed_one(self, loop: asyncio.AbstractEventLoop, dispatch: Dispatch, want: Want) -> RolloutState | None:
         """As :meth:`_handed`, for the one want that most callers have."""
         future = future_in(loop, want.future)
 
         def give_up() -> None:
-            hand_out.ask()  # the turn may be held
-            if hand_out.withdraw(want) and not future.done():  # else it is asked for, and will be answered
+            dispatch.ask()  # the turn may be held
+            if dispatch.withdraw(want) and not future.done():  # else it is asked for, and will be answered
                 future.set_result(None)
 
         timer = loop.call_later(max(0.0, want.deadline_s - time.monotonic()), give_up)
@@ -174,39 +175,38 @@ class KafkaWriting(ReadingStore):
         finally:
             timer.cancel()
 
-    async def _hand_out_ready(self) -> HandOut:
+    async def _dispatch_ready(self, run_id: str) -> Dispatch:
         """Who gets us work, made when it is first asked for, once it knows of all that this store was told of."""
         with self._lock:
             if self._is_closed:
                 raise ServiceUnavailableError("the store was closed.")
-            if self._hand_out is None:
-                self._hand_out = HandOut(
+            if self._dispatch is None:
+                self._dispatch = Dispatch(
                     self._publisher,
                     self._clock,
-                    self._follower.partitions(),
+                    self._tail.partitions(),
                     answer_timeout_s=self._settings.publish_timeout_s,
                     give_back=self._give_back,
                 )
-                self._follower.tell(self._hand_out)
-                self._hand_out.start()
-            hand_out = self._hand_out
-        ready = hand_out.ready()
+                self._tail.tell(self._dispatch)
+            dispatch = self._dispatch
+        ready = dispatch.ready(run_id)
         if not ready.done():
             await asyncio.wrap_future(ready)
-        await self._follower.until_read(CATCH_UP_S)
-        return hand_out
+        await self._tail.until_read(CATCH_UP_S)
+        return dispatch
 
     def _give_back(self, state: RolloutState) -> None:
-        """Queue a rollout again that was handed out to somebody who had left."""
+        """Queue a rollout again that was dispatched to somebody who had left."""
         changes = RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING)
-        fact = _facts.rollout_updated(state.rollout.rollout_id, changes, self._clock.now_unix_nano())
+        event = _events.rollout_updated(state.rollout.rollout_id, changes, self._clock.now_unix_nano())
 
         def tell(error: BaseException | None) -> None:
             if error is not None:
-                logger.warning("rollout %s was not requeued: %s", fact.rollout_id, error)
+                logger.warning("rollout %s was not requeued: %s", event.rollout_id, error)
 
         try:
-            given_back = self._publisher.publish(ROLLOUT_EVENTS, fact.rollout_id, fact)
+            given_back = self._publisher.publish(ROLLOUT_EVENTS, event.rollout_id, event)
         except LightstreamError as error:  # it counts as unresponsive in the end
             tell(error)
         else:
@@ -215,7 +215,7 @@ class KafkaWriting(ReadingStore):
     async def _found_nothing(self, worker_id: str | None) -> None:
         if worker_id is None:
             return
-        known, now = self._follower.workers.get(worker_id), self._clock.now_unix_nano()
+        known, now = self._tail.workers.get(worker_id), self._clock.now_unix_nano()
         silent = IDLE_REPORT_INTERVAL_S * NANOS_PER_SECOND
         if known is None or known.status is not WorkerStatus.IDLE or now - (known.dequeued_unix_nano or 0) >= silent:
             await self._keep_worker(worker_id, WorkerChange.found_nothing(known, now))
@@ -224,12 +224,12 @@ class KafkaWriting(ReadingStore):
         check_report(worker)
         named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
-        facts = [_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in named]
-        values = [self._encoded(ROLLOUT_EVENTS, fact) for fact in facts]
+        events = [_events.heartbeat(rollout_id, attempt_id, worker.worker_id, now) for rollout_id, attempt_id in named]
+        values = [self._encoded(ROLLOUT_EVENTS, event) for event in events]
         _, written = self._write_worker(worker.worker_id, lambda known: reported(known, worker))
         futures = [written]
-        for fact, value in zip(facts, values, strict=True):
-            futures.append(await self._handed_over(ROLLOUT_EVENTS, fact.rollout_id, value))
+        for event, value in zip(events, values, strict=True):
+            futures.append(await self._handed_over(ROLLOUT_EVENTS, event.rollout_id, value))
         await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
@@ -239,18 +239,18 @@ class KafkaWriting(ReadingStore):
     async def get_latest_resources(self, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
         return _told(await self._resources(None, timeout_s))
 
-    async def _judge(self, fact: RolloutEvent) -> RolloutState:
-        return (await self._judge_all([fact]))[0]
+    async def _judge(self, event: RolloutEvent) -> RolloutState:
+        return (await self._judge_all([event]))[0]
 
-    async def _judge_all(self, facts: Sequence[RolloutEvent]) -> list[RolloutState]:
-        """Write facts and return the states that carry their verdicts.
+    async def _judge_all(self, events: Sequence[RolloutEvent]) -> list[RolloutState]:
+        """Write events and return the states that carry their verdicts.
 
         Raises:
             ServiceUnavailableError: no verdict in time; what was written is durable and will be judged later.
             PublishError: one of them did not become durable.
             StoreError: no record can hold one of them; nothing was written.
         """
-        return await self._judge_of_facts.all([(fact, self._encoded(ROLLOUT_EVENTS, fact)) for fact in facts])
+        return await self._judge_of_events.all([(event, self._encoded(ROLLOUT_EVENTS, event)) for event in events])
 
     def _encoded(self, topic: Topic, record: Record) -> bytes:
         """The record as it is written.
@@ -331,10 +331,10 @@ class KafkaWriting(ReadingStore):
 
     async def _resources(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         check_timeout("timeout_s", timeout_s)
-        return await self._follower.resources.find(resources_id, timeout_s)
+        return await self._tail.resources.find(resources_id, timeout_s)
 
     async def _worker(self, worker_id: str) -> WorkerHeartbeat | None:
-        return self._follower.workers.get(worker_id)
+        return self._tail.workers.get(worker_id)
 
 
 def _told(record: ResourcesRecord | None) -> ResourcesUpdate | None:

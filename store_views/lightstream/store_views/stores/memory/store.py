@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import (
+    ANY_RUN,
     ResourcesRecord,
     RolloutEvent,
     RolloutState,
@@ -26,7 +27,7 @@ from lightstream.schemas.types import (
 )
 from lightstream.stream_processors.core.lifecycle import Limits
 
-from .. import _facts, _shapes
+from .. import _events, _shapes
 from .._checks import (
     check_dequeue,
     check_report,
@@ -52,7 +53,7 @@ __all__ = ["InMemoryLightningStore"]
 class InMemoryLightningStore(ReadingStore):
     """A store that forgets all when its process ends. Thread-safe; any number of event loops may use it.
 
-    The life cycle is the one that runs on Kafka: the same facts, folded by the same code, from a log in memory.
+    The life cycle is the one that runs on Kafka: the same events, folded by the same code, from a log in memory.
     Nothing is evicted: memory grows with what is stored.
 
     Args:
@@ -102,29 +103,29 @@ class InMemoryLightningStore(ReadingStore):
             )
 
     def history(self) -> list[RolloutEvent]:
-        """Every fact since the beginning, in order."""
-        return self._log.facts()
+        """Every event since the beginning, in order."""
+        return self._log.events()
 
     # --- rollouts
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN
     ) -> list[AttemptedRollout]:
-        check_dequeue(limit, timeout_s, worker_id)
+        check_dequeue(limit, timeout_s, worker_id, run_id)
         if limit <= 0:
             return []
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         taken: list[AttemptedRollout] = []
         while len(taken) < limit:
-            state = self._start_next(worker_id)
+            state = self._start_next(worker_id, run_id)
             if state is not None:
                 taken.append(await self._handed_out(state, state.attempts[-1], dequeued=True))
                 continue
             left = deadline - loop.time()
             if taken or left <= 0:
                 break
-            await self._task_comes(left)  # and the queue is looked at again, even if the time is over
+            await self._task_comes(left, run_id)  # and the queue is looked at again, even if the time is over
         if not taken and worker_id is not None:
             with self._lock:
                 change = WorkerChange.found_nothing(self._workers.get(worker_id), self._clock.now_unix_nano())
@@ -162,7 +163,7 @@ class InMemoryLightningStore(ReadingStore):
         named = checked_attempts("attempts", attempts)
         now = self._clock.now_unix_nano()
         for rollout_id, attempt_id in named:
-            self._log.write(_facts.heartbeat(rollout_id, attempt_id, worker.worker_id, now))
+            self._log.write(_events.heartbeat(rollout_id, attempt_id, worker.worker_id, now))
         with self._lock:
             self._workers[worker.worker_id] = reported(self._workers.get(worker.worker_id), worker)
 
@@ -197,8 +198,8 @@ class InMemoryLightningStore(ReadingStore):
 
     # --- what the shared halves ask for
 
-    async def _judge(self, fact: RolloutEvent) -> RolloutState:
-        state = self._log.write(fact)
+    async def _judge(self, event: RolloutEvent) -> RolloutState:
+        state = self._log.write(event)
         if state is None:
             raise AssertionError("only heartbeats have no verdict")
         return state
@@ -269,13 +270,13 @@ class InMemoryLightningStore(ReadingStore):
         with self._lock:
             return list(self._workers.values())
 
-    async def _task_comes(self, timeout_s: float) -> None:
+    async def _task_comes(self, timeout_s: float, run_id: str) -> None:
         """Wait until something may have been put in the queue, or the time is over.
 
         Raises:
             ServiceUnavailableError: this was closed.
         """
-        future, told = self._log.expect_task(), False
+        future, told = self._log.expect_task(run_id), False
         try:
             await _until_done(future, timeout_s)
             if future.cancelled():
@@ -283,12 +284,14 @@ class InMemoryLightningStore(ReadingStore):
             told = future.done()
         finally:
             if not told:
-                self._log.leave(future)
+                self._log.leave(future, run_id)
 
-    def _start_next(self, worker_id: str | None) -> RolloutState | None:
+    def _start_next(self, worker_id: str | None, run_id: str) -> RolloutState | None:
         """Begin an attempt of the next rollout that waits."""
         now = self._clock.now_unix_nano()
-        return self._log.begin_next(lambda rollout_id, n: _facts.attempt_started(rollout_id, n, worker_id, now))
+        return self._log.begin_next(
+            lambda rollout_id, n: _events.attempt_started(rollout_id, n, worker_id, now), run_id
+        )
 
 
 async def _until_done(future: Future[None], timeout_s: float) -> None:

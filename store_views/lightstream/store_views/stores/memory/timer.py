@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from lightstream.schemas.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
 
 from .log import MemoryLog
 

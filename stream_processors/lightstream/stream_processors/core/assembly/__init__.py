@@ -4,9 +4,9 @@ from ._checks import LOGPROB_MAX
 from ._closed import AttemptKey
 from ._index import add_spans_around
 from ._late import LateSpan
+from ._observation import Observation
 from ._reading import AttemptReading, read_attempt
 from ._rules import AssemblyRules
-from ._sighting import Sighting
 from ._tree import Node, SpanKey, resolve
 from ._unfinished import UnfinishedAttempt
 from .assembler import HOLD_ALL, LONG_SPANS_MIN, Assembler
@@ -21,7 +21,7 @@ __all__ = [
     "AttemptReading",
     "LateSpan",
     "Node",
-    "Sighting",
+    "Observation",
     "SpanKey",
     "UnfinishedAttempt",
     "add_spans_around",

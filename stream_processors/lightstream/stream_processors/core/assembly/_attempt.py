@@ -14,9 +14,9 @@ from ._checks import check
 from ._fingerprint import fingerprint
 from ._finish import finish
 from ._held import Held
+from ._observation import Observation
 from ._rules import AssemblyRules
 from ._said import said_in
-from ._sighting import Sighting
 from ._tree import Node, SpanKey, TokenData
 
 __all__ = ["OpenAttempt"]
@@ -103,12 +103,12 @@ class OpenAttempt:
                     self._shorten(read)
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
-                sighting = Sighting(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
-                if sighting.by_proxy:
-                    sighting.said = said_in(span)
-                elif sighting.is_anonymous:
-                    sighting.said, sighting.scope = said_in(span), f"{span.scope_name}/{span.name}"
-                held.sightings.append(sighting)
+                observation = Observation(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
+                if observation.by_proxy:
+                    observation.said = said_in(span)
+                elif observation.is_anonymous:
+                    observation.said, observation.scope = said_in(span), f"{span.scope_name}/{span.name}"
+                held.observations.append(observation)
         return True
 
     def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
@@ -117,8 +117,8 @@ class OpenAttempt:
 
     def revise(self, closed: AttemptClosed, last_offset: int, partition: int, revision: int) -> Trajectory:
         """The trajectory once more, with what was added since it closed, up to ``last_offset``."""
-        for sighting in self._held.sightings:
-            sighting.reset()
+        for observation in self._held.observations:
+            observation.reset()
         return finish(self._held, closed, self._rules, partition, self.first_offset, last_offset, revision)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..rewards import LINK_TARGETS_MAX, SpanAround
-from ._sighting import Sighting
+from ._observation import Observation
 from ._tree import Node, SpanKey, Tree
 
 __all__ = ["spans_around"]
@@ -13,7 +13,7 @@ __all__ = ["spans_around"]
 
 def spans_around(
     span_ids: Collection[str],
-    calls: Sequence[Sighting],
+    calls: Sequence[Observation],
     nodes: Mapping[SpanKey, Node],
     tree: Tree,
     position_of: Mapping[int, int],
@@ -26,15 +26,15 @@ def spans_around(
         calls: all calls of the attempt.
         position_of: call (by ``id()``) -> its number; a call without one is below its spans, but cannot be rewarded.
     """
-    telling = {sighting.key for call in calls for sighting in (call, *call.joined)}
+    telling = {observation.key for call in calls for observation in (call, *call.joined)}
     wanted = {key: 0 for key in nodes if key[1] in span_ids and key not in telling}
     if not wanted:
         return
     ways = _Ways(nodes, tree, wanted)
     below: dict[SpanKey, set[int]] = {key: set() for key in wanted}
     for number, call in enumerate(calls):
-        for sighting in (call, *call.joined):
-            around = ways.up(sighting.key)
+        for observation in (call, *call.joined):
+            around = ways.up(observation.key)
             if around is not None:
                 below[around].add(number)
     for key in wanted:
@@ -57,7 +57,7 @@ def spans_around(
 
 
 def _span_around(
-    key: SpanKey, found: set[int], calls: Sequence[Sighting], position_of: Mapping[int, int], *, is_root: bool
+    key: SpanKey, found: set[int], calls: Sequence[Observation], position_of: Mapping[int, int], *, is_root: bool
 ) -> SpanAround:
     if is_root or (found and len(found) == len(calls)):
         return SpanAround(key[0], is_above_all=True)

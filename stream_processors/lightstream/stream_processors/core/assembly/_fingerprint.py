@@ -40,6 +40,7 @@ def _call(call: LlmCall) -> tuple[object, ...]:
         call.requested_model,
         call.response_model,
         call.policy_version,
+        tuple((run.first_token, run.policy_version) for run in call.policy_version_runs),
         call.finish_reason,
         call.http_status,
         call.error_message,

@@ -15,6 +15,7 @@ from lightstream.schemas.records import (
     Trajectory,
     TripletRecord,
 )
+from lightstream.schemas.valid_text import valid_text
 
 from ..credit import CreditStep, assign
 from ..rewards import MatchedRewards, match_rewards
@@ -23,14 +24,18 @@ from ._held import Held
 from ._index import index_calls
 from ._joining import join
 from ._notes import notes_of
+from ._observation import Observation
 from ._rules import AssemblyRules
-from ._sighting import Sighting
 from ._tree import Tree, resolve
 
 __all__ = ["finish"]
 
+PROBLEM_CHARACTERS_MAX = 500
+"""Of why rules cannot be used: the text may be of a module that fails to load."""
+
 _NO_IDS: list[str] = []
 _NO_SOURCES: dict[str, str] = {}
+_NO_RUNS: list[dict[str, int]] = []
 """Shared by all triplets without any: records never change, and 100,000 lists cost the garbage collector time."""
 
 
@@ -45,19 +50,14 @@ def finish(
 ) -> Trajectory:
     """The trajectory of a closed attempt: each LLM call a triplet or a drop.
 
-    Sightings are joined in place; they must be reset before ``held`` is finished again.
+    Observations are joined in place; they must be reset before ``held`` is finished again.
     """
     tree = resolve(held.nodes)
-    joined = join(held.sightings, tree)
+    joined = join(held.observations, tree)
     calls = joined.calls
     _set_surroundings(calls, tree)
     _judge(calls, rules, final=closed.final)
-    rewards = match_rewards(held.rewards, index_calls(calls, held, tree, rules.reward_match), rules.reward_match)
-    steps = [
-        CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
-        for i, call in enumerate(calls)
-    ]
-    credit, credit_problem = assign(rules.credit, steps, rewards.shared)
+    rewards, credit, credit_problem = _rewarded(calls, held, tree, rules)
     triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
     drops = _drops(calls, rewards, held)
     if credit_problem is not None:
@@ -95,17 +95,32 @@ def finish(
     )
 
 
-def _set_surroundings(calls: Sequence[Sighting], tree: Tree) -> None:
+def _rewarded(
+    calls: Sequence[Observation], held: Held, tree: Tree, rules: AssemblyRules
+) -> tuple[MatchedRewards, list[float | None], str | None]:
+    """The rewards, what each call gets of them, and why nothing where a rule failed."""
+    if rules.unusable:
+        return MatchedRewards(), [None] * len(calls), valid_text(rules.unusable[:PROBLEM_CHARACTERS_MAX])
+    rewards = match_rewards(held.rewards, index_calls(calls, held, tree, rules.reward_match), rules.reward_match)
+    steps = [
+        CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
+        for i, call in enumerate(calls)
+    ]
+    credit, problem = assign(rules.credit, steps, rewards.shared)
+    return rewards, credit, problem
+
+
+def _set_surroundings(calls: Sequence[Observation], tree: Tree) -> None:
     """Agent name and reward scope, from the call's own span, else from the other spans that describe it."""
     agents: dict[str, str] = {}
     for call in calls:
-        for sighting in (call, *call.joined) if call.joined else (call,):
-            around = tree.inherited[sighting.key]
+        for observation in (call, *call.joined) if call.joined else (call,):
+            around = tree.inherited[observation.key]
             call.in_reward = call.in_reward or around.in_reward
             if call.agent_name is None and around.agent_name is not None:
                 call.agent_name = around.agent_name
-                if sighting is not call:
-                    call.filled("agent_name", f"{sighting.key[1]}:span")
+                if observation is not call:
+                    call.filled("agent_name", f"{observation.key[1]}:span")
         response = call.read.response_id
         if response is not None and call.agent_name is not None:
             agents.setdefault(response, call.agent_name)
@@ -114,7 +129,7 @@ def _set_surroundings(calls: Sequence[Sighting], tree: Tree) -> None:
             call.agent_name = agents.get(call.read.response_id)
 
 
-def _judge(calls: Sequence[Sighting], rules: AssemblyRules, *, final: bool) -> None:
+def _judge(calls: Sequence[Observation], rules: AssemblyRules, *, final: bool) -> None:
     """Give each call that cannot become a triplet its reason."""
     selected = re.compile(rules.agents) if rules.agents is not None else None
     for call in calls:
@@ -132,7 +147,7 @@ def _judge(calls: Sequence[Sighting], rules: AssemblyRules, *, final: bool) -> N
                 call.reason, call.detail = fault
 
 
-def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRecord:
+def _triplet(call_index: int, call: Observation, reward: float | None) -> TripletRecord:
     read = call.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
     assert read.response_token_ids is not None  # noqa: S101  # a call without has its reason and is not a triplet
@@ -157,11 +172,14 @@ def _triplet(call_index: int, call: Sighting, reward: float | None) -> TripletRe
         "dialect": read.dialect,
         "joined_span_ids": [other.key[1] for other in call.joined] if call.joined else _NO_IDS,
         "field_sources": call.field_sources or _NO_SOURCES,
+        "policy_version_runs": [run.model_dump() for run in read.policy_version_runs]
+        if read.policy_version_runs
+        else _NO_RUNS,
     }
     return from_avro(TripletRecord, values)
 
 
-def _drops(calls: Sequence[Sighting], rewards: MatchedRewards, held: Held) -> list[Drop]:
+def _drops(calls: Sequence[Observation], rewards: MatchedRewards, held: Held) -> list[Drop]:
     """Everything that became no training data, in log order."""
     drops = list(held.conflicts.values())
     for call in calls:
@@ -184,7 +202,7 @@ def _drops(calls: Sequence[Sighting], rewards: MatchedRewards, held: Held) -> li
     return drops
 
 
-def _duplicate(other: Sighting, call: Sighting) -> Drop | None:
+def _duplicate(other: Observation, call: Observation) -> Drop | None:
     """A recorded call that another record represents; or other tokens that were reported for the same response."""
     if other.recorded:
         drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.key[1]}")
@@ -196,13 +214,13 @@ def _duplicate(other: Sighting, call: Sighting) -> Drop | None:
     return drop
 
 
-def _drop(sighting: Sighting, reason: DropReason, detail: str) -> Drop:
+def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
     return Drop(
-        span_id=sighting.key[1],
-        trace_id=sighting.key[0],
-        response_id=sighting.read.response_id,
+        span_id=observation.key[1],
+        trace_id=observation.key[0],
+        response_id=observation.read.response_id,
         reason=reason,
         detail=detail,
-        choice_index=sighting.read.choice_index,
-        source_offset=sighting.offset,
+        choice_index=observation.read.choice_index,
+        source_offset=observation.offset,
     )

@@ -1,4 +1,4 @@
-"""Disjoint sets of sightings: each set is one call."""
+"""Disjoint sets of observations: each set is one call."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from itertools import pairwise
 from lightstream.schemas.records import DropReason
 
 from ..dialects import ReadCall
-from ._sighting import Sighting
+from ._observation import Observation
 from ._tree import SpanKey
 
 __all__ = ["Groups"]
 
 
 class Groups:
-    """Union-find over the positions of ``sightings`` (path halving, the smaller root wins: near linear, iterative)."""
+    """Union-find over positions of ``observations`` (path halving, the smaller root wins: near linear, iterative)."""
 
-    def __init__(self, sightings: Sequence[Sighting]) -> None:
-        self._sightings = sightings
-        self._parents = list(range(len(sightings)))
-        self._proxy = [s.by_proxy for s in sightings]
+    def __init__(self, observations: Sequence[Observation]) -> None:
+        self._observations = observations
+        self._parents = list(range(len(observations)))
+        self._proxy = [s.by_proxy for s in observations]
         self._response: list[tuple[str, int] | None] = [
-            None if (response := s.read.response_id) is None else (response, s.read.choice_index) for s in sightings
+            None if (response := s.read.response_id) is None else (response, s.read.choice_index) for s in observations
         ]
-        self._choices_of = _choices_of(sightings)
+        self._choices_of = _choices_of(observations)
         self._removed: set[int] = set()
         self._joined: set[int] = set()
 
@@ -77,54 +77,54 @@ class Groups:
         """Leave a lone position out of the calls."""
         self._removed.add(index)
 
-    def calls(self) -> list[Sighting]:
-        """One call per set, in log order of the sighting that is believed."""
-        sightings = self._sightings
+    def calls(self) -> list[Observation]:
+        """One call per set, in log order of the observation that is believed."""
+        observations = self._observations
         if not self._joined:
-            return [s for i, s in enumerate(sightings) if i not in self._removed]
-        members: dict[int, list[Sighting]] = {}
-        for index, sighting in enumerate(sightings):
+            return [s for i, s in enumerate(observations) if i not in self._removed]
+        members: dict[int, list[Observation]] = {}
+        for index, observation in enumerate(observations):
             if index not in self._removed:
-                members.setdefault(self.root(index), []).append(sighting)
+                members.setdefault(self.root(index), []).append(observation)
         calls = [_believe(group) for group in members.values()]
         calls.sort(key=lambda call: (call.offset, call.read.choice_index))
         return calls
 
 
-def _choices_of(sightings: Sequence[Sighting]) -> dict[int, set[SpanKey]]:
+def _choices_of(observations: Sequence[Observation]) -> dict[int, set[SpanKey]]:
     """Position -> its span, of spans with several choices: these follow each other."""
-    several = {one.key for one, following in pairwise(sightings) if one.key == following.key}
-    return {index: {sighting.key} for index, sighting in enumerate(sightings) if sighting.key in several}
+    several = {one.key for one, following in pairwise(observations) if one.key == following.key}
+    return {index: {observation.key} for index, observation in enumerate(observations) if observation.key in several}
 
 
 _NO_SPANS: set[SpanKey] = set()
 """Never changed: of two sets the larger one takes the other's."""
 
 
-def _believe(group: list[Sighting]) -> Sighting:
+def _believe(group: list[Observation]) -> Observation:
     """The proxy's record first, then one with tokens, then a recorded one, then the first in the log."""
     if len(group) == 1:
         return group[0]
     best = min(group, key=_doubt)
-    best.joined = [sighting for sighting in group if sighting is not best]
+    best.joined = [observation for observation in group if observation is not best]
     for other in sorted(best.joined, key=_doubt):
         _fill(best, other)
     return best
 
 
-def _doubt(sighting: Sighting) -> tuple[bool, bool, bool, int]:
-    read = sighting.read
+def _doubt(observation: Observation) -> tuple[bool, bool, bool, int]:
+    read = observation.read
     return (
-        not sighting.by_proxy,
-        not read.has_tokens or read.problem is not None or _is_faulty(sighting),
-        not sighting.recorded,
-        sighting.offset,
+        not observation.by_proxy,
+        not read.has_tokens or read.problem is not None or _is_faulty(observation),
+        not observation.recorded,
+        observation.offset,
     )
 
 
-def _is_faulty(sighting: Sighting) -> bool:
+def _is_faulty(observation: Observation) -> bool:
     """Whether what it says cannot be trained on, whatever became of the call."""
-    return sighting.fault is not None and sighting.fault[0] is not DropReason.CALL_FAILED
+    return observation.fault is not None and observation.fault[0] is not DropReason.CALL_FAILED
 
 
 def _is_same_response(read: ReadCall, other: ReadCall) -> bool:
@@ -132,8 +132,8 @@ def _is_same_response(read: ReadCall, other: ReadCall) -> bool:
     return other.problem is None and read.response_token_ids == other.response_token_ids is not None
 
 
-def _fill(call: Sighting, other: Sighting) -> None:
-    """Take from ``other`` what the believed sighting does not say: of its tokens, where it has none or the same."""
+def _fill(call: Observation, other: Observation) -> None:
+    """Take from ``other`` what the believed observation does not say: of its tokens, where it has none or the same."""
     read = call.read
     fields: list[str] = []
     untold = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
@@ -146,6 +146,8 @@ def _fill(call: Sighting, other: Sighting) -> None:
             fields.append(name)
     if not read.model:
         fields.append("model")
+    if read.policy_version is None and other.read.policy_version_runs:
+        fields.append("policy_version_runs")
     for name in fields:
         value = getattr(other.read, name)
         if value is not None and value != "":

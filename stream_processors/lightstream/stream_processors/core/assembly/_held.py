@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lightstream.schemas.records import AttemptOpened, Drop
 
 from ..rewards import RewardReading
-from ._sighting import Sighting
+from ._observation import Observation
 from ._tree import Node, SpanKey
 
 __all__ = ["Held"]
@@ -24,7 +24,7 @@ class Held:
 
     opened: AttemptOpened
     nodes: dict[SpanKey, Node] = field(default_factory=dict[SpanKey, Node])
-    sightings: list[Sighting] = field(default_factory=list[Sighting])
+    observations: list[Observation] = field(default_factory=list[Observation])
     rewards: list[RewardReading] = field(default_factory=list[RewardReading])
     conflicts: dict[tuple[SpanKey, int], Drop] = field(default_factory=dict[tuple[SpanKey, int], Drop])
     full_from_offset: int = -1

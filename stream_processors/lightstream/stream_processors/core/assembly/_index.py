@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from ..rewards import CallIndex, named_span
 from ._calls_below import spans_around
 from ._held import Held
-from ._sighting import Sighting
+from ._observation import Observation
 from ._tree import Tree
 
 __all__ = ["add_spans_around", "index_calls"]
 
 
 def index_calls(
-    calls: Sequence[Sighting], held: Held, tree: Tree, rule: str, all_calls: Sequence[Sighting] | None = None
+    calls: Sequence[Observation], held: Held, tree: Tree, rule: str, all_calls: Sequence[Observation] | None = None
 ) -> CallIndex:
     """What rewards may name calls by (in log order); only what the rule asks for where no reward has a link.
 
@@ -29,13 +29,13 @@ def index_calls(
         return index
     by_attribute = bool(keys - {"span_id", "trace_id", "gen_ai.response.id"})
     for position, call in enumerate(calls):
-        for sighting in (call, *call.joined):
-            trace_id, span_id = sighting.key
+        for observation in (call, *call.joined):
+            trace_id, span_id = observation.key
             index.add("span_id", span_id, position)
             index.add("trace_id", trace_id, position)
-            if sighting.read.response_id is not None:
-                index.add("response_id", sighting.read.response_id, position)
-            attributes = held.nodes[sighting.key].attributes if by_attribute else None
+            if observation.read.response_id is not None:
+                index.add("response_id", observation.read.response_id, position)
+            attributes = held.nodes[observation.key].attributes if by_attribute else None
             if attributes:
                 index.add_attributes({k: v for k, v in attributes.items() if k in keys}, position)
     if "span_id" in keys:
@@ -45,7 +45,7 @@ def index_calls(
 
 
 def add_spans_around(
-    index: CallIndex, held: Held, tree: Tree, calls: Sequence[Sighting], position_of: Mapping[int, int]
+    index: CallIndex, held: Held, tree: Tree, calls: Sequence[Observation], position_of: Mapping[int, int]
 ) -> None:
     """Let links name spans around calls, see :func:`spans_around`."""
     span_ids = {named[0] for reading in held.rewards if (named := named_span(reading.links)) is not None}

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ._groups import Groups
+from ._observation import Observation
 from ._said import AnswersByWord
-from ._sighting import Sighting
 from ._tree import SpanKey, Tree
 
 __all__ = ["Joined", "join"]
@@ -35,7 +35,7 @@ _Content = tuple[bytes | None, bytes | None]
 
 @dataclass(slots=True)
 class Joined:
-    """The calls of an attempt in log order, and the sightings that are not calls of their own.
+    """The calls of an attempt in log order, and the observations that are not calls of their own.
 
     Attributes:
         wrappers: LLM spans around other calls, with nothing of their own.
@@ -43,18 +43,18 @@ class Joined:
             recorded the calls.
     """
 
-    calls: list[Sighting] = field(default_factory=list[Sighting])
-    wrappers: list[Sighting] = field(default_factory=list[Sighting])
-    unattributed: list[Sighting] = field(default_factory=list[Sighting])
+    calls: list[Observation] = field(default_factory=list[Observation])
+    wrappers: list[Observation] = field(default_factory=list[Observation])
+    unattributed: list[Observation] = field(default_factory=list[Observation])
 
 
-def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
-    """Join ``sightings`` (in log order) into calls. Linear but for a binary search."""
-    groups = Groups(sightings)
-    proxy = _ProxyCalls(sightings)
+def join(observations: Sequence[Observation], tree: Tree) -> Joined:
+    """Join ``observations`` (in log order) into calls. Linear but for a binary search."""
+    groups = Groups(observations)
+    proxy = _ProxyCalls(observations)
     others: list[int] = []
-    for index, sighting in enumerate(sightings):
-        if sighting.by_proxy:
+    for index, observation in enumerate(observations):
+        if observation.by_proxy:
             proxy.take(index, groups)
         else:
             others.append(index)
@@ -64,16 +64,16 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
     by_response: dict[_ResponseKey, int] = {}
     at_span: dict[SpanKey, list[int]] = {}
     for index in others:
-        sighting = sightings[index]
-        at_span.setdefault(sighting.key, []).append(index)
+        observation = observations[index]
+        at_span.setdefault(observation.key, []).append(index)
         if proxy.claim(index, groups):
             continue
-        if sighting.read.response_id is not None:
-            response = (sighting.read.response_id, sighting.read.choice_index)
+        if observation.read.response_id is not None:
+            response = (observation.read.response_id, observation.read.choice_index)
             groups.union(by_response.setdefault(response, index), index)
-    _join_nested(others, sightings, at_span, tree, groups, joined)
+    _join_nested(others, observations, at_span, tree, groups, joined)
     if proxy.any:
-        _set_apart_unattributed(others, sightings, groups, joined, proxy)
+        _set_apart_unattributed(others, observations, groups, joined, proxy)
     joined.calls = groups.calls()
     return joined
 
@@ -81,8 +81,8 @@ def join(sightings: Sequence[Sighting], tree: Tree) -> Joined:
 class _ProxyCalls:
     """The proxy's records, by what another span may quote of them. Token data is hashed only where it decides."""
 
-    def __init__(self, sightings: Sequence[Sighting]) -> None:
-        self._sightings = sightings
+    def __init__(self, observations: Sequence[Observation]) -> None:
+        self._observations = observations
         self._taken: list[int] = []
         self._by_response: dict[_ResponseKey, int | list[int]] = {}
         self._same: dict[tuple[_ResponseKey, _Content | None], int] = {}
@@ -98,16 +98,16 @@ class _ProxyCalls:
 
     def take(self, index: int, groups: Groups) -> None:
         """A record with the response id *and* the tokens of an earlier one is the same call seen by two proxies."""
-        sighting = self._sightings[index]
-        read = sighting.read
+        observation = self._observations[index]
+        read = observation.read
         if read.response_id is not None:
             response = (read.response_id, read.choice_index)
             known = self._by_response.setdefault(response, index)
             if known != index:
                 if isinstance(known, int):
-                    self._same[response, self._sightings[known].content] = known
+                    self._same[response, self._observations[known].content] = known
                     known = self._by_response[response] = [known]
-                first = self._same.setdefault((response, sighting.content), index)
+                first = self._same.setdefault((response, observation.content), index)
                 if first != index:
                     groups.union(first, index, both_recorded=True)
                     return
@@ -120,8 +120,8 @@ class _ProxyCalls:
         Servers may repeat a response id: then the last record before the span is meant. Each record with the same
         tokens is claimed once, in log order, before the last one is claimed again.
         """
-        sighting = self._sightings[index]
-        read, content = sighting.read, sighting.content
+        observation = self._observations[index]
+        read, content = observation.read, observation.content
         if read.response_id is not None:
             quoted = self._by_response.get((read.response_id, read.choice_index))
             if quoted is not None:
@@ -137,16 +137,16 @@ class _ProxyCalls:
 
     def claim_by_word(self, index: int, groups: Groups) -> bool:
         """Join a span that quotes no response to the record before it that says the same."""
-        sighting = self._sightings[index]
-        if sighting.said is None:
+        observation = self._observations[index]
+        if observation.said is None:
             return False
         if self._by_word is None:
             self._by_word = AnswersByWord()
             for taken in self._taken:
-                said = self._sightings[taken].said
+                said = self._observations[taken].said
                 if said is not None:
                     self._by_word.add(said, taken)
-        record = self._by_word.take(sighting.said, sighting.scope, index)
+        record = self._by_word.take(observation.said, observation.scope, index)
         if record is None:
             return False
         groups.union(record, index)
@@ -157,12 +157,14 @@ class _ProxyCalls:
 
         Clocks decide nothing but this: whom to name beside a call that is recorded anyhow.
         """
-        span = self._sightings[index]
+        span = self._observations[index]
         start, end = span.start_unix_nano, span.end_unix_nano
         if span.said is not None or not 0 < start <= end:
             return False
         if self._times is None:
-            self._times = [(self._sightings[i].start_unix_nano, self._sightings[i].end_unix_nano) for i in self._taken]
+            self._times = [
+                (self._observations[i].start_unix_nano, self._observations[i].end_unix_nano) for i in self._taken
+            ]
         before = bisect_left(self._taken, index)
         looked_at = slice(max(0, before - LOOKED_BACK_MAX), before)
         made = zip(self._taken[looked_at], self._times[looked_at], strict=True)
@@ -177,7 +179,7 @@ class _ProxyCalls:
         if self._by_content is None:
             self._by_content = {}
             for index in self._taken:
-                content = self._sightings[index].content
+                content = self._observations[index].content
                 if content is not None:
                     self._by_content.setdefault(content, []).append(index)
         return self._by_content
@@ -185,7 +187,7 @@ class _ProxyCalls:
 
 def _join_nested(
     others: Sequence[int],
-    sightings: Sequence[Sighting],
+    observations: Sequence[Observation],
     at_span: dict[SpanKey, list[int]],
     tree: Tree,
     groups: Groups,
@@ -194,36 +196,36 @@ def _join_nested(
     wrapping: set[int] = set()
     only_child: dict[int, int] = {}
     for index in others:
-        sighting = sightings[index]
-        above = tree.inherited[sighting.key].call_above
-        for outer in _choices_around(sighting, at_span.get(above, []), sightings) if above is not None else ():
-            around = sightings[outer]
+        observation = observations[index]
+        above = tree.inherited[observation.key].call_above
+        for outer in _choices_around(observation, at_span.get(above, []), observations) if above is not None else ():
+            around = observations[outer]
             if around.is_anonymous:
                 wrapping.add(outer)
                 continue
-            said_again = _says_nothing_else(sighting, around)
+            said_again = _says_nothing_else(observation, around)
             if said_again:
                 groups.union(outer, index)
-            if not said_again or sighting.read.is_request:  # whose response id may be another
+            if not said_again or observation.read.is_request:  # whose response id may be another
                 only_child[outer] = index if outer not in only_child else -1
-        for outer in _with_tokens_around(sighting, at_span, tree, sightings):
-            if sighting.content == sightings[outer].content:
+        for outer in _with_tokens_around(observation, at_span, tree, observations):
+            if observation.content == observations[outer].content:
                 groups.union(outer, index)
     for outer, index in only_child.items():
         if index < 0:
             continue
-        if sightings[index].read.is_request:
+        if observations[index].read.is_request:
             groups.union(outer, index, other_responses=True)
-        elif _complement(sightings[outer], sightings[index]):
+        elif _complement(observations[outer], observations[index]):
             groups.union(outer, index)
     for outer in sorted(wrapping):
         if groups.is_alone(outer):
             groups.remove(outer)
-            joined.wrappers.append(sightings[outer])
+            joined.wrappers.append(observations[outer])
 
 
 def _with_tokens_around(
-    inside: Sighting, at_span: dict[SpanKey, list[int]], tree: Tree, sightings: Sequence[Sighting]
+    inside: Observation, at_span: dict[SpanKey, list[int]], tree: Tree, observations: Sequence[Observation]
 ) -> list[int]:
     """Choices of the nearest span around ``inside`` that has tokens, where spans without any lie between the two."""
     if inside.content is None:
@@ -233,28 +235,28 @@ def _with_tokens_around(
         around = at_span.get(above, []) if above is not None else []
         if above is None or not around:
             return []
-        if sightings[around[0]].content is not None:
-            return _choices_around(inside, around, sightings) if between else []
+        if observations[around[0]].content is not None:
+            return _choices_around(inside, around, observations) if between else []
         above = tree.inherited[above].call_above
     return []
 
 
-def _choices_around(inside: Sighting, outer: list[int], sightings: Sequence[Sighting]) -> list[int]:
+def _choices_around(inside: Observation, outer: list[int], observations: Sequence[Observation]) -> list[int]:
     """Some choices of the span around, first those of the same index: only one of them takes ``inside``."""
     if len(outer) == 1:
         return outer
     index = inside.read.choice_index
-    return sorted(outer[:OUTER_CHOICES_MAX], key=lambda i: sightings[i].read.choice_index != index)
+    return sorted(outer[:OUTER_CHOICES_MAX], key=lambda i: observations[i].read.choice_index != index)
 
 
-def _says_nothing_else(inside: Sighting, around: Sighting) -> bool:
+def _says_nothing_else(inside: Observation, around: Observation) -> bool:
     """It has the same tokens, or nothing of its own; each of several requests is a call, whatever it says."""
     if inside.is_anonymous:
         return not inside.read.is_request
     return inside.content is not None and inside.content == around.content
 
 
-def _complement(around: Sighting, inside: Sighting) -> bool:
+def _complement(around: Observation, inside: Observation) -> bool:
     """One has the response id, the other the tokens."""
     return (
         around.read.response_id is not None
@@ -265,11 +267,11 @@ def _complement(around: Sighting, inside: Sighting) -> bool:
 
 
 def _set_apart_unattributed(
-    others: Sequence[int], sightings: Sequence[Sighting], groups: Groups, joined: Joined, proxy: _ProxyCalls
+    others: Sequence[int], observations: Sequence[Observation], groups: Groups, joined: Joined, proxy: _ProxyCalls
 ) -> None:
-    alone = [i for i in others if sightings[i].is_anonymous and groups.is_present(i) and groups.is_alone(i)]
+    alone = [i for i in others if observations[i].is_anonymous and groups.is_present(i) and groups.is_alone(i)]
     wordless = [index for index in alone if not proxy.claim_by_word(index, groups)]
     for index in wordless:
         if not proxy.claim_by_time(index, groups):
             groups.remove(index)
-            joined.unattributed.append(sightings[index])
+            joined.unattributed.append(observations[index])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptClosed, SpanRecord
 
 from ._attempt import OpenAttempt

@@ -29,7 +29,7 @@ def notes_of(held: Held, tree: Tree, joined: Joined, rewards: MatchedRewards) ->
         _note(NoteReason.UNMATCHED_LINK, [s for s, _ in rewards.unmatched], _first_detail(rewards)),
         _note(
             NoteReason.UNATTRIBUTED_CALL,
-            [sighting.key[1] for sighting in joined.unattributed],
+            [observation.key[1] for observation in joined.unattributed],
             "the span names no response and has no tokens; the proxy recorded the calls",
         ),
     ]

@@ -14,8 +14,8 @@ from ._attempt import OpenAttempt
 from ._held import Held
 from ._index import index_calls
 from ._joining import join
+from ._observation import Observation
 from ._rules import AssemblyRules
-from ._sighting import Sighting
 from ._tree import SpanKey, Tree, resolve
 
 __all__ = ["AttemptReading", "read_attempt"]
@@ -28,15 +28,15 @@ class AttemptReading:
     Attributes:
         held: the spans, without repetitions.
         tree: what each span is within.
-        calls: in log order; each is the sighting that is believed, with what other spans add to it.
+        calls: in log order; each is the observation that is believed, with what other spans add to it.
         calls_at: span -> the calls that it describes (several where it holds several choices).
         wrappers, unattributed: spans of LLM kind that are not calls of their own, see ``Joined``.
     """
 
     held: Held
     tree: Tree
-    calls: list[Sighting]
-    calls_at: dict[SpanKey, list[Sighting]] = field(default_factory=dict[SpanKey, list[Sighting]])
+    calls: list[Observation]
+    calls_at: dict[SpanKey, list[Observation]] = field(default_factory=dict[SpanKey, list[Observation]])
     wrappers: frozenset[SpanKey] = frozenset()
     unattributed: frozenset[SpanKey] = frozenset()
 
@@ -45,7 +45,7 @@ class AttemptReading:
         """Rewards in log order."""
         return self.held.rewards
 
-    def match(self, calls: Sequence[Sighting], rule: str) -> MatchedRewards:
+    def match(self, calls: Sequence[Observation], rule: str) -> MatchedRewards:
         """Match the rewards to these calls (some of ``self.calls``, in log order)."""
         return match_rewards(self.held.rewards, index_calls(calls, self.held, self.tree, rule, self.calls), rule)
 
@@ -66,15 +66,15 @@ def read_attempt(
         attempt.add(span, offset)
     held = attempt.held
     tree = resolve(held.nodes)
-    joined = join(held.sightings, tree)
+    joined = join(held.observations, tree)
     reading = AttemptReading(
         held,
         tree,
         joined.calls,
         wrappers=frozenset(wrapper.key for wrapper in joined.wrappers),
-        unattributed=frozenset(sighting.key for sighting in joined.unattributed),
+        unattributed=frozenset(observation.key for observation in joined.unattributed),
     )
     for call in joined.calls:
-        for sighting in (call, *call.joined):
-            reading.calls_at.setdefault(sighting.key, []).append(call)
+        for observation in (call, *call.joined):
+            reading.calls_at.setdefault(observation.key, []).append(call)
     return reading

@@ -46,7 +46,7 @@ class AnswersByWord:
         self._taken: dict[tuple[int, str], dict[int, int]] = {}
 
     def add(self, said: int, index: int) -> None:
-        """A record at position ``index`` of the log's sightings; in ascending order."""
+        """A record at position ``index`` of the log's observations; in ascending order."""
         self._records.setdefault(said, []).append(index)
 
     def take(self, said: int, scope: str, index: int) -> int | None:

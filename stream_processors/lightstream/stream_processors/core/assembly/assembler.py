@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
+from lightstream.schemas.records import AssemblySpec, AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
 from ._attempt import OpenAttempt
 from ._closed import HELD_BYTES_MAX, HELD_SPANS_MAX, AttemptKey, ClosedAttempts
@@ -40,7 +40,8 @@ class Assembler:
 
     Args:
         partition: recorded on trajectories as their source.
-        rules: how to assemble.
+        rules: how to assemble, where a rollout has no rules of its own.
+        instead: rules that hold for every rollout, whatever its own say.
         held_spans_max, held_bytes_max: how much of closed attempts to hold for late spans.
         reads_back: somebody calls :meth:`take_to_read`. Closed attempts are then held only once late spans come.
     """
@@ -52,10 +53,12 @@ class Assembler:
         *,
         held_spans_max: int = HELD_SPANS_MAX,
         held_bytes_max: int = HELD_BYTES_MAX,
+        instead: AssemblySpec | None = None,
         reads_back: bool = False,
     ) -> None:
         self._partition = partition
         self._rules = rules or AssemblyRules()
+        self._instead = instead
         self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
         self._opened_last: dict[str, AttemptOpened] = {}  # of each rollout with an open attempt
         self._opened_again: dict[int, int] = {}  # offset of an opening -> of its last repeat
@@ -179,7 +182,8 @@ class Assembler:
         before = self._opened_last.get(opened.rollout.rollout_id)
         if before is not None and before.attempt_sequence >= opened.attempt_sequence:
             del self._open[opened.rollout.rollout_id, before.attempt_id]
-        self._open[key] = OpenAttempt(opened, offset, self._rules)
+        rules = self._rules.with_those_of(opened.rollout.assembly, self._instead)
+        self._open[key] = OpenAttempt(opened, offset, rules)
         self._opened_last[opened.rollout.rollout_id] = opened
 
     def _take_open(self, key: AttemptKey, closed: AttemptClosed) -> OpenAttempt | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightstream.schemas.records import DropReason
+from lightstream.schemas.records import DropReason, PolicyVersionRun
 
 __all__ = ["ReadCall"]
 
@@ -21,6 +21,7 @@ class ReadCall:
         problem: a value was there but unusable (say, text among the token ids); ``detail`` says which and how.
         is_request: it is the request that a library made for the call of the LLM span around it, if there is one: the
             two are one call, though the library may give it an id of its own.
+        policy_version_runs: which version sampled which tokens, where there were several.
         places: field -> where in the span it was found (an attribute's name, or a path in its JSON); ``None`` for none.
     """
 
@@ -38,6 +39,7 @@ class ReadCall:
     detail: str = ""
     is_request: bool = False
     places: dict[str, str] | None = None
+    policy_version_runs: tuple[PolicyVersionRun, ...] = ()
 
     def found(self, field: str, place: str) -> None:
         """Note where in the span ``field`` was found."""

@@ -26,7 +26,8 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     elif call.error_message:
         failure = call.error_message
     model = call.response_model or call.requested_model
-    version = call.policy_version
+    runs = tuple(call.policy_version_runs)
+    version = runs[0].policy_version if runs and call.policy_version is None else call.policy_version
     return ReadCall(
         PROXY if status is not None or failure is not None else RECORDED,
         call.response_id or None,
@@ -38,4 +39,5 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         call.response_logprobs,
         call.finish_reason,
         failure,
+        policy_version_runs=runs,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightstream.schemas.both_ends import both_ends
 from lightstream.schemas.records import (
     AttemptChanges,
     AttemptState,
@@ -20,7 +21,6 @@ from .situation import open_attempt
 
 __all__ = [
     "close",
-    "cut",
     "ended",
     "going_on",
     "heard",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def new(state: RolloutState, event: RolloutEvent) -> AttemptState:
-    """The attempt that the fact begins: prepared, not yet heard of."""
+    """The attempt that the event begins: prepared, not yet heard of."""
     return AttemptState(
         attempt_id=event.attempt_id or "",
         sequence=len(state.attempts) + 1,
@@ -73,8 +73,8 @@ def ended(
         update={
             "status": status,
             "ended_unix_nano": now_unix_nano,
-            "error_type": error_type and cut(error_type, ERROR_TYPE_CHARACTERS_MAX),
-            "error_message": message and cut(message, ERROR_MESSAGE_CHARACTERS_MAX),
+            "error_type": error_type and both_ends(error_type, ERROR_TYPE_CHARACTERS_MAX),
+            "error_message": message and both_ends(message, ERROR_MESSAGE_CHARACTERS_MAX),
             "closed": True,
         }
     )
@@ -142,8 +142,3 @@ def moved(
             "ended_unix_nano": event.occurred_unix_nano if status.is_terminal else None,
         }
     )
-
-
-def cut(text: str, characters_max: int) -> str:
-    """The end of ``text``, where a traceback says what went wrong."""
-    return text if len(text) <= characters_max else "…" + text[1 - characters_max :]

@@ -1,4 +1,4 @@
-"""What is asked for: taken from the first fact, changed by later ones, checked either way."""
+"""What is asked for: taken from the first event, changed by later ones, checked either way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 
-from ._unfit import Unfit
+from ._rejected import Rejected
 from .limits import Limits
 
 __all__ = ["changed_spec", "new_state"]
@@ -38,15 +38,15 @@ SPEC_FIELDS = {
 
 
 def new_state(event: RolloutEvent, status: RolloutStatus, limits: Limits) -> RolloutState:
-    """The rollout that the fact brings.
+    """The rollout that the event brings.
 
     Raises:
-        Unfit: it brings none, or one that breaks a rule.
+        Rejected: it brings none, or one that breaks a rule.
     """
     if event.rollout is None:
-        raise Unfit(f"a fact `{event.kind.value}` needs the rollout")
+        raise Rejected(f"an event `{event.kind.value}` needs the rollout")
     if event.rollout.rollout_id != event.rollout_id:
-        raise Unfit(f"the fact is about {event.rollout_id}, but brings rollout {event.rollout.rollout_id}")
+        raise Rejected(f"the event is about {event.rollout_id}, but brings rollout {event.rollout.rollout_id}")
     return RolloutState(
         rollout=_checked(event.rollout, limits),
         status=status,
@@ -60,18 +60,18 @@ def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tu
     """What is asked for after the changes, and the status that they want.
 
     Raises:
-        Unfit: a change breaks a rule.
+        Rejected: a change breaks a rule.
     """
     changes = event.rollout_changes
     if changes is None:
-        raise Unfit("a fact `rollout_updated` needs changes")
+        raise Rejected("an event `rollout_updated` needs changes")
     unknown = sorted(set(changes.fields) - SPEC_FIELDS.keys() - {"status"})
     if unknown or changes.status is RolloutStatus.UNKNOWN or ("status" in changes.fields and changes.status is None):
-        raise Unfit(f"this version does not know such changes: {', '.join(changes.fields)}")
+        raise Rejected(f"this version does not know such changes: {', '.join(changes.fields)}")
     values = {SPEC_FIELDS[name]: getattr(changes, SPEC_FIELDS[name]) for name in changes.fields if name != "status"}
     values = {name: UNLESS_NONE.get(name) if value is None else value for name, value in values.items()}
     if "config" in values and values["config"] is None:
-        raise Unfit("config is None; a rollout always has one")
+        raise Rejected("config is None; a rollout always has one")
     spec = state.rollout
     if values:
         spec = _checked(spec.model_copy(update=values), limits, len(state.attempts))
@@ -81,11 +81,12 @@ def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tu
 def _checked(spec: RolloutSpec, limits: Limits, attempts_made: int = 0) -> RolloutSpec:
     try:
         # What was decoded has Avro's types, but nobody has checked the model's rules yet.
-        checked = RolloutSpec.model_validate({**spec.__dict__, "config": spec.config.__dict__})
+        nested = {"config": spec.config.__dict__, "assembly": None if spec.assembly is None else spec.assembly.__dict__}
+        checked = RolloutSpec.model_validate(spec.__dict__ | nested)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise Unfit(f"{name} is {first['input']!r}: {first['msg']}") from error
+        raise Rejected(f"{name} is {first['input']!r}: {first['msg']}") from error
     if broken := limits.broken_rule(checked, attempts_made):
-        raise Unfit(broken)
+        raise Rejected(broken)
     return checked

@@ -1,10 +1,11 @@
-"""What each action of the transition table does. Pure: a state and a fact give a state and effects."""
+"""What each action of the transition table does. Pure: a state and an event give a state and effects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.schemas.both_ends import both_ends
 from lightstream.schemas.records import (
     AttemptChanges,
     AttemptState,
@@ -18,14 +19,14 @@ from lightstream.schemas.records import (
 
 from . import _attempts, effects
 from ._attempts import may_retry, moved, with_last
+from ._rejected import Rejected
 from ._specs import changed_spec, new_state
-from ._unfit import Unfit
 from .effects import CANCELLED_ERROR_TYPE, Effect
 from .limits import ATTEMPTS_METADATA_BYTES_MAX, ERROR_MESSAGE_CHARACTERS_MAX, Limits
 from .situation import is_waiting, named_attempt, open_attempt
 from .transitions import Action
 
-__all__ = ["ACTIONS", "Unfit"]
+__all__ = ["ACTIONS", "Rejected"]
 
 SPAN_SEQUENCE_MAX = 2**53
 """Above it not every number is a JSON number."""
@@ -48,7 +49,7 @@ def _start_next_attempt(state: RolloutState | None, event: RolloutEvent, limits:
     state = _known(state)
     sequence = len(state.attempts) + 1
     if event.attempt_sequence != sequence:
-        raise Unfit(f"rollout {event.rollout_id} waits for attempt {sequence}, not {event.attempt_sequence}")
+        raise Rejected(f"rollout {event.rollout_id} waits for attempt {sequence}, not {event.attempt_sequence}")
     return _begun(state, event)
 
 
@@ -56,7 +57,7 @@ def _add_attempt(state: RolloutState | None, event: RolloutEvent, limits: Limits
     """One more attempt, past the queue and whatever the retries, up to the limit."""
     state = _known(state)
     if broken := limits.broken_rule(state.rollout, len(state.attempts) + 1):
-        raise Unfit(broken)
+        raise Rejected(broken)
     return _begun(state, event)
 
 
@@ -121,11 +122,11 @@ def _update_past_attempt(state: RolloutState | None, event: RolloutEvent, limits
     changes = _changes(event)
     if changes == AttemptChanges(status=attempt.status):
         known = f"attempt {attempt.attempt_id} is already {attempt.status.value}"
-        raise Unfit(known, VerdictOutcome.IGNORED)
+        raise Rejected(known, VerdictOutcome.IGNORED)
     if changes.status not in (None, attempt.status):
         if state.status.is_terminal or attempt.ended_unix_nano is not None:
             over = f"attempt {attempt.attempt_id} is over, and rollout {event.rollout_id} is {state.status.value}"
-            raise Unfit(over, VerdictOutcome.IGNORED)
+            raise Rejected(over, VerdictOutcome.IGNORED)
         now = event.occurred_unix_nano if changes.status.is_terminal else None
         attempt = attempt.model_copy(update={"status": changes.status, "ended_unix_nano": now})
     attempt = _attempts.noted(attempt, changes)
@@ -162,13 +163,13 @@ def _update_finished_rollout(state: RolloutState | None, event: RolloutEvent, li
     state = _known(state)
     spec, status = changed_spec(state, event, limits)
     if status not in (None, state.status):
-        raise Unfit(f"rollout {event.rollout_id} is already {state.status.value}; it cannot become {status.value}")
+        raise Rejected(f"rollout {event.rollout_id} is already {state.status.value}; it cannot become {status.value}")
     return state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano}), []
 
 
 def _cancel_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
     """End the rollout as cancelled, and its open attempt with it."""
-    reason = _attempts.cut(event.reason or "cancelled", ERROR_MESSAGE_CHARACTERS_MAX)
+    reason = both_ends(event.reason or "cancelled", ERROR_MESSAGE_CHARACTERS_MAX)
     return _finished(_known(state), event, RolloutStatus.CANCELLED, AttemptStatus.FAILED, CANCELLED_ERROR_TYPE, reason)
 
 
@@ -193,7 +194,7 @@ ACTIONS: dict[Action, Callable[[RolloutState | None, RolloutEvent, Limits], Resu
 def _begun(state: RolloutState, event: RolloutEvent) -> Result:
     """One more attempt, in place of the open one if there is one."""
     if not event.attempt_id:
-        raise Unfit(f"a fact `{event.kind.value}` needs an attempt_id")
+        raise Rejected(f"an event `{event.kind.value}` needs an attempt_id")
     attempts, lost = _attempts.without_open(state, event)
     attempt = _attempts.new(state, event)
     after = moved(state, event, RolloutStatus.PREPARING, [*attempts, attempt])
@@ -239,16 +240,16 @@ def _finished(
 def _counted(state: RolloutState, event: RolloutEvent) -> RolloutState:
     number = event.span_sequence or 0
     if number < 0:
-        raise Unfit(f"the sequence number of a span is {number}; it must be at least 0")
+        raise Rejected(f"the sequence number of a span is {number}; it must be at least 0")
     taken = state.span_sequence + number if event.kind is EventKind.NUMBERS_TAKEN else max(state.span_sequence, number)
     if taken > SPAN_SEQUENCE_MAX:
-        raise Unfit(f"the sequence number of a span is {taken:,}; at most {SPAN_SEQUENCE_MAX:,} is allowed")
+        raise Rejected(f"the sequence number of a span is {taken:,}; at most {SPAN_SEQUENCE_MAX:,} is allowed")
     return state.model_copy(update={"span_sequence": taken})
 
 
 def _changes(event: RolloutEvent) -> AttemptChanges:
     if event.attempt_changes is None or event.attempt_changes.status is AttemptStatus.UNKNOWN:
-        raise Unfit("a fact `attempt_updated` needs changes that this version knows")
+        raise Rejected("an event `attempt_updated` needs changes that this version knows")
     return event.attempt_changes
 
 
@@ -256,21 +257,21 @@ def _check_metadata(state: RolloutState, attempt: AttemptState) -> None:
     others = [known for known in state.attempts if known.attempt_id != attempt.attempt_id]
     size = sum(len((known.metadata_json or "").encode()) for known in (*others, attempt))
     if size > ATTEMPTS_METADATA_BYTES_MAX:
-        raise Unfit(
+        raise Rejected(
             f"the attempts' metadata would have {size:,} bytes together; at most {ATTEMPTS_METADATA_BYTES_MAX:,} fit"
         )
 
 
 def _known(state: RolloutState | None) -> RolloutState:
     if state is None:
-        raise AssertionError("the table sends no fact about an unknown rollout here")
+        raise AssertionError("the table sends no event about an unknown rollout here")
     return state
 
 
 def _named(state: RolloutState, event: RolloutEvent) -> AttemptState:
     attempt = named_attempt(state, event)
     if attempt is None:
-        raise AssertionError("the table sends only facts about an attempt of the rollout here")
+        raise AssertionError("the table sends only events about an attempt of the rollout here")
     return attempt
 
 
@@ -278,12 +279,12 @@ def _watched(state: RolloutState | None) -> RolloutState:
     state = _known(state)
     if is_waiting(state):  # since the deadline was reported
         waits = f"rollout {state.rollout.rollout_id} waits for another attempt already"
-        raise Unfit(waits, VerdictOutcome.IGNORED)
+        raise Rejected(waits, VerdictOutcome.IGNORED)
     return state
 
 
 def _open(state: RolloutState) -> AttemptState:
     attempt = open_attempt(state)
     if attempt is None:
-        raise AssertionError("the table sends only facts about an open attempt here")
+        raise AssertionError("the table sends only events about an open attempt here")
     return attempt

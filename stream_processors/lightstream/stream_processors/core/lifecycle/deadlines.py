@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.records import AttemptState, EventKind, RolloutEvent, RolloutState
 
 from .limits import Limits
@@ -30,7 +30,7 @@ class _Watch:
         names_silence: its rollout says itself how long it may be silent.
         heard_unix_nano: last sign of life by *our* clock, so that a worker's wrong clock does no harm.
         suspected_unix_nano: when it was last reported as silent; ``None`` if it was heard of since.
-        timeout_reported: the fact is written; it only has to be folded.
+        timeout_reported: the event is written; it only has to be folded.
         queued_unix_nano: where in the heap it is; its other entries there are void.
     """
 
@@ -106,17 +106,17 @@ class Deadlines:
         self._watches[rollout_id] = watch
         self._push(watch)
 
-    def heard(self, fact: RolloutEvent, now_unix_nano: int) -> None:
-        """The fact is a sign of life of the rollout's open attempt: of now, or of as long ago as it says.
+    def heard(self, event: RolloutEvent, now_unix_nano: int) -> None:
+        """The event is a sign of life of the rollout's open attempt: of now, or of as long ago as it says.
 
         What it says of a time before counts for rollouts that name their ``unresponsive_seconds``; the default is only
         about what is heard here.
         """
-        watch = self._watches.get(fact.rollout_id)
+        watch = self._watches.get(event.rollout_id)
         if watch is None:
             return
         before, suspected = watch.heard_unix_nano, watch.suspected_unix_nano
-        watch.heard_unix_nano = now_unix_nano - (_ago_nanos(fact) if watch.names_silence else 0)
+        watch.heard_unix_nano = now_unix_nano - (_ago_nanos(event) if watch.names_silence else 0)
         if suspected is not None and suspected < watch.heard_unix_nano:
             watch.suspected_unix_nano = None  # the sign lay in the log before the report: :meth:`is_silent_since`
             self._push(watch)
@@ -140,18 +140,18 @@ class Deadlines:
         return self._heap[0][0] if self._watches and self._heap else None
 
     def due(self, now_unix_nano: int) -> list[RolloutEvent]:
-        """The facts that the passing of time makes, each once. They count when they come back from the log."""
-        facts: list[RolloutEvent] = []
+        """The events that the passing of time makes, each once. They count when they come back from the log."""
+        events: list[RolloutEvent] = []
         while self._heap and self._heap[0][0] <= now_unix_nano:
             entry = heapq.heappop(self._heap)
             if not self._is_valid(entry):
                 continue
             watch = entry[2]
-            fact = _overdue(watch, now_unix_nano)
-            if fact is not None:
-                facts.append(fact)
+            event = _overdue(watch, now_unix_nano)
+            if event is not None:
+                events.append(event)
             self._push(watch)
-        return facts
+        return events
 
     def _push(self, watch: _Watch) -> None:
         at = watch.queued_unix_nano = watch.next_unix_nano()
@@ -172,13 +172,13 @@ def _begun(attempt: AttemptState) -> int:
     return attempt.started_unix_nano if attempt.begun_unix_nano is None else attempt.begun_unix_nano
 
 
-def _ago_nanos(fact: RolloutEvent) -> int:
-    """How long before the fact its attempt was last heard of, as it says: by its writer's clock alone, right or wrong.
+def _ago_nanos(event: RolloutEvent) -> int:
+    """How long before the event its attempt was last heard of, as it says: by its writer's clock alone, right or wrong.
 
     A time that was still to come counts as now.
     """
-    heard = None if fact.attempt_changes is None else fact.attempt_changes.last_heartbeat_unix_nano
-    return 0 if heard is None else max(0, fact.occurred_unix_nano - heard)
+    heard = None if event.attempt_changes is None else event.attempt_changes.last_heartbeat_unix_nano
+    return 0 if heard is None else max(0, event.occurred_unix_nano - heard)
 
 
 def _overdue(watch: _Watch, now_unix_nano: int) -> RolloutEvent | None:

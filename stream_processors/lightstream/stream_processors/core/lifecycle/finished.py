@@ -1,4 +1,4 @@
-"""Where the life cycle keeps rollouts that are over: late facts about them still get an answer."""
+"""Where the life cycle keeps rollouts that are over: late events about them still get an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FinishedRollouts(Protocol):
         ...
 
     def put(self, rollout_id: str, source_offset: int, state: bytes) -> None:
-        """Keep a state, which reflects the facts up to ``source_offset``, in place of any that reflects fewer."""
+        """Keep a state, which reflects the events up to ``source_offset``, in place of any that reflects fewer."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The fold: a rollout's state and one fact give the next state, a verdict and effects. Pure and deterministic."""
+"""The fold: a rollout's state and one event give the next state, a verdict and effects. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightstream.schemas.records import (
 )
 
 from ._attempts import with_last
-from .actions import ACTIONS, Unfit
+from .actions import ACTIONS, Rejected
 from .effects import Effect
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX, Limits
 from .queue import queue_time
@@ -26,7 +26,7 @@ __all__ = ["Transition", "fold"]
 
 
 class Transition(NamedTuple):
-    """What one fact did.
+    """What one event did.
 
     Attributes:
         action: what happened; ``NOTHING`` and ``REMEMBER_HEARTBEAT`` left the rollout as it was.
@@ -43,7 +43,7 @@ class Transition(NamedTuple):
 
 
 MOVED_BY_MAX = 8
-"""Whoever repeats a fact does so within seconds; in between, few others move the same rollout."""
+"""Whoever repeats an event does so within seconds; in between, few others move the same rollout."""
 
 REPEATED = Rule(Action.NOTHING, VerdictOutcome.IGNORED, "said before")
 
@@ -58,14 +58,14 @@ def fold(
     limits: Limits,
     logged_unix_nano: int | None = None,
 ) -> Transition:
-    """Apply one fact.
+    """Apply one event.
 
     Args:
         state: the rollout before, ``None`` when it was never enqueued. Unchanged.
-        event: the fact; its own time and the log's are the only clocks, so the same log always gives the same result.
-        source_offset: where the fact lies in ``rollout-events``.
+        event: the event; its own time and the log's are the only clocks, so the same log always gives the same result.
+        source_offset: where the event lies in ``rollout-events``.
         limits: what a rollout may ask for at most.
-        logged_unix_nano: when the fact was written, by the log's clock; ``None`` if the log has none but the fact's.
+        logged_unix_nano: when the event was written, by the log's clock; ``None`` if the log has none but the event's.
     """
     repeated = state is not None and event.event_id in state.moved_by
     rule = REPEATED if repeated else TRANSITIONS[event.kind][situation_of(state, event)]
@@ -74,8 +74,8 @@ def fold(
     try:
         if action in ACTIONS:
             after, sent = ACTIONS[action](state, event, limits)
-    except Unfit as unfit:
-        action, outcome, reason = Action.NOTHING, unfit.outcome, str(unfit)
+    except Rejected as rejected:
+        action, outcome, reason = Action.NOTHING, rejected.outcome, str(rejected)
     if outcome is None:
         return Transition(action, state, None)
     verdict = Verdict(
@@ -107,7 +107,7 @@ def fold(
 
 
 def _moves_again(event: RolloutEvent) -> bool:
-    """Whether the same fact, folded once more, might do something else to the rollout than the first time."""
+    """Whether the same event, folded once more, might do something else to the rollout than the first time."""
     if event.kind is EventKind.ROLLOUT_UPDATED:
         return event.rollout_changes is not None and "status" in event.rollout_changes.fields
     if event.kind is EventKind.UNRESPONSIVE:  # said twice by two life cycles, with a sign of life in between

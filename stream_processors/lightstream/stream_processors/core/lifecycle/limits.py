@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from lightstream.schemas.clock import NANOS_PER_SECOND
+from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutConfig, RolloutSpec
-from lightstream.schemas.settings import Settings
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 1000
 """Attempts of one rollout. Each stays in the rollout's state, so their number bounds its size."""
 
 ERROR_MESSAGE_CHARACTERS_MAX = 2000
-"""Kept of an attempt's error in the state (the fact has more of its end): 8 KB in UTF-8 at most."""
+"""Kept of an attempt's error in the state, of both its ends (the event has more): 8 KB in UTF-8 at most."""
 
 ERROR_TYPE_CHARACTERS_MAX = 200
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lightstream.schemas.clock import Clock
+from lightstream.runtime.clock import Clock
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import RecordError
-from lightstream.schemas.records import EventKind, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
+from lightstream.schemas.records import ANY_RUN, EventKind, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 
 from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .finished import FinishedInMemory, FinishedRollouts
@@ -28,9 +28,9 @@ class LifecyclePartition:
     """The life cycle of one partition of ``rollout-events``. Not thread-safe.
 
     Recovery: :meth:`restore` every state of the same partition of ``rollouts``, say that they are :meth:`restored`,
-    then feed the facts from any offset at or below the last state's; facts that a state reflects are skipped. Effects
+    then feed the events from any offset at or below the last state's; events that a state reflects are skipped. Effects
     are durable before the state that implies them, so a restored state needs none again: what a crash left undone
-    comes with the replay of its fact.
+    comes with the replay of its event.
     States become durable in the order in which they were made, so those that are form a beginning of all: of the
     requests for work, at most the last one that they reflect may be answered in part. Finished rollouts that
     ``finished`` has need not be restored, if ``reflected`` says how far in ``rollout-events`` their states go.
@@ -81,10 +81,10 @@ class LifecyclePartition:
         self._unread.clear()
 
     def on_event(self, event: RolloutEvent, offset: int, logged_unix_nano: int | None = None) -> Transition | None:
-        """Fold the fact at ``offset``. ``None``: a state already reflects it, nothing is to be done.
+        """Fold the event at ``offset``. ``None``: a state already reflects it, nothing is to be done.
 
         Args:
-            logged_unix_nano: when it was written, by the log's clock; ``None`` if the log has none but the fact's.
+            logged_unix_nano: when it was written, by the log's clock; ``None`` if the log has none but the event's.
 
         Raises:
             RecordError: an id is empty or too long; nothing changed.
@@ -103,7 +103,7 @@ class LifecyclePartition:
     def on_request(
         self, request: TaskRequest, offset: int, logged_unix_nano: int | None = None
     ) -> list[Transition] | None:
-        """Hand out what waits, one attempt per worker that asks, to the first in turn.
+        """Dispatch what waits of the run that is asked for, one attempt per worker that asks, to the first in turn.
 
         Args:
             logged_unix_nano: as for :meth:`on_event`.
@@ -121,7 +121,7 @@ class LifecyclePartition:
             return []
         starts: list[Transition] = []
         for number, worker_id in enumerate(request.worker_ids):
-            rollout_id = self._waiting.first()
+            rollout_id = self._waiting.first(request.run_id)
             if number < answered:
                 continue
             if rollout_id is None:
@@ -132,13 +132,21 @@ class LifecyclePartition:
             starts.append(self._fold(state, _start(state, request, worker_id), offset, logged_unix_nano))
         return starts
 
-    def queue_length(self) -> int:
-        """How many rollouts wait."""
-        return len(self._waiting)
+    def queue_length(self, run_id: str = ANY_RUN) -> int:
+        """How many rollouts of that run wait."""
+        return self._waiting.length(run_id)
 
-    def queue_head(self, count: int) -> list[Turn]:
-        """Those ``count`` whose turn is next."""
-        return self._waiting.head(count)
+    def queue_head(self, count: int, run_id: str = ANY_RUN) -> list[Turn]:
+        """Those ``count`` of that run whose turn is next."""
+        return self._waiting.head(count, run_id)
+
+    def queues_changed(self) -> list[str]:
+        """The runs whose queues have changed since they were noted, the latest first; all that wait after a restart."""
+        return self._waiting.changed()
+
+    def queue_noted(self, run_id: str) -> None:
+        """The queue of that run has been told."""
+        self._waiting.noted(run_id)
 
     def _fold(
         self, state: RolloutState | None, event: RolloutEvent, offset: int, logged_unix_nano: int | None
@@ -151,15 +159,15 @@ class LifecyclePartition:
         return transition
 
     def due(self) -> list[RolloutEvent]:
-        """Facts that the passing of time makes, to be written to ``rollout-events``.
+        """Events that the passing of time makes, to be written to ``rollout-events``.
 
         That an attempt is silent is suspected first. When that comes back, all that lay in the log before has been
         folded; if no sign of life was among it, the attempt is ``unresponsive``. So no clock but the log's decides
-        what a fact does, and it does the same after a crash.
+        what an event does, and it does the same after a crash.
         """
         sure, self._sure = self._sure, []
         due = self._deadlines.due(self._clock.now_unix_nano())
-        return sure + [_suspicion(fact) if fact.kind is EventKind.UNRESPONSIVE else fact for fact in due]
+        return sure + [_suspicion(event) if event.kind is EventKind.UNRESPONSIVE else event for event in due]
 
     def state_of(self, rollout_id: str) -> RolloutState | None:
         """The rollout as it stands, or ``None`` if it was never enqueued."""
@@ -190,7 +198,7 @@ def _suspicion(silence: RolloutEvent) -> RolloutEvent:
 
 
 def _start(state: RolloutState, request: TaskRequest, worker_id: str) -> RolloutEvent:
-    """The fact that the next attempt begins, as the request implies it."""
+    """The event that the next attempt begins, as the request implies it."""
     rollout_id, sequence = state.rollout.rollout_id, len(state.attempts) + 1
     return RolloutEvent(
         event_id=request.request_id,
@@ -204,7 +212,7 @@ def _start(state: RolloutState, request: TaskRequest, worker_id: str) -> Rollout
 
 
 def broken_id(event: RolloutEvent) -> str:
-    """Why no state can carry the ids of this fact, or an empty string."""
+    """Why no state can carry the ids of this event, or an empty string."""
     if not 0 < len(event.rollout_id) <= ROLLOUT_ID_CHARACTERS_MAX:
         return f"rollout_id has {len(event.rollout_id)} characters; 1 to {ROLLOUT_ID_CHARACTERS_MAX} are allowed"
     if not event.event_id:

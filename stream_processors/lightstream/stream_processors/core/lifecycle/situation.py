@@ -1,4 +1,4 @@
-"""Where a rollout stands from the point of view of one fact: the columns of the transition table."""
+"""Where a rollout stands from the point of view of one event: the columns of the transition table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightstream.schemas.records import (
 __all__ = ["ABOUT_AN_ATTEMPT", "LATEST", "Situation", "is_waiting", "named_attempt", "open_attempt", "situation_of"]
 
 LATEST = "latest"
-"""In place of an attempt's id: the last one there is when the fact is folded."""
+"""In place of an attempt's id: the last one there is when the event is folded."""
 
 ABOUT_AN_ATTEMPT = frozenset(
     {
@@ -30,16 +30,16 @@ ABOUT_AN_ATTEMPT = frozenset(
         EventKind.SUSPECTED,
     }
 )
-"""Kinds of facts that name an attempt."""
+"""Kinds of events that name an attempt."""
 
 
 class Situation(StrEnum):
-    """What a fact meets.
+    """What an event meets.
 
-    For a fact that names an attempt of the rollout: ``PREPARING``, ``RUNNING`` or ``SILENT`` when it is the open one,
+    For an event that names an attempt of the rollout: ``PREPARING``, ``RUNNING`` or ``SILENT`` when it is the open one,
     ``SUPERSEDED`` when another took its place before it had ended, ``OVER`` when it has ended or its rollout has. A
     silent attempt's rollout waits for another, but the silent one may come back until that has begun. For any other
-    fact: ``WAITING`` for an attempt, ``BUSY``, or ``FINISHED``.
+    event: ``WAITING`` for an attempt, ``BUSY``, or ``FINISHED``.
     """
 
     NO_ROLLOUT = "no rollout"
@@ -66,7 +66,7 @@ def is_waiting(state: RolloutState) -> bool:
 
 
 def named_attempt(state: RolloutState, event: RolloutEvent) -> AttemptState | None:
-    """The attempt that the fact is about, if the rollout has it."""
+    """The attempt that the event is about, if the rollout has it."""
     if event.attempt_id == LATEST and event.kind is EventKind.ATTEMPT_UPDATED:
         return state.attempts[-1] if state.attempts else None
     return next((known for known in state.attempts if known.attempt_id == event.attempt_id), None)

@@ -1,4 +1,4 @@
-"""The transition table: for every kind of fact and every situation it can meet, what happens."""
+"""The transition table: for every kind of event and every situation it can meet, what happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TRANSITIONS", "Action", "Rule"]
 
 
 class Action(StrEnum):
-    """What a fact does to the rollout. All but ``NOTHING`` and ``REMEMBER_HEARTBEAT`` may change its state."""
+    """What an event does to the rollout. All but ``NOTHING`` and ``REMEMBER_HEARTBEAT`` may change its state."""
 
     NOTHING = "nothing"
     ENQUEUE_ROLLOUT = "enqueue rollout"
@@ -66,17 +66,17 @@ def _apply(action: Action) -> Rule:
 
 
 def _ignore(reason: str) -> Rule:
-    """What the fact says already holds, or no longer matters. Its writer has nothing to do."""
+    """What the event says already holds, or no longer matters. Its writer has nothing to do."""
     return Rule(Action.NOTHING, VerdictOutcome.IGNORED, reason)
 
 
 def _refuse(reason: str) -> Rule:
-    """The fact contradicts what happened. Its writer must not act on it."""
+    """The event contradicts what happened. Its writer must not act on it."""
     return Rule(Action.NOTHING, VerdictOutcome.REFUSED, reason)
 
 
 def _miss(reason: str) -> Rule:
-    """What the fact is about does not exist."""
+    """What the event is about does not exist."""
     return Rule(Action.NOTHING, VerdictOutcome.NOT_FOUND, reason)
 
 
@@ -90,7 +90,7 @@ _ENQUEUED = _ignore("already enqueued")
 _EXISTS = _refuse("Rollout {rollout_id} exists already")
 _STARTED = _ignore("attempt {attempt_id} has already started")
 _ALREADY_SILENT = _ignore("attempt {attempt_id} already counts as unresponsive")
-_UNKNOWN = _refuse("this version does not know such a fact")
+_UNKNOWN = _refuse("this version does not know such an event")
 
 _S = Situation
 
@@ -210,4 +210,4 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.FINISHED: _UNKNOWN,
     },
 }
-"""Kind of fact -> situation -> rule. Total: a test goes through every pair that can occur."""
+"""Kind of event -> situation -> rule. Total: a test goes through every pair that can occur."""

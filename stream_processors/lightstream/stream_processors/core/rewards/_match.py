@@ -12,15 +12,10 @@ from lightstream.schemas.records import RewardMatch, RewardRecord
 from ._named_span import SpanAround, named_span
 from ._read import RewardReading, is_reward
 
-__all__ = ["LINK_TARGETS_MAX", "REWARD_MATCHES", "CallIndex", "MatchedRewards", "match_rewards"]
+__all__ = ["LINK_TARGETS_MAX", "CallIndex", "MatchedRewards", "match_rewards"]
 
 LINK_TARGETS_MAX = 64
 """Calls that one link may name. A link that matches more (a trace id alone, say) does not tell calls apart."""
-
-REWARD_MATCHES = ("trajectory", "log_order", "first_occurrence", "first_sibling")
-"""Rules for a reward without a link: it is for the whole trajectory; for the last call before it in the log; for the
-last one before it that has no reward yet (Agent Lightning's policy); or for the last such sibling in the tree.
-Where there is no such call it is for the whole trajectory."""
 
 _KEYS = {"gen_ai.response.id": "response_id", f"{AGL_OPERATION_OUTPUT}.id": "response_id"}
 
@@ -80,7 +75,7 @@ class MatchedRewards:
             root or a span around all calls; ``None`` is missing.
         by_call: call -> its own reward: the last one in log order.
         added: call -> what automatic rewards add to what credit gives it.
-        shared: what of ``trajectory`` credit assignment still has to hand out (``None`` where calls got it already).
+        shared: what of ``trajectory`` credit assignment still has to dispatch (``None`` where calls got it already).
         unmatched: rewards whose link names no call here: (span id, what it named).
         problems: (reading, what is malformed) for the drops.
     """

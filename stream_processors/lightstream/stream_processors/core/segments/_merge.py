@@ -119,7 +119,7 @@ def _finish(index: int, segment: _Growing) -> Segment:
         version = triplet.policy_version
         mask += [bytes(between), triplet.response_mask]
         logprobs += [bytes(between * TOKEN_BYTES), triplet.response_logprobs or _NAN * count]
-        versions += [_NO_VERSION * between, pack_int32([_token_version(version)]) * count]
+        versions += [_NO_VERSION * between, *_versions(triplet, count)]
         reward = _NAN if triplet.reward is None else pack_float32([triplet.reward])
         rewards += [bytes((between + count - 1) * TOKEN_BYTES), reward]
         at = start + count
@@ -136,6 +136,19 @@ def _finish(index: int, segment: _Growing) -> Segment:
         start_reason=segment.reason,
         diverged_at=segment.diverged_at,
     )
+
+
+def _versions(triplet: TripletRecord, count: int) -> list[bytes]:
+    """The version of each of the ``count`` response tokens, packed."""
+    runs = triplet.policy_version_runs
+    if not runs:
+        return [pack_int32([_token_version(triplet.policy_version)]) * count]
+    ends = [min(run.first_token, count) for run in runs[1:]] + [count]
+    packed = [_NO_VERSION * min(runs[0].first_token, count)]
+    for run, end in zip(runs, ends, strict=True):
+        start = min(run.first_token, count)
+        packed.append(pack_int32([_token_version(run.policy_version)]) * max(0, end - start))
+    return packed
 
 
 def _token_version(version: int | None) -> int:

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import ResourcesUpdate, RolloutLegacy, Task, TaskIfAny
 
 from .._connection import Connection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.settings import Settings
 from lightstream.schemas.types import NamedResources, RolloutConfig, RolloutLegacy, RolloutMode
 
 from ...memory import InMemoryLightningStore
@@ -16,7 +16,7 @@ from ._completed import completed
 __all__ = ["AgentLightningServer"]
 
 CLAIMS_MAX = 10
-"""How often a task is handed out when nothing is heard of it. Agent Lightning's server never gave up."""
+"""How often a task is dispatched when nothing is heard of it. Agent Lightning's server never gave up."""
 
 
 class AgentLightningServer:
@@ -24,7 +24,7 @@ class AgentLightningServer:
 
     Args:
         host, port: where to listen; port 0 is any free one.
-        task_timeout_seconds: a task that nothing was heard of for so long after it was handed out is handed out again.
+        task_timeout_seconds: a task that nothing was heard of for so long after it was dispatched is dispatched again.
             What its first agent reports until then still counts.
         store: where everything is kept; stays the caller's. By default one in memory, of this server's own.
         settings: also name the token asked for; by default those of the environment.
@@ -102,7 +102,7 @@ class AgentLightningServer:
         return await self.get_completed_rollout(rollout_id)
 
     async def retrieve_completed_rollouts(self) -> list[RolloutLegacy]:
-        """Those queued here that are over and were not handed out by this server before."""
+        """Those queued here that are over and were not dispatched by this server before."""
         over = await self.store.wait_for_rollouts(rollout_ids=list(self._uncollected), timeout=0.0)
         found = [await self.get_completed_rollout(rollout.rollout_id) for rollout in over]
         return [rollout for rollout in found if rollout is not None]

@@ -1,0 +1,339 @@
+"""Algorithms that work on a store beside its Runners. For those that train, see ``lightstream.trainers``."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.interfaces import LightningStore
+from lightstream.schemas.types import NamedResources, Rollout
+from lightstream.trainers.tasks import Dataset
+
+from ._names import add_parts
+
+__all__ = [
+    "VERL",
+    "Algorithm",
+    "Baseline",
+    "FastAlgorithm",
+    "FunctionalAlgorithm",
+    "algo",
+    "batch_iter_over_dataset",
+    "with_llm_proxy",
+    "with_store",
+]
+
+logger = logging.getLogger(__name__)
+
+GIVEN = ("store", "train_dataset", "val_dataset", "llm_proxy", "adapter", "initial_resources")
+"""The arguments that a function may ask for by name."""
+
+Verbosity = Literal["keys", "key_values", "none"]
+
+
+class Algorithm(ABC):
+    """Works on a store from outside: enqueues rollouts, waits for them, reads their spans. Override :meth:`run`.
+
+    The Trainer sets what the ``get_…`` methods return before it calls :meth:`run`.
+    """
+
+    _store: LightningStore | None = None
+    _adapter: Any = None
+    _llm_proxy: Any = None
+    _trainer: Any = None
+    _initial_resources: NamedResources | None = None
+
+    @abstractmethod
+    def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> Any:
+        """Do the work; a coroutine function or a plain one."""
+
+    def is_async(self) -> bool:
+        """Return whether :meth:`run` is a coroutine function."""
+        return inspect.iscoroutinefunction(self.run)
+
+    def set_store(self, store: LightningStore) -> None:
+        """Set the store to work on."""
+        self._store = store
+
+    def get_store(self) -> LightningStore:
+        """The store to work on.
+
+        Raises:
+            SettingsError: none was set.
+        """
+        if self._store is None:
+            raise SettingsError("no store was set for this algorithm.", next_step="A Trainer sets it, or set_store.")
+        return self._store
+
+    def set_adapter(self, adapter: Any) -> None:
+        """Set the adapter that turns spans into data."""
+        self._adapter = adapter
+
+    def get_adapter(self) -> Any:
+        """The adapter that turns spans into data.
+
+        Raises:
+            SettingsError: none was set.
+        """
+        if self._adapter is None:
+            raise SettingsError("no adapter was set for this algorithm.", next_step="Trainer(adapter=…)")
+        return self._adapter
+
+    def set_llm_proxy(self, llm_proxy: Any) -> None:
+        """Set the proxy to use."""
+        self._llm_proxy = llm_proxy
+
+    def get_llm_proxy(self) -> Any:
+        """The proxy, or ``None``."""
+        return self._llm_proxy
+
+    def set_trainer(self, trainer: Any) -> None:
+        """Set the Trainer that runs this."""
+        self._trainer = trainer
+
+    def get_trainer(self) -> Any:
+        """The Trainer that runs this.
+
+        Raises:
+            SettingsError: none does.
+        """
+        if self._trainer is None:
+            raise SettingsError("no Trainer runs this algorithm.", next_step="Trainer(algorithm=…)")
+        return self._trainer
+
+    def set_initial_resources(self, resources: NamedResources | None) -> None:
+        """Set the resources to begin with."""
+        self._initial_resources = resources
+
+    def get_initial_resources(self) -> NamedResources | None:
+        """The resources to begin with, if any."""
+        return self._initial_resources
+
+
+class FunctionalAlgorithm(Algorithm):
+    """An algorithm that :func:`algo` made from a function. Calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._wanted = frozenset(inspect.signature(function).parameters)
+
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self._function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> Any:
+        """Call the function with what it asks for.
+
+        Raises:
+            TypeError: a data set was given that the function does not take.
+        """
+        datasets = {"train_dataset": train_dataset, "val_dataset": val_dataset}
+        for name, dataset in datasets.items():
+            if dataset is not None and name not in self._wanted:
+                raise TypeError(f"{name} was given, but {self._function!r} does not take it")
+        made: dict[str, Callable[[], Any]] = {
+            "store": self.get_store,
+            "adapter": self.get_adapter,
+            "llm_proxy": self.get_llm_proxy,
+            "initial_resources": self.get_initial_resources,
+        }
+        given = {name: make() for name, make in made.items() if name in self._wanted}
+        return self._function(**given, **{name: value for name, value in datasets.items() if name in self._wanted})
+
+
+def algo(function: Callable[..., Any]) -> Any:
+    """Make an algorithm from a function, synchronous or not.
+
+    One that takes any of ``store``, ``train_dataset``, ``val_dataset``, ``llm_proxy``, ``adapter`` and
+    ``initial_resources`` works on a store; one that takes only a context trains (``lightstream.trainers.algo``).
+
+    Raises:
+        TypeError: it is neither.
+    """
+    parameters = inspect.signature(function).parameters
+    if set(parameters) <= set(GIVEN):
+        return FunctionalAlgorithm(function)
+    if len(parameters) == 1:
+        from lightstream.trainers import algo as training_algorithm
+
+        return training_algorithm(function)
+    unknown = ", ".join(name for name in parameters if name not in GIVEN)
+    raise TypeError(f"nothing provides {unknown}; an algorithm takes any of {', '.join(GIVEN)}, or only a context")
+
+
+class FastAlgorithm(Algorithm):
+    """One that ends soon, so that ``Trainer.dev`` may run it."""
+
+
+class Baseline(FastAlgorithm):
+    """Rolls out every task, once per epoch, and logs the results. Nothing is trained.
+
+    Args:
+        n_epochs: how often.
+        train_split: a share, more than 0 and less than 1. The two data sets are split already, so nothing uses it.
+        polling_interval: how often the queue is checked while it is full, in seconds; the end of a rollout is seen
+            at once.
+        max_queue_length: with more rollouts than this in the queue, no other is enqueued.
+        span_verbosity: what is logged of each span: the keys of its attributes, their values too, or no span at all.
+
+    Raises:
+        ValueError: ``train_split`` is not such a share, ``polling_interval`` not above 0, ``max_queue_length`` below 0.
+    """
+
+    def __init__(
+        self,
+        n_epochs: int = 1,
+        *,
+        train_split: float = 0.5,
+        polling_interval: float = 5.0,
+        max_queue_length: int = 4,
+        span_verbosity: Verbosity = "keys",
+    ) -> None:
+        if not 0.0 < train_split < 1.0:
+            raise ValueError(f"train_split must be between 0 and 1, not {train_split:g}.")
+        if not polling_interval > 0.0:
+            raise ValueError(f"polling_interval must be more than 0 seconds, not {polling_interval:g}.")
+        if max_queue_length < 0:
+            raise ValueError(f"max_queue_length must be at least 0, not {max_queue_length}.")
+        self.n_epochs = n_epochs
+        self.train_split = train_split
+        self.polling_interval = polling_interval
+        self.max_queue_length = max_queue_length
+        self.span_verbosity = span_verbosity
+
+    async def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> None:
+        store, resources = self.get_store(), self.get_initial_resources()
+        named = None if resources is None else (await store.update_resources("default", resources)).resources_id
+        given: list[tuple[Literal["train", "val"], Dataset | None]] = [("train", train_dataset), ("val", val_dataset)]
+        sets: list[tuple[Literal["train", "val"], Dataset]] = [(m, tasks) for m, tasks in given if tasks is not None]
+        for epoch in range(self.n_epochs):
+            ends: list[asyncio.Task[None]] = []
+            for mode, tasks in sets:
+                for index in range(len(tasks)):
+                    await self._room(ends)
+                    rollout = await store.enqueue_rollout(tasks[index], mode, named)
+                    ends.append(asyncio.create_task(self._told(rollout.rollout_id)))
+            logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(ends))
+            await asyncio.gather(*ends)
+
+    async def _room(self, ends: list[asyncio.Task[None]]) -> None:
+        """Wait until the queue is short enough. It is checked again when one of ``ends`` comes."""
+        store = self.get_store()
+        while True:
+            waiting = await store.query_rollouts(status_in=["queuing", "requeuing"], limit=self.max_queue_length + 1)
+            if len(waiting) <= self.max_queue_length:
+                return
+            under_way = [end for end in ends if not end.done()]
+            if under_way:
+                await asyncio.wait(under_way, timeout=self.polling_interval, return_when=asyncio.FIRST_COMPLETED)
+            else:  # others' rollouts fill it
+                await asyncio.sleep(self.polling_interval)
+
+    async def _told(self, rollout_id: str) -> None:
+        """Wait for a rollout and log it."""
+        store = self.get_store()
+        ended: list[Rollout] = await store.wait_for_rollouts(rollout_ids=[rollout_id])
+        spans = list(await store.query_spans(rollout_id, "latest"))
+        logger.info("rollout %s: %s, %s spans", rollout_id, ended[0].status if ended else "gone", len(spans))
+        if self.span_verbosity != "none":
+            for span in spans:
+                told = span.attributes if self.span_verbosity == "key_values" else sorted(span.attributes)
+                logger.info("rollout %s: span %s, %s: %s", rollout_id, span.sequence_id, span.name, told)
+        if self._adapter is not None and spans:
+            logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))
+
+
+def batch_iter_over_dataset(dataset: Dataset, batch_size: int) -> Iterator[Sequence[Any]]:
+    """Batches of shuffled tasks without end. No task is in a batch twice; a batch is the whole set if that is smaller.
+
+    The rest at the end of a pass begins the next batch.
+    """
+    size = min(batch_size, len(dataset))
+    batch: list[int] = []
+    while size:
+        for index in random.sample(range(len(dataset)), len(dataset)):  # the order of tasks; no secret
+            if index in batch:
+                continue
+            batch.append(index)
+            if len(batch) == size:
+                yield [dataset[chosen] for chosen in batch]
+                batch = []
+
+
+def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a coroutine method of an algorithm its store as the first argument."""
+
+    @functools.wraps(function)
+    async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await function(self, self.get_store(), *args, **kwargs)
+
+    return wrapped
+
+
+def with_llm_proxy(required: bool = False, auto_start: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """Give a coroutine method of an algorithm its LLM proxy, or ``None``, as the first argument.
+
+    Args:
+        required: without a proxy calling the method raises :class:`SettingsError`.
+        auto_start: a proxy that is not running is started for the call.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            proxy = self.get_llm_proxy()
+            if proxy is None and required:
+                raise SettingsError("this algorithm needs an LLM proxy.", next_step="Trainer(llm_proxy=LLMProxy(…))")
+            if proxy is None or not auto_start or proxy.is_running():
+                return await function(self, proxy, *args, **kwargs)
+            await proxy.start()
+            try:
+                return await function(self, proxy, *args, **kwargs)
+            finally:
+                await proxy.stop()
+
+        return wrapped
+
+    return decorate
+
+
+def VERL(  # noqa: N802  # the interface's name, a function there as well
+    config: Mapping[str, Any] | None = None, trainer_cls: Any = None, daemon_cls: Any = None, **options: Any
+) -> Any:
+    """verl's GRPO, in the Trainer's process.
+
+    Args:
+        config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``). Keys about
+            machines, memory and logging concern other processes here, and are named in the log.
+        trainer_cls, daemon_cls: not here.
+        options: instead of a configuration, those of ``lightstream.trainers.VERL``.
+
+    Raises:
+        SettingsError: a key of the configuration that would change what is learned has no counterpart; it is named.
+    """
+    if trainer_cls is not None or daemon_cls is not None:
+        raise SettingsError(
+            "VERL takes no trainer_cls and no daemon_cls here.",
+            next_step="An algorithm of your own is a function of an AlgorithmContext: lightstream.trainers.algo.",
+        )
+    if config is None:
+        from lightstream.trainers import VERL as Verl  # noqa: N811  # the class behind this function
+
+        return Verl(**options)
+    if options:
+        raise SettingsError(f"VERL takes a configuration or options, not both: {', '.join(sorted(options))}.")
+    from ._verl_config import verl_of_config
+
+    return verl_of_config(config)
+
+
+add_parts(__name__)

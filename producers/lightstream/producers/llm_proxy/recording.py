@@ -1,0 +1,186 @@
+"""Records of calls: one span record per choice, made durable before the agent has its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from concurrent.futures import Future
+from typing import Any
+
+from pydantic_core import to_json
+
+from lightstream.runtime.clock import Clock
+from lightstream.runtime.http_server import CLIENT_GONE
+from lightstream.runtime.kafka import Position, Publisher
+from lightstream.schemas.attribute_names import TRUNCATED
+from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import LlmCall, SpanKind, SpanRecord, SpanStatus
+from lightstream.schemas.topics import SPANS
+
+from .call import Call
+from .capture import Choice
+
+__all__ = ["CallRecorder"]
+
+SPAN_NAME = "chat.completion"
+SCOPE_NAME = "lightstream.producers.llm_proxy"
+
+API_ATTRIBUTE = "lightstream.proxy.api"
+"""Of a translated call: what the agent spoke. The recorded request is the chat request that was made of it."""
+
+UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
+"""The model server's id of an answer that the agent saw under another."""
+
+TRANSLATED = ("messages", "responses")
+
+CUT_ORDER = (("request_json",), ("response_json",), ("prompt_token_ids", "response_token_ids", "response_logprobs"))
+"""Fields in the order of cutting: texts follow from token ids, and a call without tokens cannot be trained on."""
+
+
+def _span_records(call: Call) -> list[SpanRecord]:
+    """One record per choice; a single one without tokens where the call gave none.
+
+    Token ids and log-probabilities that cannot be packed (beyond int32 or float32) are left out, and the record's
+    status message says so.
+    """
+    choices = sorted(call.completion.choices.values(), key=lambda choice: choice.index) or [Choice(0)]
+    request_json = call.request_body.decode("utf-8", errors="replace") or None
+    return [_record(call, choice, request_json) for choice in choices]
+
+
+def _smaller(record: SpanRecord) -> SpanRecord | None:
+    """The record without the next field on the cutting list, or ``None`` if nothing is left to cut."""
+    call = record.llm_call
+    cut: list[str] = list(record.attributes.get(TRUNCATED, []))
+    for names in CUT_ORDER if call is not None else ():
+        if any(getattr(call, name) is not None for name in names):
+            cut += [f"llm_call.{name}" for name in names]
+            without = LlmCall.model_copy(call, update=dict.fromkeys(names)) if call is not None else None
+            attributes = record.attributes | {TRUNCATED: cut}
+            return record.model_copy(update={"llm_call": without, "attributes": attributes})
+    return None
+
+
+def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
+    completion = call.completion
+    notes: list[str] = [call.error_message] if call.error_message else []
+    llm_call = LlmCall(
+        response_id=call.seen_response_id or completion.response_id,
+        requested_model=call.requested_model,
+        response_model=completion.model,
+        policy_version=call.policy_version,
+        resources_id=call.resources_id,
+        prompt_token_ids=_packed(pack_int32, choice.prompt_token_ids or completion.prompt_token_ids, notes),
+        response_token_ids=_packed(pack_int32, choice.token_ids, notes),
+        response_logprobs=_packed(pack_float32, choice.logprobs, notes),
+        choice_index=choice.index,
+        finish_reason=choice.finish_reason,
+        streamed=call.streams,
+        http_status=call.http_status,
+        error_message=call.error_message,
+        request_json=request_json,
+        response_json=to_json(choice.message).decode() if choice.message else None,
+    )
+    failed = call.error_message is not None
+    return SpanRecord(
+        rollout_id=call.caller.rollout_id,
+        attempt_id=call.caller.attempt_id,
+        trace_id=call.caller.trace_id,
+        span_id=secrets.token_hex(8),
+        parent_id=call.caller.parent_id,
+        name=SPAN_NAME,
+        kind=SpanKind.CLIENT,
+        status=SpanStatus.ERROR if failed else SpanStatus.OK,
+        status_message="; ".join(notes),
+        start_unix_nano=call.started_unix_nano,
+        end_unix_nano=call.ended_unix_nano,
+        attributes=_attributes(call),
+        scope_name=SCOPE_NAME,
+        llm_call=llm_call,
+    )
+
+
+def _attributes(call: Call) -> dict[str, Any]:
+    """OpenTelemetry's GenAI conventions, as far as they are known."""
+    usage = call.completion.usage or {}
+    values: dict[str, Any] = {
+        "gen_ai.operation.name": "text_completion" if call.dialect.api == "text_completion" else "chat",
+        "gen_ai.request.model": call.requested_model,
+        "gen_ai.response.model": call.completion.model,
+        "gen_ai.response.id": call.seen_response_id or call.completion.response_id,
+        API_ATTRIBUTE: call.dialect.api if call.dialect.api in TRANSLATED else None,
+        UPSTREAM_ID_ATTRIBUTE: call.completion.response_id if call.seen_response_id else None,
+        "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
+        "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _packed(pack: Any, values: list[Any] | None, notes: list[str]) -> bytes | None:
+    if values is None:
+        return None
+    try:
+        packed: bytes = pack(values)
+    except RecordError as error:
+        notes.append(str(error))
+        return None
+    return packed
+
+
+logger = logging.getLogger(__name__)
+
+
+class CallRecorder:
+    """Writes calls to the topic ``spans``.
+
+    Args:
+        publisher: makes records durable; bounds how long that may take.
+        clock: time of a call's end.
+    """
+
+    def __init__(self, publisher: Publisher, clock: Clock) -> None:
+        self._publisher = publisher
+        self._clock = clock
+
+    async def record(self, call: Call) -> None:
+        """Write the call; returns once every choice of it is durable.
+
+        Raises:
+            PublishError: it did not become durable in the allowed time; the agent must not get the answer then.
+            ServiceUnavailableError: no Kafka is named or running.
+        """
+        for future in self._send(call):
+            await asyncio.wrap_future(future)
+
+    def record_abandoned(self, call: Call) -> None:
+        """Write the call of a client that has disconnected, without waiting; a failed delivery is logged."""
+        call.http_status = CLIENT_GONE
+        call.error_message = call.error_message or "the client disconnected before it had the answer"
+        try:
+            for future in self._send(call):
+                future.add_done_callback(_log_failure)
+        except LightstreamError as error:
+            logger.error("the call of a client that disconnected is lost: %s", error)
+
+    def _send(self, call: Call) -> list[Future[Position]]:
+        call.ended_unix_nano = self._clock.now_unix_nano()
+        return [self._publish(call.caller.key, record) for record in _span_records(call)]
+
+    def _publish(self, key: str, record: SpanRecord) -> Future[Position]:
+        while True:
+            try:
+                return self._publisher.publish(SPANS, key, record)
+            except RecordTooLargeError as error:
+                cut = _smaller(record)
+                if cut is None:
+                    raise
+                logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
+                record = cut
+
+
+def _log_failure(future: Future[Position]) -> None:
+    error = future.exception()
+    if error is not None:
+        logger.error("the call of a client that disconnected is lost: %s", error)

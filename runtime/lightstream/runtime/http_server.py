@@ -1,0 +1,178 @@
+"""Run an ASGI application the way all our HTTP servers run: any free or a named port, announced, stopped cleanly.
+
+Needs uvicorn and starlette, which the extras ``proxy``, ``gateway``, ``view`` and ``train`` bring; nothing that the
+plain install uses imports this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import uvicorn
+from starlette.requests import Request
+
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+
+from .clock import SystemClock
+from .listening import bind_listener, url_of
+from .services import Service, announce, withdraw
+from .settings import Settings
+
+__all__ = ["CLIENT_GONE", "BodyTooLargeError", "HttpServer", "read_body"]
+
+DRAIN_TIMEOUT_S = 10
+"""Longest that a stopping server waits for answers under way before it closes their connections."""
+
+START_TIMEOUT_S = 60.0
+
+CLIENT_GONE = 499
+"""The status, nginx's, of a request whose client hung up before it had the answer."""
+
+
+class BodyTooLargeError(LightstreamError):
+    """A request's body is over the limit; the rest of it was not read."""
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        BodyTooLargeError: it is, or says that it is, longer than ``limit_bytes``.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit_bytes:
+        raise BodyTooLargeError(f"the request has {int(announced):,} bytes; at most {limit_bytes:,} are accepted.")
+    pieces: list[bytes] = []
+    size_bytes = 0
+    async for piece in request.stream():
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are accepted.")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+class HttpServer:
+    """One HTTP server of this process.
+
+    Args:
+        app: the ASGI application; its lifespan runs before the first and after the last request.
+        settings: names the address to listen on and the data folder to announce in.
+        name: what it is announced as (see :mod:`lightstream.runtime.services`).
+        port: 0 for any free one.
+        setting: the setting that names the port, for messages.
+        listener: a socket that listens already, in place of ``port``. It is closed at the end.
+        on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
+
+    Raises:
+        ServiceUnavailableError: the port is taken; nothing was announced.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        settings: Settings,
+        *,
+        name: str,
+        port: int = 0,
+        setting: str = "",
+        listener: socket.socket | None = None,
+        on_stopping: Callable[[], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._socket = listener or bind_listener(settings.host, port, setting)
+        self.url = url_of(self._socket)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            timeout_keep_alive=75,
+            lifespan="on",
+        )
+        self._server = _AnnouncedServer(config, self._announce, on_stopping)
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or :meth:`stop`. Answers under way are finished first.
+
+        Raises:
+            ServiceUnavailableError: the application did not start.
+        """
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            withdraw(self._settings, self._name, os.getpid())
+            self._socket.close()
+        if not self._server.started:
+            raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
+
+    def start(self) -> str:
+        """Serve in a thread of its own; returns the URL once requests are taken.
+
+        Raises:
+            ServiceUnavailableError: the application did not start.
+        """
+        self._thread = threading.Thread(target=self.run, name=f"lightstream-{self._name}", daemon=True)
+        self._thread.start()
+        if not self._server.announced.wait(START_TIMEOUT_S) or not self._server.started:
+            raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
+        return self.url
+
+    @property
+    def is_serving(self) -> bool:
+        """True once :meth:`start` began it, until it ends."""
+        return self._thread is not None and self._thread.is_alive() and not self._server.should_exit
+
+    def stop(self, timeout_s: float = DRAIN_TIMEOUT_S + 5) -> None:
+        """Stop and wait until it has. One that never started lets go of its port."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        elif not self._server.started:
+            self._socket.close()
+
+    def _announce(self) -> None:
+        announce(self._settings, Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano()))
+
+
+class _AnnouncedServer(uvicorn.Server):
+    """Uvicorn, but announced once it listens, and ended by a signal with exit status 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_started: Callable[[], None], on_stopping: Callable[[], None] | None
+    ) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+        self._on_stopping = on_stopping
+        self.announced = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+            if self.started:
+                self._on_started()
+        finally:
+            self.announced.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._on_stopping is not None:
+            self._on_stopping()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield

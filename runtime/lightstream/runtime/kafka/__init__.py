@@ -1,0 +1,67 @@
+"""Kafka clients that all parts share."""
+
+from .admin import create_topics
+from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
+from .offset_ranges import OffsetRange, joined_ranges
+from .partition_reader import PartitionReader, logged_unix_nano, partitions_of
+from .passing_errors import ANSWER_TIMEOUT_S, answered
+from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
+from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Outgoing, Position, Publisher, RecordSink
+from .queue_headers import (
+    ANSWERS,
+    HEAD_LENGTH,
+    QUEUE,
+    STATE,
+    Place,
+    QueueSummary,
+    answers_header,
+    queues_header,
+    read_answers,
+    read_queues,
+    read_state,
+    state_header,
+)
+from .run_header import RUN, of_another_run, run_headers
+from .unavailable import kafka_unavailable
+
+__all__ = [
+    "ANSWERS",
+    "ANSWER_TIMEOUT_S",
+    "BY_KEY",
+    "HEAD_LENGTH",
+    "QUEUE",
+    "RECORD_OVERHEAD_BYTES_MAX",
+    "RUN",
+    "STATE",
+    "BatchPublisher",
+    "Compression",
+    "Delivered",
+    "Headers",
+    "KafkaPublisher",
+    "OffsetRange",
+    "Outgoing",
+    "PartitionReader",
+    "Place",
+    "Position",
+    "Publisher",
+    "QueueSummary",
+    "RecordSink",
+    "answered",
+    "answers_header",
+    "bootstrap_servers",
+    "common_config",
+    "consumer_config",
+    "create_topics",
+    "joined_ranges",
+    "kafka_unavailable",
+    "logged_unix_nano",
+    "of_another_run",
+    "partitions_of",
+    "producer_config",
+    "queues_header",
+    "read_answers",
+    "read_queues",
+    "read_state",
+    "run_headers",
+    "state_header",
+]

@@ -1,0 +1,80 @@
+"""What the client reports of records on their way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from confluent_kafka import KafkaError, Message
+
+from lightstream.schemas.errors import PublishError
+from lightstream.schemas.topics import Topic
+
+from .publishing import Delivered, Outgoing, Position
+
+__all__ = ["Batch", "Report", "loss_of", "position_of", "report_to"]
+
+Report: TypeAlias = "Callable[[KafkaError | None, Message | None], None]"
+"""As the client reports it: with the message if there is no error."""
+
+
+class Batch:
+    """Records that were handed over together, on their way. Reported on one thread, counted on another."""
+
+    def __init__(self, records: Sequence[Outgoing]) -> None:
+        self.durable: Future[list[Position]] = Future()
+        self.durable.set_running_or_notify_cancel()
+        self._records = records
+        self._lock = threading.Lock()
+        self._positions: list[Position | None] = [None] * len(records)
+        self._error: PublishError | None = None
+        self._reported = 0
+        self._expected = -1
+
+    def report(self, number: int, error: KafkaError | None, message: Message | None) -> None:
+        """Told by the client: record ``number`` is durable, or lost."""
+        topic = self._records[number].topic
+        if error is None and message is not None:
+            self._positions[number] = position_of(topic, message)
+        elif self._error is None:
+            self._error = loss_of(topic, error)
+        with self._lock:
+            self._reported += 1
+            over = self._reported == self._expected
+        if over:
+            self._resolve()
+
+    def end(self, count: int) -> None:
+        """No more than the first ``count`` were handed over."""
+        with self._lock:
+            self._expected = count
+            over = self._reported == count
+        if over:
+            self._resolve()
+
+    def _resolve(self) -> None:
+        if self._error is not None:
+            self.durable.set_exception(self._error)
+        else:
+            self.durable.set_result([place for place in self._positions if place is not None])
+
+
+def report_to(topic: Topic, delivered: Delivered) -> Report:
+    """``delivered``, as the client calls it."""
+
+    def report(error: KafkaError | None, message: Message | None) -> None:
+        delivered(None if error is None else loss_of(topic, error))
+
+    return report
+
+
+def position_of(topic: Topic, message: Message) -> Position:
+    """Where the record landed."""
+    return Position(topic.name, message.partition() or 0, message.offset() or 0)
+
+
+def loss_of(topic: Topic, error: KafkaError | None) -> PublishError:
+    """Why the record is lost, as reported to its writer."""
+    return PublishError(f"a record for {topic.name!r} did not become durable: {error}.")

@@ -1,0 +1,27 @@
+"""What the records of ``trajectories`` say in a header: whose they are, for readers who need not decode others'."""
+
+from __future__ import annotations
+
+from confluent_kafka import Message
+
+from .publishing import Headers
+
+__all__ = ["RUN", "of_another_run", "run_headers"]
+
+RUN = "run"
+"""Header: the run of the record, empty where it names none. Older writers leave it out."""
+
+
+def run_headers(run_id: str) -> Headers:
+    """The headers of a record of this run."""
+    return [(RUN, _encoded(run_id))]
+
+
+def of_another_run(message: Message, run_id: str) -> bool:
+    """Whether the record says that it belongs to another run than this one."""
+    said = dict(message.headers() or {}).get(RUN)
+    return said is not None and said != _encoded(run_id)
+
+
+def _encoded(run_id: str) -> bytes:
+    return run_id.encode(errors="replace")  # text that is no Unicode is repaired, or refused, with the record

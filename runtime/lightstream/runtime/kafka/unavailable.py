@@ -1,0 +1,46 @@
+"""What is raised where Kafka does not answer or does not do what it is asked: one error, with what to do about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lightstream.schemas.errors import ServiceUnavailableError
+
+__all__ = ["kafka_unavailable"]
+
+IS_IT_UP = "Is the cluster up, and is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
+
+TOPIC_MISSING = (
+    "Was it deleted, or is LIGHTSTREAM_TOPIC_PREFIX wrong? `lightstream topics create` creates what is missing; then "
+    "start this process again."
+)
+
+STEPS: Final = {
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        "LIGHTSTREAM_TOPIC_REPLICATION_FACTOR may be at most the number of the cluster's brokers."
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        "Give this client's Kafka user the rights to Describe, Read and Write our topics; whoever creates them needs "
+        "Create and DescribeConfigs too."
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Give this client's Kafka user the right to Describe the cluster.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Give this client's Kafka user the rights to Describe and Read groups.",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: TOPIC_MISSING,
+    KafkaError._UNKNOWN_TOPIC: TOPIC_MISSING,
+    KafkaError._UNKNOWN_PARTITION: TOPIC_MISSING,
+}
+"""By Kafka's code of what it refused; for all others the cluster may be gone."""
+
+
+def kafka_unavailable(why: object, *, what: str = "Kafka does not answer") -> ServiceUnavailableError:
+    """The error to raise.
+
+    Args:
+        why: the client's error, or text.
+        what: what failed, as the beginning of a sentence.
+    """
+    reason = "no answer in time" if isinstance(why, TimeoutError) else str(why)
+    step = STEPS.get(why.args[0].code(), IS_IT_UP) if isinstance(why, KafkaException) else IS_IT_UP
+    return ServiceUnavailableError(f"{what}: {reason}.", next_step=step)

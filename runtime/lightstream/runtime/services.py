@@ -1,0 +1,140 @@
+"""Lightstream processes on this machine and their addresses: one small JSON file each in ``<data_dir>/run``.
+
+A server announces itself once it accepts connections and withdraws when it stops; whoever looks for it also checks
+that the process is alive, and no other one to which the system gave that process id since, so a file left by a killed
+process misleads nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lightstream.schemas.errors import ServiceUnavailableError
+
+from .settings import Settings
+
+__all__ = ["Service", "announce", "discover", "find", "otlp_traces_url", "running_services", "withdraw"]
+
+STATE, START_TICKS = 0, 19
+"""Places of ``state`` and ``starttime`` (``proc_pid_stat(5)``), counted from after the program's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One running process.
+
+    Attributes:
+        name: ``broker``, ``worker``, ``view``, ``proxy``, ``policy``, …; one process per name and data folder.
+        address: URL of an HTTP server, ``host:port`` of the broker, or empty for a process without a port.
+        pid: its process id.
+        started_unix_nano: when it was ready.
+        process_start_ticks: when the system made the process (``starttime`` of ``proc_pid_stat(5)``), which tells it
+            from a later one with that id; :func:`announce` fills it in. 0 where it is not known.
+    """
+
+    name: str
+    address: str
+    pid: int
+    started_unix_nano: int
+    process_start_ticks: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process exists (neither a zombie nor another process with its id counts)."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        fields = _stat_fields(self.pid)
+        if fields is None:
+            return True
+        is_that_one = self.process_start_ticks in (0, int(fields[START_TICKS]))
+        return is_that_one and fields[STATE] != "Z"
+
+
+def announce(settings: Settings, service: Service) -> None:
+    """Say that ``service`` accepts work. Replaces an earlier announcement of the same name, atomically."""
+    folder = _folder(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        fields = _stat_fields(service.pid)
+        ticks = 0 if fields is None else int(fields[START_TICKS])
+        json.dump(asdict(replace(service, process_start_ticks=ticks)), file)
+    os.replace(temporary, folder / f"{service.name}.json")
+
+
+def withdraw(settings: Settings, name: str, pid: int) -> None:
+    """Take the announcement of ``name`` back if it is that process's; otherwise nothing happens."""
+    service = _read(_folder(settings) / f"{name}.json")
+    if service is not None and service.pid == pid:
+        (_folder(settings) / f"{name}.json").unlink(missing_ok=True)
+
+
+_COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway"}
+"""Of services that are not called as their commands are."""
+
+
+def find(settings: Settings, name: str) -> Service | None:
+    """The live process of that name, or ``None``."""
+    service = _read(_folder(settings) / f"{name}.json")
+    return service if service is not None and service.is_alive else None
+
+
+def discover(settings: Settings, name: str) -> Service:
+    """As :func:`find`, but a process that is not there is an error.
+
+    Raises:
+        ServiceUnavailableError: it does not run here; says how to start it.
+    """
+    service = find(settings, name)
+    if service is None:
+        raise ServiceUnavailableError(
+            f"no {name} runs with the data folder {settings.data_dir}.",
+            next_step=f"Start everything with `lightstream up` (for training `lightstream up --policy`), or it alone "
+            f"with `lightstream {_COMMANDS.get(name, name)}`.",
+        )
+    return service
+
+
+def otlp_traces_url(settings: Settings) -> str:
+    """URL for traces of OTLP/HTTP clients: of the gateway that the settings name, else of the one that runs here.
+
+    Raises:
+        ServiceUnavailableError: there is none.
+    """
+    address = settings.gateway_url or discover(settings, "gateway").address
+    return f"{address.rstrip('/')}/v1/traces"
+
+
+def running_services(settings: Settings) -> list[Service]:
+    """Every announced process that is alive, by name."""
+    found = (_read(path) for path in sorted(_folder(settings).glob("*.json")))
+    return [service for service in found if service is not None and service.is_alive]
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """What Linux says of a process, after its name; ``None`` where it says nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.data_dir / "run"
+
+
+def _read(path: Path) -> Service | None:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return Service(**values)
+    except (OSError, ValueError, TypeError):
+        return None  # gone, or not ours: the same as not announced

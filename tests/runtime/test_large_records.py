@@ -1,0 +1,71 @@
+"""Trajectories by address."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lightstream.runtime.large_records import put_aside, sweep, whole_trajectory
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import ArtefactError
+from lightstream.schemas.examples import example_of
+from lightstream.schemas.records import Trajectory
+
+CODEC = Codec()
+ADDRESS = {"payload_url": "", "payload_sha256": "", "payload_size_bytes": 0}
+
+
+def test_what_is_put_aside_comes_back_whole(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    head = put_aside(trajectory, CODEC, tmp_path)
+    assert (head.triplets, head.rewards, head.drops, head.notes, head.input_json) == ([], [], [], [], "null")
+    assert (head.reward, head.call_count, head.final) == (trajectory.reward, trajectory.call_count, trajectory.final)
+    whole = whole_trajectory(CODEC.decode(CODEC.encode(head)), CODEC)  # type: ignore[arg-type]  # it was a trajectory
+    assert whole.payload_url == head.payload_url
+    assert whole.model_copy(update=ADDRESS) == trajectory
+    assert whole_trajectory(trajectory, CODEC) is trajectory
+    assert put_aside(trajectory, CODEC, tmp_path) == head, "again it is the same file"
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".avro"]
+
+
+def test_what_is_not_there_or_not_what_was_written_is_refused(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    head = put_aside(trajectory, CODEC, tmp_path)
+    with pytest.raises(ArtefactError, match="the record names"):
+        whole_trajectory(head.model_copy(update={"revision": 7}), CODEC)
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ArtefactError, match="SHA-256"):
+        whole_trajectory(head, CODEC)
+    file.write_bytes(b"short")
+    with pytest.raises(ArtefactError, match="bytes"):
+        whole_trajectory(head, CODEC)
+    file.unlink()
+    with pytest.raises(ArtefactError, match="does not exist"):
+        whole_trajectory(head, CODEC)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_sweep_deletes_what_was_put_aside_before_a_time_and_what_was_never_finished(tmp_path: Path) -> None:
+    trajectory = example_of(Trajectory)
+    for revision in (1, 2, 3):
+        put_aside(trajectory.model_copy(update={"revision": revision}), CODEC, tmp_path)
+    old, again, new = files(tmp_path)
+    unfinished, stranger = old.with_name("x.part"), old.with_name("notes.txt")
+    for path in (unfinished, stranger):
+        path.write_text("x")
+    for path in (old, again, unfinished, stranger):
+        os.utime(path, (1_000, 1_000))
+    for revision in (1, 2, 3):  # published again: as young as that
+        put_aside(trajectory.model_copy(update={"revision": revision}), CODEC, tmp_path)
+    os.utime(old, (1_000, 1_000))
+    swept = sweep(tmp_path, 2_000, 10_000)
+    assert swept.files == 2
+    assert files(tmp_path) == sorted([again, new, stranger])
+    assert sweep(tmp_path, 2_000, 10_000).files == 0
+    assert sweep(tmp_path / "nowhere", 2_000, 10_000).files == 0

@@ -1,0 +1,291 @@
+"""Training arithmetic from the definitions, slowly, in Python's floats. Shares no code with the batch builder.
+
+Every sampled token of the made-up groups has an id of its own, so that a token is known wherever it turns up.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import PolicyVersionRun, Trajectory, TripletRecord
+from lightstream.trainers.groups import Group
+
+from .trajectories import make_trajectory
+
+__all__ = ["Options", "Truth", "make_groups", "reference"]
+
+CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.28, 3.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``VERL`` that change a batch, by their names there."""
+
+    advantage: str = "grpo"
+    per: str = "rollout"
+    missing: str = "exclude"
+    fill: float = 0.0
+    normalisation: str = "token"
+    constant_tokens: int = 7
+    oldest: int | None = None
+    prompt_max: int | None = None
+    response_max: int | None = None
+    overlong: str = "exclude"
+
+
+@dataclass
+class Truth:
+    """Sampled token -> its advantage, its weight, its log-probability as sampled; and what is left out, by call."""
+
+    advantages: dict[int, float] = field(default_factory=dict[int, float])
+    weights: dict[int, float] = field(default_factory=dict[int, float])
+    sampled: dict[int, float] = field(default_factory=dict[int, float])
+    reasons: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def loss(self, actor: dict[int, float]) -> float:
+        """PPO's clipped loss with dual clip, each token by its weight."""
+        return math.fsum(
+            self.weights[t] * _objective(a, actor[t] - self.sampled[t]) for t, a in self.advantages.items()
+        )
+
+    def gradient(self, actor: dict[int, float]) -> dict[int, float]:
+        """Its derivative by each token's log-probability."""
+        return {t: self.weights[t] * _slope(a, actor[t] - self.sampled[t]) for t, a in self.advantages.items()}
+
+
+def _objective(advantage: float, difference: float) -> float:
+    ratio = math.exp(difference)
+    clipped = min(max(ratio, 1 - CLIP_LOW), 1 + CLIP_HIGH)
+    loss = max(-advantage * ratio, -advantage * clipped)
+    return min(loss, -advantage * DUAL_CLIP) if advantage < 0 else loss
+
+
+def _slope(advantage: float, difference: float) -> float:
+    ratio = math.exp(difference)
+    moves = ratio < 1 + CLIP_HIGH if advantage > 0 else 1 - CLIP_LOW < ratio < DUAL_CLIP
+    return -advantage * ratio if moves else 0.0
+
+
+def reference(groups: list[Group], options: Options) -> Truth:
+    """The tokens to train on, each with its advantage and weight."""
+    truth = Truth()
+    sequences: list[list[int]] = []  # of each merged sequence, the trained tokens
+    owner: list[str] = []
+    for group in groups:
+        scores = _scores(group, options)
+        for trajectory in group.trajectories:
+            kept: list[TripletRecord] = []
+            reasons = truth.reasons[trajectory.rollout_id] = []
+            if not trajectory.triplets:
+                reasons.append("no_calls")
+            for triplet in trajectory.triplets:
+                reason = _broken(triplet)
+                if reason:
+                    reasons.append(reason)
+                else:
+                    kept.append(triplet)
+            for sequence in _merged(kept):
+                trained: list[int] = []
+                for triplet in sequence:
+                    outcome = _outside(triplet, options) or scores[trajectory.rollout_id, triplet.call_index]
+                    if isinstance(outcome, str):
+                        reasons.append(outcome)
+                        continue
+                    if outcome == 0:
+                        reasons.append("no_signal")
+                    ids = _ints(triplet.response_token_ids)
+                    logprobs = struct.unpack(f"<{len(ids)}f", triplet.response_logprobs or b"")
+                    limit = len(ids) if options.response_max is None else options.response_max
+                    for position, token in enumerate(ids[:limit]):
+                        if triplet.response_mask[position]:
+                            truth.advantages[token] = outcome
+                            truth.sampled[token] = logprobs[position]
+                            trained.append(token)
+                if trained:
+                    sequences.append(trained)
+                    owner.append(trajectory.rollout_id)
+    _weigh(truth, sequences, owner, options)
+    return truth
+
+
+def _weigh(truth: Truth, sequences: list[list[int]], owner: list[str], options: Options) -> None:
+    rollouts = {name: sum(len(s) for s, o in zip(sequences, owner, strict=True) if o == name) for name in owner}
+    tokens = sum(map(len, sequences))
+    for sequence, name in zip(sequences, owner, strict=True):
+        weight = {
+            "token": 1 / tokens,
+            "rollout": 1 / len(rollouts) / rollouts[name],
+            "sequence": 1 / len(sequences) / len(sequence),
+            "constant": 1 / len(rollouts) / options.constant_tokens,
+        }[options.normalisation]
+        truth.weights |= dict.fromkeys(sequence, weight)
+
+
+def _scores(group: Group, options: Options) -> dict[tuple[str, int], float | str]:
+    """(rollout, call) -> advantage, or why there is none."""
+    outcomes: dict[tuple[str, int], float | str] = {}
+    if options.per == "rollout":
+        rewards = {t.rollout_id: t.reward for t in group.trajectories}
+        of_rollout = _advantages(rewards, options)
+        for t in group.trajectories:
+            for triplet in t.triplets:
+                outcomes[t.rollout_id, triplet.call_index] = of_rollout[t.rollout_id]
+        return outcomes
+    for number in {triplet.call_index for t in group.trajectories for triplet in t.triplets}:
+        rewards = {
+            t.rollout_id: triplet.reward
+            for t in group.trajectories
+            for triplet in t.triplets
+            if triplet.call_index == number
+        }
+        for rollout_id, outcome in _advantages(rewards, options).items():
+            outcomes[rollout_id, number] = outcome
+    return outcomes
+
+
+def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str, float | str]:
+    known = {name: r for name, r in rewards.items() if r is not None and math.isfinite(r)}
+    if options.missing == "fill":
+        known |= {name: options.fill for name in rewards if name not in known}
+    outcomes: dict[str, float | str] = {}
+    for name in rewards:
+        if name not in known:
+            outcomes[name] = "no_reward"
+        elif options.missing == "fail_group" and len(known) < len(rewards):
+            outcomes[name] = "group_failed"
+        elif options.advantage == "reinforce":
+            outcomes[name] = known[name]
+        elif len(known) < 2:
+            outcomes[name] = "not_comparable"
+        elif len(set(known.values())) == 1:
+            outcomes[name] = 0.0
+        else:
+            values = list(known.values())
+            mean = math.fsum(values) / len(values)
+            advantage = known[name] - mean
+            if options.advantage == "grpo":
+                variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+                advantage /= math.sqrt(variance) + 1e-6
+            elif options.advantage == "rloo":
+                others = [v for other, v in known.items() if other != name]
+                advantage = known[name] - math.fsum(others) / len(others)
+            outcomes[name] = advantage
+    return outcomes
+
+
+def _broken(triplet: TripletRecord) -> str | None:
+    tokens = len(triplet.response_token_ids) / 4
+    if len(triplet.prompt_token_ids) % 4 or tokens % 1 or len(triplet.response_mask) != tokens:
+        return "misaligned"
+    if triplet.response_logprobs is not None and len(triplet.response_logprobs) / 4 != tokens:
+        return "misaligned"
+    if not triplet.prompt_token_ids or not tokens or set(triplet.response_mask) == {0}:
+        return "empty"
+    return None
+
+
+def _outside(triplet: TripletRecord, options: Options) -> str | None:
+    if triplet.response_logprobs is None:
+        return "no_logprobs"
+    tokens = len(triplet.response_token_ids) // 4
+    if not all(math.isfinite(x) for x in struct.unpack(f"<{tokens}f", triplet.response_logprobs)):
+        return "misaligned"
+    if options.prompt_max is not None and len(triplet.prompt_token_ids) // 4 > options.prompt_max:
+        return "too_long"
+    if options.response_max is not None and tokens > options.response_max and options.overlong == "exclude":
+        return "too_long"
+    if options.oldest is not None:
+        versions: list[int | None] = [run.policy_version for run in triplet.policy_version_runs]
+        versions = versions or [triplet.policy_version]
+        if None in versions:
+            return "unknown_version"
+        if any(version is not None and version < options.oldest for version in versions):
+            return "stale"
+    return None
+
+
+def _merged(triplets: list[TripletRecord]) -> list[list[TripletRecord]]:
+    """Calls of one agent whose prompt begins with all that came before, prompt and response, belong together."""
+    sequences: list[tuple[list[int], list[TripletRecord]]] = []
+    for triplet in triplets:
+        prompt = _ints(triplet.prompt_token_ids)
+        whole = prompt + _ints(triplet.response_token_ids)
+        fitting = [
+            index
+            for index, (ids, calls) in enumerate(sequences)
+            if calls[0].agent_name == triplet.agent_name and prompt[: len(ids)] == ids
+        ]
+        if fitting:
+            longest = max(fitting, key=lambda index: len(sequences[index][0]))
+            sequences[longest] = (whole, [*sequences[longest][1], triplet])
+        else:
+            sequences.append((whole, [triplet]))
+    return [calls for _, calls in sequences]
+
+
+def _ints(packed: bytes) -> list[int]:
+    return list(struct.unpack(f"<{len(packed) // 4}i", packed))
+
+
+def make_groups(chance: random.Random) -> list[Group]:
+    """Ragged groups with everything that can be odd about a rollout."""
+    fresh = count(1_000)
+    return [_group(f"g{number}", chance, fresh) for number in range(chance.randint(1, 4))]
+
+
+def _group(name: str, chance: random.Random, fresh: Iterator[int]) -> Group:
+    members = []
+    for number in range(chance.choice([1, 2, 2, 4, 6])):
+        reward = chance.choice([None, math.nan, math.inf, 0.0, 0.0, 1.0, 1.0, chance.gauss(0, 2), 0.1])
+        members.append(_rollout(f"{name}-{number}", reward, chance, fresh))
+    return Group(name, tuple(members))
+
+
+def _rollout(name: str, reward: float | None, chance: random.Random, fresh: Iterator[int]) -> Trajectory:
+    histories: list[list[int]] = []
+    triplets: list[TripletRecord] = []
+    for index in range(chance.choice([0, 1, 1, 2, 3, 5])):
+        if histories and chance.random() < 0.7:  # continues the last state, or (fan-out) an earlier one
+            prompt = chance.choice([histories[-1], chance.choice(histories)]) + [
+                chance.randrange(500) for _ in range(chance.randint(0, 3))
+            ]
+        else:
+            prompt = [chance.randrange(500) for _ in range(chance.randint(1, 6))]
+        response = [next(fresh) for _ in range(chance.randint(1, 6))]
+        histories.append(prompt + response)
+        triplets.append(_call(index, prompt, response, chance))
+    return make_trajectory(name, reward=reward, triplets=triplets)
+
+
+def _call(index: int, prompt: list[int], response: list[int], chance: random.Random) -> TripletRecord:
+    logprobs = [-chance.random() * 3 for _ in response]
+    version = chance.choice([None, 2, 3, 3, 3])
+    call = TripletRecord(
+        call_index=index,
+        span_id=f"{index:016x}",
+        trace_id="0" * 32,
+        agent_name=chance.choice([None, None, None, "other"]),
+        policy_version=version,
+        prompt_token_ids=pack_int32(prompt),
+        response_token_ids=pack_int32(response),
+        response_logprobs=pack_float32(logprobs),
+        response_mask=bytes(chance.random() < 0.9 for _ in response),
+        reward=chance.choice([None, 0.0, 1.0, chance.random()]),
+    )
+    odd = chance.random()
+    if odd < 0.05:
+        call = call.model_copy(update={"response_logprobs": None})
+    elif odd < 0.1:
+        call = call.model_copy(update={"response_logprobs": pack_float32([*logprobs, -1.0])})
+    elif odd < 0.15:
+        call = call.model_copy(update={"response_logprobs": pack_float32([math.nan] * len(logprobs))})
+    elif odd < 0.3 and version is not None:
+        runs = [PolicyVersionRun(first_token=0, policy_version=2), PolicyVersionRun(first_token=1, policy_version=3)]
+        call = call.model_copy(update={"policy_version_runs": runs})
+    return call

@@ -1,0 +1,119 @@
+"""Scores of rollouts, and advantages within their groups. Pure arithmetic in float64.
+
+A group is scored before anything of it is left out of the batch: what a rollout is compared with does not depend on
+which calls can be trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.records import Trajectory
+
+__all__ = ["ADVANTAGES", "Advantage", "AdvantagePer", "MissingReward", "Scoring", "group_advantages", "rollout_score"]
+
+Advantage: TypeAlias = Literal["grpo", "group_mean", "dr_grpo", "rloo", "reinforce"]
+AdvantagePer: TypeAlias = Literal["rollout", "turn"]
+MissingReward: TypeAlias = Literal["exclude", "fill", "fail_group"]
+
+ADVANTAGES: tuple[str, ...] = ("grpo", "group_mean", "dr_grpo", "rloo", "reinforce")
+
+STD_EPSILON = 1e-6
+"""As verl has it: keeps the quotient finite where rewards differ by rounding alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """Rules by which rewards become advantages.
+
+    Attributes:
+        advantage: ``grpo`` (reward minus the group's mean, divided by its sample standard deviation; arXiv:2402.03300),
+            ``group_mean`` (not divided), ``dr_grpo`` (the same advantage; the loss has a constant denominator too,
+            arXiv:2503.20783), ``rloo`` (reward minus the mean of the others; arXiv:2402.14740), ``reinforce`` (the
+            reward itself: compared with nothing, so that a group of one has a weight too).
+        per: ``rollout``: each has one score and one advantage. ``turn``: each call has the reward that credit
+            assignment gave it, compared with the calls of the same number in the group's other rollouts.
+        reward_missing: what a rollout (or call) without a finite reward is: left out and not compared with
+            (``exclude``), as good as ``reward_fill`` (``fill``), or a reason to learn nothing from its group
+            (``fail_group``).
+        reward_fill: the score that ``fill`` gives.
+        dimensions: names of rewards and their weights: each is scored and compared by itself, and a rollout's advantage
+            is the weighted sum, so that a dimension with a wide range does not drown the others. Empty: the one reward.
+
+    Raises:
+        SettingsError: a name is none of these, or ``reward_fill`` is not finite.
+    """
+
+    advantage: Advantage = "grpo"
+    per: AdvantagePer = "rollout"
+    reward_missing: MissingReward = "exclude"
+    reward_fill: float = 0.0
+    dimensions: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("advantage", ADVANTAGES),
+            ("per", ("rollout", "turn")),
+            ("reward_missing", ("exclude", "fill", "fail_group")),
+        ):
+            if getattr(self, name) not in known:
+                raise SettingsError(f"{name} is {getattr(self, name)!r}; there are {', '.join(known)}.")
+        if not math.isfinite(self.reward_fill):
+            raise SettingsError(f"reward_fill is {self.reward_fill}; a finite number is needed.")
+        if self.dimensions and self.per == "turn":
+            raise SettingsError('dimensions of rewards are compared per rollout; per is "turn".')
+        for name, weight in self.dimensions.items():
+            if not math.isfinite(weight):
+                raise SettingsError(f"the weight of dimension {name!r} is {weight}; a finite number is needed.")
+
+
+def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float | None:
+    """The rollout's reward; where it has none, the sum of the rewards that were given to its calls by link.
+
+    With a ``dimension``: the last reward of that name that is for the whole trajectory. ``None`` where there is no
+    finite one.
+    """
+    reward = trajectory.reward
+    if dimension is not None:
+        named = [r.value for r in trajectory.rewards if r.name == dimension and r.call_index is None]
+        reward = named[-1] if named else None
+    elif reward is None:
+        linked = [r.value for r in trajectory.rewards if r.call_index is not None and r.dimension == 0]
+        reward = sum(linked) if linked else None
+    return reward if reward is not None and math.isfinite(reward) else None
+
+
+def group_advantages(scores: Sequence[float | None], scoring: Scoring) -> list[float | None]:
+    """Advantage of each member of a group.
+
+    Args:
+        scores: one per member, ``None`` where its reward is missing.
+        scoring: how.
+
+    Returns:
+        One per member; ``None`` where it has none: its reward is missing and not filled in, or fewer than two members
+        have a score, so that there is nothing to compare with.
+    """
+    if scoring.reward_missing == "fill":
+        scores = [scoring.reward_fill if score is None else score for score in scores]
+    known = np.array([score for score in scores if score is not None], np.float64)
+    least = 1 if scoring.advantage == "reinforce" else 2
+    if len(known) < least or (scoring.reward_missing == "fail_group" and len(known) < len(scores)):
+        return [None] * len(scores)
+    if scoring.advantage == "reinforce":
+        return list(scores)
+    if known.min() == known.max():  # a mean of equal numbers may differ from them in its last bit
+        return [None if score is None else 0.0 for score in scores]
+    centred = known - known.mean()
+    if scoring.advantage == "grpo":
+        centred /= known.std(ddof=1) + STD_EPSILON
+    elif scoring.advantage == "rloo":
+        centred *= len(known) / (len(known) - 1)
+    left = iter(centred.tolist())
+    return [None if score is None else next(left) for score in scores]

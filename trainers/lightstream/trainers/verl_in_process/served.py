@@ -1,0 +1,137 @@
+"""Checks that a server answers for the model that rollouts will ask for."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+
+from lightstream.runtime.services import find
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import ServiceUnavailableError
+
+from ..progress import Progress
+
+__all__ = ["check_model_server", "wait_until_served"]
+
+SERVED_TIMEOUT_S = 120.0
+"""A large model takes a minute to load."""
+
+SAY_AFTER_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
+LOOK_S = 0.1
+UP = "Start everything with `lightstream up --policy`."
+URL_SETTING = "LIGHTSTREAM_LLM_UPSTREAM_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelServer:
+    """The server at which the proxy's calls end.
+
+    Attributes:
+        name: as a person knows it.
+        url: with ``/v1``.
+        api_key: sent as a bearer token; empty for none.
+        next_step: what to do where it does not serve the model.
+    """
+
+    name: str
+    url: str
+    api_key: str
+    next_step: str
+
+    def models(self) -> list[str] | None:
+        """Names of the models it lists; ``None`` if it has no such list.
+
+        Raises:
+            ServiceUnavailableError: it does not answer.
+        """
+        request = urllib.request.Request(f"{self.url}/models")  # noqa: S310  # an http address from the settings
+        if self.api_key:
+            request.add_header("Authorization", f"Bearer {self.api_key}")
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310  # as above
+                return [str(model["id"]) for model in json.load(answer)["data"]]
+        except (urllib.error.HTTPError, ValueError, KeyError, TypeError):
+            return None
+        except OSError as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise ServiceUnavailableError(
+                f"{self.name} at {self.url} does not answer: {reason}.", next_step=self.next_step
+            ) from error
+
+
+def check_model_server(settings: Settings) -> None:
+    """Refuse to train where it is known that nobody would answer the agent's calls.
+
+    Raises:
+        ServiceUnavailableError: there is no proxy, or behind it neither a policy server nor another that answers.
+    """
+    if settings.proxy_url is not None:
+        return  # elsewhere: what is behind it cannot be seen from here
+    if find(settings, "proxy") is None:
+        raise ServiceUnavailableError(f"no LLM proxy runs with the data folder {settings.data_dir}.", next_step=UP)
+    server = _model_server(settings)
+    if server is not None:
+        server.models()
+    elif settings.llm_backend == "openai":
+        raise ServiceUnavailableError(
+            f"no policy server runs with the data folder {settings.data_dir}: nobody would answer the agent's calls.",
+            next_step=f"{UP} For a model server of your own, set {URL_SETTING}.",
+        )
+
+
+def wait_until_served(settings: Settings, model: str, progress: Progress) -> float:
+    """Wait until the model server lists ``model``. One that keeps no list, or cannot be seen from here, is trusted.
+
+    Returns:
+        Seconds waited.
+
+    Raises:
+        ServiceUnavailableError: it does not list the model within two minutes.
+    """
+    started = time.monotonic()
+    wanted, said = settings.llm_model or model, False
+    while True:
+        server = None if settings.proxy_url is not None else _model_server(settings)
+        if server is None:
+            return time.monotonic() - started
+        problem = ""
+        try:
+            names = server.models()
+        except ServiceUnavailableError as error:  # it may be starting again
+            names, problem = [], error.message
+        waited = time.monotonic() - started
+        if names is None or wanted in names:
+            return waited
+        problem = problem or f"{server.name} at {server.url} lists: {', '.join(names) or 'no model'}."
+        if waited > SERVED_TIMEOUT_S:
+            raise ServiceUnavailableError(
+                f"{wanted!r} is not served within {SERVED_TIMEOUT_S:g} s: {problem}", next_step=server.next_step
+            )
+        if waited > SAY_AFTER_S and not said:
+            progress.say(f"Waiting until {wanted!r} is served: {problem}")
+            said = True
+        time.sleep(LOOK_S)
+
+
+def _model_server(settings: Settings) -> _ModelServer | None:
+    """The server that the proxy forwards to; ``None`` for providers that LiteLLM reaches, or if none is known."""
+    if settings.llm_backend != "openai":
+        return None
+    if settings.llm_upstream_url:
+        key = settings.llm_upstream_api_key
+        return _ModelServer(
+            "the model server",
+            settings.llm_upstream_url.rstrip("/"),
+            "" if key is None else key.get_secret_value(),
+            "It must serve each published version as `<model>@<version>`, as the policy server does: unset "
+            f"{URL_SETTING} and start `lightstream up --policy`.",
+        )
+    policy = find(settings, "policy")
+    if policy is None:
+        return None
+    log = f"{settings.data_dir}/logs/policy.log"
+    return _ModelServer("the policy server", f"{policy.address}/v1", "", f"Its log says why: {log}.")
