@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -53,6 +54,30 @@ def test_who_has_stopped_leaves_the_run_free(settings: Settings) -> None:
     for _ in range(2):
         with lock(settings), pytest.raises(TrainingError), lock(settings):
             pass
+
+
+def test_a_claim_that_arrives_after_its_process_was_killed_refuses_nobody(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    late = WorkerHeartbeat(
+        worker_id="trainer:t", kind="trainer", host=socket.gethostname(), pid=gone.pid, status=WorkerStatus.BUSY,
+        heartbeat_unix_nano=time.time_ns(),
+        stats_json=json.dumps({"run_id": "r", "token": "late", "process_started": 1}),
+    )  # fmt: skip
+    publisher = KafkaPublisher(settings)
+    until_free = RunLock._until_free  # pyright: ignore[reportPrivateUsage]  # the moment between looking and claiming
+
+    def then_the_claim_arrives(self: RunLock) -> int:
+        seen = until_free(self)
+        publisher.publish(WORKERS, late.worker_id, late).result(60)
+        return seen
+
+    monkeypatch.setattr(RunLock, "_until_free", then_the_claim_arrives)
+    with lock(settings):
+        pass
+    publisher.close()
 
 
 def beat_elsewhere(publisher: KafkaPublisher, clock_error_s: float = 0.0) -> None:

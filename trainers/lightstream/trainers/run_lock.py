@@ -119,7 +119,7 @@ class RunLock:
             for token, (offset, beat) in held.items():
                 if beat.host != socket.gethostname():
                     elsewhere[token] = offset
-                elif _is_alive(beat.pid, _stats(beat).get("process_started")):
+                elif _is_alive(beat):
                     raise self._refusal(beat, f"{max(0, time.time_ns() - beat.heartbeat_unix_nano) / 1e9:.0f} s ago")
             if first is None:
                 first = elsewhere
@@ -137,7 +137,10 @@ class RunLock:
             time.sleep(LOOK_S)
 
     def _check_first(self, seen: int) -> None:
-        """Of those who claimed it at once, the first in the log has it."""
+        """Of those who claimed it at once, the first in the log has it.
+
+        A process of this machine that was killed while its claim was on its way to the broker has no say.
+        """
         own: int | None = None
         others: dict[str, tuple[int, WorkerHeartbeat]] = {}
         for offset, beat in self._claims(seen + 1):
@@ -149,7 +152,8 @@ class RunLock:
             elif own is None:
                 others.setdefault(token, (offset, beat))
         for _, beat in others.values():
-            raise self._refusal(beat, "just now")
+            if beat.host != socket.gethostname() or _is_alive(beat):
+                raise self._refusal(beat, "just now")
 
     def _others(self) -> dict[str, tuple[int, WorkerHeartbeat]]:
         """Token -> the last word of each other trainer of this run or id that has not said that it stopped."""
@@ -224,16 +228,16 @@ def _stats(beat: WorkerHeartbeat) -> dict[str, object]:
     return stats if isinstance(stats, dict) else {}
 
 
-def _is_alive(pid: int, started: object) -> bool:
-    """Whether that process of this machine is still the same one."""
+def _is_alive(beat: WorkerHeartbeat) -> bool:
+    """Whether the process of this machine that wrote ``beat`` still runs."""
     try:
-        os.kill(pid, 0)
+        os.kill(beat.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass  # somebody else's process
-    now = _process_started(pid)
-    return now == started if Path("/proc/self/stat").exists() else True
+    now = _process_started(beat.pid)
+    return now == _stats(beat).get("process_started") if Path("/proc/self/stat").exists() else True
 
 
 def _process_started(pid: int) -> int | None:
