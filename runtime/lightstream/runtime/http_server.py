@@ -12,8 +12,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.requests import Request
@@ -25,7 +25,16 @@ from .listening import bind_listener, url_of
 from .services import Service, announce, withdraw
 from .settings import Settings
 
-__all__ = ["CLIENT_GONE", "BodyTooLargeError", "HttpServer", "read_body"]
+__all__ = [
+    "CLIENT_GONE",
+    "BodyTooLargeError",
+    "ClientGoneError",
+    "HttpServer",
+    "read_body",
+    "unless_disconnected",
+]
+
+T = TypeVar("T")
 
 DRAIN_TIMEOUT_S = 10
 """Longest that a stopping server waits for answers under way before it closes their connections."""
@@ -33,11 +42,42 @@ DRAIN_TIMEOUT_S = 10
 START_TIMEOUT_S = 60.0
 
 CLIENT_GONE = 499
-"""The status, nginx's, of a request whose client hung up before it had the answer."""
+"""The status, nginx's, of a request whose client disconnected before it had the answer."""
 
 
 class BodyTooLargeError(LightstreamError):
     """A request's body is over the limit; the rest of it was not read."""
+
+
+class ClientGoneError(LightstreamError):
+    """The client closed its connection before it had the answer."""
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled when the client of ``request`` disconnects first.
+
+    The request's body must have been read. Work that ends in spite of its cancellation has a result all the same.
+
+    Raises:
+        ClientGoneError: the client disconnected.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+        if task.cancelled():
+            raise ClientGoneError("the client disconnected.")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.http_access import Access, bearer_token
 from lightstream.runtime.http_server import BodyTooLargeError, read_body
 from lightstream.runtime.kafka import Publisher
 from lightstream.runtime.settings import Settings
@@ -25,7 +25,7 @@ from .exchange import Exchange, error_reply, response_of
 from .recording import CallRecorder
 from .upstream import Upstream
 
-__all__ = ["Access", "create_app"]
+__all__ = ["create_app", "proxy_access"]
 
 PREFIXES = tuple(
     seed + owner + version
@@ -38,27 +38,9 @@ PREFIXES = tuple(
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Access:
-    """Checks the token that requests must carry, if the settings name one: as clients send their API key.
-
-    OpenAI's clients send ``authorization: Bearer …``, Anthropic's ``x-api-key: …`` or the former.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._token = None if settings.proxy_token is None else settings.proxy_token.get_secret_value().encode()
-
-    @property
-    def is_open(self) -> bool:
-        """True where no token is required."""
-        return self._token is None
-
-    def allows(self, headers: Mapping[str, str]) -> bool:
-        """True if the headers carry the required token."""
-        if self._token is None:
-            return True
-        scheme, _, bearer = headers.get("authorization", "").strip().partition(" ")
-        sent = [bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip()]
-        return any(hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in sent)
+def proxy_access(settings: Settings) -> Access:
+    """The token that clients send as their API key, if the settings name one."""
+    return Access() if settings.proxy_token is None else Access(settings.proxy_token.get_secret_value())
 
 
 def create_app(
@@ -80,7 +62,7 @@ def create_app(
     """
     clock = clock or SystemClock()
     exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
-    access = Access(settings)
+    access = proxy_access(settings)
     dialects: dict[str, Dialect] = {
         "/chat/completions": CHAT,
         "/completions": COMPLETIONS,
@@ -137,10 +119,13 @@ def create_app(
 
 
 def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:
-    """The handler for those who may ask. Others get 401, which no client tries again; nothing is recorded."""
+    """The handler for clients with the token. Others get 401, which no client tries again; nothing is recorded.
+
+    OpenAI's clients send ``authorization: Bearer …``, Anthropic's ``x-api-key: …`` or the former.
+    """
 
     async def guarded(request: Request) -> Response:
-        if access.allows(request.headers):
+        if access.allows(bearer_token(request.headers), request.headers.get("x-api-key", "").strip()):
             return await handler(request)
         message = "the proxy asks for a token: give the client LIGHTSTREAM_PROXY_TOKEN's value as its API key"
         return response_of(error_reply(dialect, 401, message))

@@ -12,7 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, read_body
+from lightstream.runtime.http_server import (
+    CLIENT_GONE,
+    BodyTooLargeError,
+    ClientGoneError,
+    read_body,
+    unless_disconnected,
+)
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
@@ -35,9 +41,6 @@ EXTRAS: dict[Endpoint, dict[str, Any]] = {
 
 RETRY_AFTER_S = 1
 
-DISCONNECT_CHECK_S = 0.25
-"""Interval at which a call that takes longer is checked for a client that has disconnected."""
-
 
 class Exchange:
     """Handles one request after the other for any number of agents at once."""
@@ -57,20 +60,14 @@ class Exchange:
         except BodyTooLargeError as error:
             call.started_unix_nano = self._clock.now_unix_nano()
             return response_of(await self._recorded(call, self._failed(call, 413, str(error))))
-        asking = asyncio.ensure_future(self._ask(call, body))
         try:
-            while not (await asyncio.wait((asking,), timeout=DISCONNECT_CHECK_S))[0]:
-                if await request.is_disconnected():
-                    self._recorder.record_abandoned(call)
-                    return Response(status_code=CLIENT_GONE)
-            reply = asking.result()
+            reply = await unless_disconnected(request, self._ask(call, body))
+        except ClientGoneError:
+            self._recorder.record_abandoned(call)
+            return Response(status_code=CLIENT_GONE)
         except asyncio.CancelledError:
             self._recorder.record_abandoned(call)
             raise
-        finally:
-            if not asking.done():
-                asking.add_done_callback(_close_unread)
-                asking.cancel()
         if reply.stream is not None:
             return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream), reply)
         return response_of(await self._recorded(call, reply))
@@ -181,14 +178,6 @@ class Exchange:
     def _failed(self, call: Call, status: int, message: str) -> Reply:
         call.error_message = message
         return error_reply(call.dialect, status, message)
-
-
-def _close_unread(asking: asyncio.Future[Reply]) -> None:
-    """Close a stream that began just as its client disconnected."""
-    if not asking.cancelled() and asking.exception() is None:
-        stream = asking.result().stream
-        if stream is not None:
-            stream.close()
 
 
 class _RelayedResponse(StreamingResponse):

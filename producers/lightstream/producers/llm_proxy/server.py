@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
-from lightstream.runtime.listening import is_loopback
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, ProxyLLM
 
-from .app import Access, create_app
+from .app import create_app, proxy_access
 from .balancing_upstream import BalancingUpstream
 from .litellm_upstream import LiteLlmUpstream
 from .model_list import ModelConfig, back_ends_of
@@ -23,8 +21,6 @@ from .openai_upstream import OpenAiUpstream
 from .upstream import Upstream
 
 __all__ = ["LLMProxy", "llm_proxy", "proxy_server", "run", "upstream_of"]
-
-logger = logging.getLogger(__name__)
 
 LINGER_MS = 0.0
 """An agent waits for each record: batches are what gathers while the last one is on its way."""
@@ -51,8 +47,7 @@ def proxy_server(settings: Settings, upstream: Upstream) -> HttpServer:
         ServiceUnavailableError: the port is taken, or no Kafka is named or running.
     """
     bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
-    if Access(settings).is_open and not is_loopback(settings.host):
-        logger.warning("the LLM proxy on %s answers anyone: set LIGHTSTREAM_PROXY_TOKEN", settings.host)
+    proxy_access(settings).warn_where_open(settings.host, "LLM proxy", "LIGHTSTREAM_PROXY_TOKEN")
     publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
     app = create_app(settings, upstream, publisher, stop=publisher.close)
     return HttpServer(app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT")

@@ -17,7 +17,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, read_body
+from lightstream.runtime.http_server import (
+    CLIENT_GONE,
+    BodyTooLargeError,
+    ClientGoneError,
+    read_body,
+    unless_disconnected,
+)
 from lightstream.runtime.settings import Settings
 
 from .generation import Job
@@ -43,9 +49,6 @@ class Interface:
 
 CHAT = Interface("chatcmpl", parse_chat_request, completion, chunk)
 TEXT = Interface("cmpl", parse_text_request, text_completion, text_chunk)
-
-DISCONNECT_CHECK_S = 0.25
-"""Interval at which a request that takes longer is checked for a client that disconnected."""
 
 
 def create_app(
@@ -132,12 +135,9 @@ async def _whole_answer(
     interface: Interface,
 ) -> Response:
     try:
-        while not job.reported:
-            try:
-                await asyncio.wait_for(job.news.wait(), DISCONNECT_CHECK_S)
-            except TimeoutError:
-                if await http_request.is_disconnected():
-                    return Response(status_code=CLIENT_GONE)
+        await unless_disconnected(http_request, _reported(job))
+    except ClientGoneError:
+        return Response(status_code=CLIENT_GONE)
     finally:
         job.cancelled = True  # nothing to cancel where it is over
     failure = next((generation.error for generation in job.generations if generation.error), None)
@@ -145,6 +145,11 @@ async def _whole_answer(
         return _error(RequestError(failure, status=500, code="generation_failed"))
     answer = interface.whole(head, request, job, service.decode, service.token_text)
     return _json_response(answer, headers=headers)
+
+
+async def _reported(job: Job) -> None:
+    while not job.reported:
+        await job.news.wait()
 
 
 def _json(body: bytes) -> Any:

@@ -18,7 +18,7 @@ from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavail
 from ...attribution import UNATTRIBUTED
 from .budget import ByteBudget
 from .intake import Intake
-from .request_headers import Access, attribution_of_request
+from .request_headers import attribution_of_request, authorizations_in, gateway_access
 from .responses import Signal, Trouble, message_bytes, retry_trailers, success, trouble_status
 
 __all__ = ["grpc_server"]
@@ -64,7 +64,7 @@ class _GrpcGateway:
     """State that the services share."""
 
     def __init__(self, settings: Settings, intake: Intake, budget: ByteBudget) -> None:
-        self._access = Access(settings)
+        self._access = gateway_access(settings)
         self._intake = intake
         self._budget = budget
 
@@ -73,7 +73,7 @@ class _GrpcGateway:
 
         async def export(body: bytes, context: Any) -> bytes:
             headers = {str(name): value for name, value in context.invocation_metadata() if isinstance(value, str)}
-            if not self._access.allows(headers.get("authorization")):
+            if not self._access.allows(*authorizations_in(headers)):
                 await _abort(context, Trouble.NO_ACCESS, "valid authorization metadata is needed.")
             try:
                 async with self._budget.hold() as hold:

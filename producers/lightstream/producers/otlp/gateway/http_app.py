@@ -17,16 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError
+from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, ClientGoneError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
 
 from ...attribution import UNATTRIBUTED, Attribution
 from ..decode import Rejection
 from .budget import ByteBudget, Hold
-from .http_body import ENCODINGS, BodyPieces, ClientGoneError, Unpacker
+from .http_body import ENCODINGS, BodyPieces, Unpacker
 from .intake import Intake
-from .request_headers import PATH_ATTRIBUTION, Access, RolloutPath, attribution_of_request
+from .request_headers import PATH_ATTRIBUTION, RolloutPath, attribution_of_request, authorizations_in, gateway_access
 from .responses import RETRY_AFTER_S, Signal, Trouble, message_bytes, success, trouble_status
 
 __all__ = ["Taking", "create_app", "traces_endpoint"]
@@ -110,14 +110,14 @@ class _HttpGateway:
 
     def __init__(self, settings: Settings) -> None:
         self._limit_bytes = settings.gateway_request_bytes_max
-        self._access = Access(settings)
+        self._access = gateway_access(settings)
 
     async def export(self, signal: Signal, request: Request) -> Response:
         pieces = BodyPieces(request.receive)
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         as_json = MEDIA_TYPES.get(media_type, False)
         try:
-            if not self._access.allows(request.headers.get("authorization")):
+            if not self._access.allows(*authorizations_in(request.headers)):
                 return _refusal(Trouble.NO_ACCESS, "a valid authorization header is needed.", as_json=as_json)
             if media_type not in MEDIA_TYPES:
                 types = " or ".join(MEDIA_TYPES)

@@ -8,17 +8,13 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive
 
-from lightstream.runtime.http_server import BodyTooLargeError
-from lightstream.schemas.errors import DecodeError, LightstreamError
+from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError
+from lightstream.schemas.errors import DecodeError
 
-__all__ = ["ENCODINGS", "BodyPieces", "ClientGoneError", "Unpacker"]
+__all__ = ["ENCODINGS", "BodyPieces", "Unpacker"]
 
 DISCARDED_BYTES_MAX = 256 * 1024 * 1024
 """Of a body that is too large, read and thrown away so that its client hears the answer instead of a broken pipe."""
-
-
-class ClientGoneError(LightstreamError):
-    """The client closed the connection before its request was whole."""
 
 
 class BodyPieces:

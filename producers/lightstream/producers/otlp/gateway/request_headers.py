@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import base64
-import hmac
 from collections.abc import Mapping
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.producers.attribution import BAGGAGE_HEADER, UNATTRIBUTED, Attribution, attribution_in_baggage
+from lightstream.runtime.http_access import Access
 from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 from lightstream.runtime.settings import Settings
 
-__all__ = ["PATH_ATTRIBUTION", "Access", "RolloutPath", "attribution_of_request"]
+__all__ = ["PATH_ATTRIBUTION", "RolloutPath", "attribution_of_request", "authorizations_in", "gateway_access"]
 
 
-class Access:
-    """Checks a request's ``authorization``: a bearer token or a name and password, if the settings name any.
+def gateway_access(settings: Settings) -> Access:
+    """The values of ``authorization`` that the settings accept: a bearer token, a name and password, both or none."""
+    accepted: list[str] = []
+    if settings.gateway_token is not None:
+        accepted.append(f"bearer {settings.gateway_token.get_secret_value()}")
+    if settings.gateway_basic_auth is not None:
+        pair = base64.b64encode(settings.gateway_basic_auth.get_secret_value().encode()).decode()
+        accepted.append(f"basic {pair}")
+    return Access(*accepted)
 
-    Clients take these from ``OTEL_EXPORTER_OTLP_HEADERS``, where values are percent-encoded; those that do not decode
-    them are understood too.
+
+def authorizations_in(headers: Mapping[str, str]) -> tuple[str, str]:
+    """The value of ``authorization`` as it came and percent-decoded, each as :func:`gateway_access` has it.
+
+    Clients take it from ``OTEL_EXPORTER_OTLP_HEADERS``, where values are percent-encoded; not all of them decode it.
     """
-
-    def __init__(self, settings: Settings) -> None:
-        self._wanted: list[bytes] = []
-        if settings.gateway_token is not None:
-            self._wanted.append(f"bearer {settings.gateway_token.get_secret_value()}".encode())
-        if settings.gateway_basic_auth is not None:
-            pair = base64.b64encode(settings.gateway_basic_auth.get_secret_value().encode()).decode()
-            self._wanted.append(f"basic {pair}".encode())
-
-    @property
-    def is_open(self) -> bool:
-        """True where no authorization is required."""
-        return not self._wanted
-
-    def allows(self, authorization: str | None) -> bool:
-        """True if this header is a required one."""
-        if not self._wanted:
-            return True
-        if not authorization:
-            return False
-        sent = [_normal(authorization), _normal(unquote(authorization))]
-        return any(hmac.compare_digest(one, wanted) for one in sent for wanted in self._wanted)
+    sent = headers.get("authorization", "")
+    return _normal(sent), _normal(unquote(sent))
 
 
-def _normal(authorization: str) -> bytes:
+def _normal(authorization: str) -> str:
     """With its scheme in lower case, as that is read in any (RFC 9110, 11.1)."""
     scheme, _, value = authorization.strip().partition(" ")
-    return f"{scheme.lower()} {value.strip()}".encode("utf-8", "replace")
+    return f"{scheme.lower()} {value.strip()}"
 
 
 PATH_ATTRIBUTION = "lightstream.attribution"

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.http_server import DRAIN_TIMEOUT_S, HttpServer
 from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
-from lightstream.runtime.listening import is_loopback, url_of
+from lightstream.runtime.listening import url_of
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
 
@@ -21,7 +21,7 @@ from .grpc_service import grpc_server
 from .http_app import create_app
 from .intake import Intake
 from .listeners import Relay, open_listeners
-from .request_headers import Access
+from .request_headers import gateway_access
 
 __all__ = ["GRPC_SERVICE", "SERVICE", "gateway", "run"]
 
@@ -52,12 +52,8 @@ def gateway(settings: Settings) -> HttpServer:
     When it stops, requests under way are answered first, whichever way they came, and all records are durable.
     """
     bootstrap_servers(settings)  # says now, rather than at the first request, that there is no Kafka
-    if Access(settings).is_open and not is_loopback(settings.host):
-        logger.warning(
-            "the gateway on %s takes spans from anyone: set LIGHTSTREAM_GATEWAY_TOKEN or "
-            "LIGHTSTREAM_GATEWAY_BASIC_AUTH",
-            settings.host,
-        )
+    tokens = "LIGHTSTREAM_GATEWAY_TOKEN or LIGHTSTREAM_GATEWAY_BASIC_AUTH"
+    gateway_access(settings).warn_where_open(settings.host, "gateway", tokens)
     listeners = open_listeners(settings)
     publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
     relays: list[Relay] = []

@@ -1,0 +1,123 @@
+"""Access to HTTP servers, and clients that disconnect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lightstream.runtime.http_access import Access, bearer_token
+from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, HttpServer, unless_disconnected
+from lightstream.runtime.settings import Settings
+from tests.support.waiting import eventually
+
+
+@pytest.mark.parametrize("token", ["s3cret", "schlüssel", "鍵"])
+def test_only_the_token_itself_is_accepted(token: str) -> None:
+    access = Access(token, "another")
+    as_starlette_decodes_it = token.encode().decode("latin-1")
+    assert access.allows(token)
+    assert access.allows(as_starlette_decodes_it)
+    assert access.allows("", token)
+    for sent in ("", token[:-1], token + "x", token.upper() + "X", "?" * len(token)):
+        assert not access.allows(sent)
+    assert not access.allows()
+
+
+def test_without_a_token_everybody_has_access() -> None:
+    assert Access().allows()
+    assert Access().allows("anything")
+
+
+def test_an_empty_token_is_a_token() -> None:
+    assert not Access("").is_open
+
+
+@pytest.mark.parametrize(
+    ("authorization", "token"),
+    [("Bearer abc", "abc"), (" bearer  abc ", "abc"), ("Basic abc", ""), ("abc", ""), ("Bearer", ""), ("", "")],
+)
+def test_the_bearer_token_of_a_header(authorization: str, token: str) -> None:
+    assert bearer_token({"authorization": authorization}) == token
+
+
+def test_no_header_is_no_token() -> None:
+    assert bearer_token({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "access", "warnings"),
+    [("0.0.0.0", Access(), 1), ("::", Access(), 1), ("127.0.0.1", Access(), 0), ("0.0.0.0", Access("t"), 0)],
+)
+def test_an_open_server_that_others_reach_is_warned_of(
+    caplog: pytest.LogCaptureFixture, host: str, access: Access, warnings: int
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        access.warn_where_open(host, "store server", "LIGHTSTREAM_STORE_TOKEN")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the store server on {host} answers anyone: set LIGHTSTREAM_STORE_TOKEN"
+    ] * warnings
+
+
+class _Server:
+    """Answers one request when it is told to, and notes the outcome."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: list[str] = []
+
+    async def answer(self, request: Request) -> Response:
+        await request.body()
+        try:
+            return await unless_disconnected(request, self._work(request.url.path))
+        except ClientGoneError:
+            self.ended.append("gone")
+            return Response(status_code=CLIENT_GONE)
+        except KeyError as error:
+            return Response(str(error), 418)
+
+    async def _work(self, path: str) -> Response:
+        self.began.append(path)
+        try:
+            if path == "/for-ever":
+                await asyncio.Event().wait()
+            if path == "/fails":
+                raise KeyError(path)
+        finally:
+            self.ended.append("work")
+        return Response(b"done")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncGenerator[tuple[_Server, str]]:
+    server = _Server()
+    app = Starlette(routes=[Route("/{path}", server.answer, methods=["POST"])])
+    http = HttpServer(app, Settings.load(data_dir=tmp_path), name="test")
+    yield server, await asyncio.to_thread(http.start)
+    await asyncio.to_thread(http.stop)
+
+
+async def test_work_is_cancelled_when_its_client_disconnects(served: tuple[_Server, str]) -> None:
+    server, url = served
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
+        connection.sendall(b"POST /for-ever HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi")
+        await asyncio.to_thread(eventually, lambda: server.began)
+    await asyncio.to_thread(eventually, lambda: server.ended == ["work", "gone"])
+
+
+async def test_a_client_that_stays_gets_its_answer_and_its_errors(served: tuple[_Server, str]) -> None:
+    server, url = served
+    async with httpx.AsyncClient(base_url=url) as client:
+        assert (await client.post("/at-once", content=b"hi")).content == b"done"
+        assert (await client.post("/fails", content=b"hi")).status_code == 418
+        assert (await client.post("/at-once", content=b"hi")).content == b"done"  # on the same connection
+    assert server.ended == ["work"] * 3
