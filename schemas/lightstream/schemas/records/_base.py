@@ -18,11 +18,13 @@ Attributes: TypeAlias = dict[str, Any]
 class Record(BaseModel):
     """One Avro record. The model is the source; ``avro/`` holds what is generated from it.
 
+    The docstring of a field is its meaning, which the documentation of the tables repeats.
+
     Instances are immutable. Times are nanoseconds since 1970-01-01 UTC (``*_unix_nano``). Token ids and
     log-probabilities are packed little-endian ``bytes`` (see :mod:`lightstream.schemas.packing`).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, in less than half the time: the life cycle is hardly anything but copies with a change."""

@@ -19,35 +19,32 @@ class WorkerStatus(RecordEnum):
 
 
 class WorkerHeartbeat(Record):
-    """``workers``: a process is alive. Compacted by ``worker_id``.
-
-    Attributes:
-        worker_id: id of the worker.
-        kind: ``runner`` (which reports all of its attempts by itself), ``trainer`` or ``worker``.
-        host: machine that the worker runs on.
-        pid: process id of the worker.
-        status: ``idle``, ``busy``, ``stopped`` or ``unknown``.
-        rollout_ids: rollouts that it works on.
-        heartbeat_unix_nano: when the worker was last heard of.
-        stats_json: what the worker says of itself, as JSON.
-        dequeued_unix_nano: when it last asked for work, as the store saw it.
-        busy_unix_nano: when it last had work, as the store saw it.
-        idle_unix_nano: when it last had none, as the store saw it.
-        attempt_ids: attempts of ``rollout_ids``, in the same order; empty where they are unknown.
-    """
+    """``workers``: a process is alive. Compacted by ``worker_id``."""
 
     worker_id: str
+    """Id of the worker."""
     kind: str
+    """``runner`` (which reports all of its attempts by itself), ``trainer`` or ``worker``."""
     host: str = ""
+    """Machine that the worker runs on."""
     pid: int = 0
+    """Process id of the worker."""
     status: WorkerStatus
+    """``idle``, ``busy``, ``stopped`` or ``unknown``."""
     rollout_ids: list[str] = Field(default_factory=list[str])
+    """Rollouts that it works on."""
     heartbeat_unix_nano: int
+    """When the worker was last heard of."""
     stats_json: str | None = None
+    """What the worker says of itself, as JSON."""
     dequeued_unix_nano: int | None = None
+    """When it last asked for work, as the store saw it."""
     busy_unix_nano: int | None = None
+    """When it last had work, as the store saw it."""
     idle_unix_nano: int | None = None
+    """When it last had none, as the store saw it."""
     attempt_ids: list[str] = Field(default_factory=list[str])
+    """Attempts of ``rollout_ids``, in the same order; empty where they are unknown."""
 
 
 class DeadLetterReason(RecordEnum):
@@ -63,29 +60,25 @@ class DeadLetterReason(RecordEnum):
 
 
 class DeadLetter(Record):
-    """``dead-letters``: a record that could not be used, whole. Key: ``<topic>-<partition>-<offset>`` of its origin.
-
-    Attributes:
-        reason: ``not_avro``, ``unknown_schema``, ``wrong_topic``, ``broken_rule``, ``too_large`` or
-            ``payload_unavailable``.
-        detail: more about the reason, in words.
-        origin_topic: topic that the record was in.
-        origin_partition: partition that the record was in.
-        origin_offset: offset that the record was at.
-        key: key of the record.
-        value: value of the record; of a long one the first ``record_bytes_max`` / 2 bytes.
-        value_size: full length of the value in bytes.
-        reported_by: process that could not use the record.
-        observed_unix_nano: when it was reported.
-    """
+    """``dead-letters``: a record that could not be used, whole. Key: ``<topic>-<partition>-<offset>`` of its origin."""
 
     reason: DeadLetterReason
+    """``not_avro``, ``unknown_schema``, ``wrong_topic``, ``broken_rule``, ``too_large`` or ``payload_unavailable``."""
     detail: str
+    """More about the reason, in words."""
     origin_topic: str
+    """Topic that the record was in."""
     origin_partition: int
+    """Partition that the record was in."""
     origin_offset: int
+    """Offset that the record was at."""
     key: bytes | None = None
+    """Key of the record."""
     value: bytes | None = None
+    """Value of the record; of a long one the first ``record_bytes_max`` / 2 bytes."""
     value_size: int = 0
+    """Full length of the value in bytes."""
     reported_by: str = ""
+    """Process that could not use the record."""
     observed_unix_nano: int
+    """When it was reported."""

@@ -63,54 +63,49 @@ class SpanLinkRecord(Record):
 
 
 class PolicyVersionRun(Record):
-    """Response tokens in a row that one version of the policy sampled: from ``first_token`` to the next run's.
-
-    Attributes:
-        first_token: position of the first of them in the response, from 0.
-        policy_version: the version that sampled them.
-    """
+    """Response tokens in a row that one version of the policy sampled: from ``first_token`` to the next run's."""
 
     first_token: int = Field(ge=0)
+    """Position of the first of them in the response, from 0."""
     policy_version: int
+    """The version that sampled them."""
 
 
 class LlmCall(Record):
     """One sampled sequence, as the LLM proxy (or a tracer that knows) saw it in the raw upstream answer.
 
     Token ids and log-probabilities are ``None`` where the upstream did not say.
-
-    Attributes:
-        requested_model: model that the agent asked for.
-        response_model: model that the server says it used.
-        policy_version: version of the policy that sampled the call; of the first token, where there were several.
-        policy_version_runs: which version sampled which tokens, where there were several; empty: one sampled all.
-        resources_id: version of the resources that the call was made with.
-        prompt_token_ids: token ids of the prompt (int32).
-        response_token_ids: token ids of the response (int32).
-        response_logprobs: log-probability of each response token (float32), of the distribution it was sampled from.
-        streamed: whether the answer was streamed.
-        http_status: HTTP status of the model server's answer.
-        error_message: what went wrong with the call, if anything.
-        request_json: messages, tools and parameters as sent, as JSON.
-        response_json: the chosen message, as JSON.
     """
 
     response_id: str | None = None
     requested_model: str = ""
+    """Model that the agent asked for."""
     response_model: str | None = None
+    """Model that the server says it used."""
     policy_version: int | None = None
+    """Version of the policy that sampled the call; of the first token, where there were several."""
     resources_id: str | None = None
+    """Version of the resources that the call was made with."""
     prompt_token_ids: bytes | None = None
+    """Token ids of the prompt (int32)."""
     response_token_ids: bytes | None = None
+    """Token ids of the response (int32)."""
     response_logprobs: bytes | None = None
+    """Log-probability of each response token (float32), of the distribution it was sampled from."""
     choice_index: int = 0
     finish_reason: str | None = None
     streamed: bool = False
+    """Whether the answer was streamed."""
     http_status: int | None = None
+    """HTTP status of the model server's answer."""
     error_message: str | None = None
+    """What went wrong with the call, if anything."""
     request_json: str | None = None
+    """Messages, tools and parameters as sent, as JSON."""
     response_json: str | None = None
+    """The chosen message, as JSON."""
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
+    """Which version sampled which tokens, where there were several; empty: one sampled all."""
 
 
 class SpanRecord(Record):
@@ -118,91 +113,84 @@ class SpanRecord(Record):
 
     Made by exporters, the OTLP gateway, the LLM proxy and stores; read by the assembler and the view. ``llm_call`` is
     set where the writer knows the raw call; other dialects stay in ``attributes`` and are read by the assembler.
-
-    Attributes:
-        rollout_id: rollout that the span belongs to; ``None`` while it has none.
-        attempt_id: attempt that the span belongs to; ``None`` while it has none.
-        sequence_id: Agent Lightning's hint of the order (0: none); what counts is the order of the log.
-        parent_id: span that this one is nested in; ``None`` for a root.
-        name: name of the span.
-        kind: ``internal``, ``server``, ``client``, ``producer`` or ``consumer``.
-        status: ``unset``, ``ok`` or ``error``.
-        status_message: what goes with the status, such as an error's text.
-        start_unix_nano: when the span began.
-        end_unix_nano: when the span ended.
-        attributes: attributes of the span, as JSON.
-        events: events on the span, each with a name, a time and attributes, as JSON.
-        links: links to other spans, as JSON.
-        resource_attributes: attributes of the process that made the span (OpenTelemetry's resource), as JSON.
-        resource_schema_url: schema of the resource's attributes.
-        scope_name: library that made the span.
-        scope_version: version of that library.
-        scope_schema_url: schema of the span's attributes.
-        trace_state: W3C ``tracestate`` of the span.
-        flags: W3C trace flags of the span, as OTLP has them.
-        dropped_attributes_count: attributes that the SDK left out.
-        dropped_events_count: events that the SDK left out.
-        dropped_links_count: links that the SDK left out.
     """
 
     rollout_id: str | None = None
+    """Rollout that the span belongs to; ``None`` while it has none."""
     attempt_id: str | None = None
+    """Attempt that the span belongs to; ``None`` while it has none."""
     sequence_id: int = 0
+    """Agent Lightning's hint of the order (0: none); what counts is the order of the log."""
     trace_id: str
     span_id: str
     parent_id: str | None = None
+    """Span that this one is nested in; ``None`` for a root."""
     name: str
+    """Name of the span."""
     kind: SpanKind = SpanKind.INTERNAL
+    """``internal``, ``server``, ``client``, ``producer`` or ``consumer``."""
     status: SpanStatus = SpanStatus.UNSET
+    """``unset``, ``ok`` or ``error``."""
     status_message: str = ""
+    """What goes with the status, such as an error's text."""
     start_unix_nano: int = 0
+    """When the span began."""
     end_unix_nano: int = 0
+    """When the span ended."""
     attributes: Attributes = Field(default_factory=dict[str, Any])
+    """Attributes of the span, as JSON."""
     events: list[SpanEventRecord] = Field(default_factory=list[SpanEventRecord])
+    """Events on the span, each with a name, a time and attributes, as JSON."""
     links: list[SpanLinkRecord] = Field(default_factory=list[SpanLinkRecord])
+    """Links to other spans, as JSON."""
     resource_attributes: Attributes = Field(default_factory=dict[str, Any])
+    """Attributes of the process that made the span (OpenTelemetry's resource), as JSON."""
     resource_schema_url: str = ""
+    """Schema of the resource's attributes."""
     scope_name: str = ""
+    """Library that made the span."""
     scope_version: str = ""
+    """Version of that library."""
     scope_schema_url: str = ""
+    """Schema of the span's attributes."""
     trace_state: str = ""
+    """W3C ``tracestate`` of the span."""
     flags: int = 0
+    """W3C trace flags of the span, as OTLP has them."""
     dropped_attributes_count: int = 0
+    """Attributes that the SDK left out."""
     dropped_events_count: int = 0
+    """Events that the SDK left out."""
     dropped_links_count: int = 0
+    """Links that the SDK left out."""
     llm_call: LlmCall | None = None
 
 
 class AttemptOpened(Record):
-    """``spans``: an attempt begins. Made by the life cycle, before any span of the attempt (Runners wait for it).
-
-    Attributes:
-        opened_unix_nano: when the attempt began.
-    """
+    """``spans``: an attempt begins. Made by the life cycle, before any span of the attempt (Runners wait for it)."""
 
     rollout: RolloutSpec
     attempt_id: str
     attempt_sequence: int = Field(ge=1)
     worker_id: str | None = None
     opened_unix_nano: int
+    """When the attempt began."""
 
 
 class AttemptClosed(Record):
     """``spans``: an attempt is over, after every span of it. Made by the life cycle, the only authority on how.
 
     A rollout that ends without any attempt gets an opened and closed pair of an attempt named ``<rollout_id>-none``.
-
-    Attributes:
-        status: how the attempt ended.
-        closed_unix_nano: when the attempt was closed.
     """
 
     rollout_id: str
     attempt_id: str
     attempt_sequence: int
     status: AttemptStatus
+    """How the attempt ended."""
     rollout_status: RolloutStatus
     final: bool
     error_type: str | None = None
     error_message: str | None = None
     closed_unix_nano: int
+    """When the attempt was closed."""

@@ -12,63 +12,55 @@ __all__ = ["ConsumedTrajectory", "PartitionOffset", "ResourcesRecord", "StepOutc
 class ResourcesRecord(Record):
     """``resources``: a new version of the named resources. Made by trainers and stores, read by stores and
     model servers.
-
-    Attributes:
-        resources_id: id of this version of the resources.
-        version: number of the version; it counts up within a run.
-        resources: the resources, name to JSON (see :mod:`lightstream.schemas.types.resources`).
-        model: name that the weights are served under (``<base>@<version>``).
-        checkpoint_url: folder of the weights, which never changes.
-        made_with: of the first version of a run, what it is made with (model, algorithm, data set, seed), as JSON: a
-            run that goes on must be made with the same.
-        created_unix_nano: when the version was first written.
-        updated_unix_nano: when it was last written again; ``None``: never.
-        write_ids: ids of its last writes, the newest last, so that a write done again is known as the same.
     """
 
     resources_id: str = Field(min_length=1)
+    """Id of this version of the resources."""
     version: int = Field(ge=0)
+    """Number of the version; it counts up within a run."""
     run_id: str = ""
     resources: dict[str, str] = Field(default_factory=dict[str, str])
+    """The resources, name to JSON (see :mod:`lightstream.schemas.types.resources`)."""
     model: str | None = None
+    """Name that the weights are served under (``<base>@<version>``)."""
     checkpoint_url: str | None = None
+    """Folder of the weights, which never changes."""
     made_with: dict[str, str] = Field(default_factory=dict[str, str])
+    """Of the first version of a run, what it is made with (model, algorithm, data set, seed), as JSON: a run that goes
+    on must be made with the same."""
     created_unix_nano: int
+    """When the version was first written."""
     updated_unix_nano: int | None = None
+    """When it was last written again; ``None``: never."""
     write_ids: list[str] = Field(default_factory=list[str])
+    """Ids of its last writes, the newest last, so that a write done again is known as the same."""
 
 
 class PartitionOffset(Record):
-    """The next offset to read of a partition.
-
-    Attributes:
-        topic: the topic.
-        partition: the partition.
-        offset: next offset to read.
-    """
+    """The next offset to read of a partition."""
 
     topic: str
+    """The topic."""
     partition: int
+    """The partition."""
     offset: int
+    """Next offset to read."""
 
 
 class ConsumedTrajectory(Record):
-    """A trajectory that a training step consumed. Trained means (rollout, attempt): never twice.
-
-    Attributes:
-        revision: revision that was trained on.
-        group_id: group that it belongs to; a rollout without a group has its own id here.
-        triplet_count: how many of its calls entered the batch with a weight; 0 where nothing of it was learned from.
-        not_trained: why the other calls had no weight: reason to number of calls (of trajectories for ``no_calls``
-            and ``group_skipped``).
-    """
+    """A trajectory that a training step consumed. Trained means (rollout, attempt): never twice."""
 
     rollout_id: str
     attempt_id: str
     revision: int
+    """Revision that was trained on."""
     group_id: str
+    """Group that it belongs to; a rollout without a group has its own id here."""
     triplet_count: int
+    """How many of its calls entered the batch with a weight; 0 where nothing of it was learned from."""
     not_trained: dict[str, int] = Field(default_factory=dict[str, int])
+    """Why the other calls had no weight: reason to number of calls (of trajectories for ``no_calls`` and
+    ``group_skipped``)."""
 
 
 class StepOutcome(RecordEnum):
@@ -88,34 +80,31 @@ class StepOutcome(RecordEnum):
 
 
 class TrainingStep(Record):
-    """``training-steps``: one optimiser step, committed in the same Kafka transaction as its resources and offsets.
-
-    Attributes:
-        outcome: ``updated``, ``unchanged``, ``discarded`` or ``measured``.
-        resources_id: version of the resources that the step published.
-        checkpoint_url: folder of the weights after the step.
-        made_with: what the run is made with, as in its first resources.
-        steps_planned: how many steps the run is to have; 0: the algorithm does not say.
-        skipped_groups: groups that were given up since the step before, as rollouts of theirs did not come in time;
-            those that did come are consumed without a weight.
-        metrics: metrics of the step, name to value.
-        low_water: next offset to read per partition: every group below it is in some step; consumed groups above it
-            are found in the steps themselves.
-        started_unix_nano: when the step began.
-        ended_unix_nano: when the step was done.
-    """
+    """``training-steps``: one optimiser step, committed in the same Kafka transaction as its resources and offsets."""
 
     trainer_id: str
     run_id: str = ""
     step: int = Field(ge=0)
     steps_planned: int = Field(default=0, ge=0)
+    """How many steps the run is to have; 0: the algorithm does not say."""
     made_with: dict[str, str] = Field(default_factory=dict[str, str])
+    """What the run is made with, as in its first resources."""
     outcome: StepOutcome = StepOutcome.UPDATED
+    """``updated``, ``unchanged``, ``discarded`` or ``measured``."""
     resources_id: str | None = None
+    """Version of the resources that the step published."""
     checkpoint_url: str | None = None
+    """Folder of the weights after the step."""
     consumed: list[ConsumedTrajectory] = Field(default_factory=list[ConsumedTrajectory])
     skipped_groups: list[str] = Field(default_factory=list[str])
+    """Groups that were given up since the step before, as rollouts of theirs did not come in time; those that did come
+    are consumed without a weight."""
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
+    """Metrics of the step, name to value."""
     low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])
+    """Next offset to read per partition: every group below it is in some step; consumed groups above it are found in
+    the steps themselves."""
     started_unix_nano: int
+    """When the step began."""
     ended_unix_nano: int
+    """When the step was done."""

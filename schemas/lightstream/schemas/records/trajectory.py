@@ -69,123 +69,108 @@ class RewardRecord(Record):
     """One reward of an attempt. ``call_index`` is the call it was matched to, ``None`` for the whole trajectory.
 
     A reward of several dimensions is several records with one ``span_id``.
-
-    Attributes:
-        name: name of the reward; empty where it has none.
-        value: the reward.
-        span_id: span that brought the reward (16 hex digits).
-        call_index: number of the call that the reward was matched to; ``None``: it is for the whole trajectory.
-        match: how it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing).
-        dimension: number of the dimension; 0 counts as the reward, the others are kept with it.
     """
 
     name: str = ""
+    """Name of the reward; empty where it has none."""
     value: float
+    """The reward."""
     span_id: str
+    """Span that brought the reward (16 hex digits)."""
     call_index: int | None = None
+    """Number of the call that the reward was matched to; ``None``: it is for the whole trajectory."""
     match: RewardMatch = RewardMatch.TRAJECTORY
+    """How it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing)."""
     trace_id: str = ""
     dimension: int = 0
+    """Number of the dimension; 0 counts as the reward, the others are kept with it."""
     source_offset: int = -1
 
 
 class Drop(Record):
-    """An LLM call, or a reward, that did not become training data, and why.
-
-    Attributes:
-        span_id: span of the call or the reward (16 hex digits); empty where it has none.
-        is_llm_call: true for an LLM call, false for a reward or for a span that repeats a known call.
-        reason: why; the codes are listed under Reasons.
-        detail: more about the reason, in words.
-    """
+    """An LLM call, or a reward, that did not become training data, and why."""
 
     span_id: str
+    """Span of the call or the reward (16 hex digits); empty where it has none."""
     trace_id: str = ""
     response_id: str | None = None
     is_llm_call: bool = True
+    """True for an LLM call, false for a reward or for a span that repeats a known call."""
     reason: DropReason
+    """Why; the codes are listed under Reasons."""
     detail: str = ""
+    """More about the reason, in words."""
     choice_index: int = 0
     source_offset: int = -1
 
 
 class Note(Record):
-    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log.
-
-    Attributes:
-        reason: what was odd; the codes are listed under Reasons.
-        span_id: first of the spans in the log (16 hex digits).
-        count: how many spans it was seen on.
-        detail: more about it, in words.
-    """
+    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log."""
 
     reason: NoteReason
+    """What was odd; the codes are listed under Reasons."""
     span_id: str
+    """First of the spans in the log (16 hex digits)."""
     count: int = 1
+    """How many spans it was seen on."""
     detail: str = ""
+    """More about it, in words."""
 
 
 class TripletRecord(Record):
     """One LLM call as training data (prompt, response, reward).
 
     Arrays are packed: P token ids of the prompt, and R token ids, log-probabilities and mask values of the response.
-
-    Attributes:
-        call_index: number of the call within its attempt, from 0.
-        span_id: span of the call (16 hex digits).
-        agent_name: agent that made the call, where its spans name one.
-        model: model that answered.
-        policy_version: version of the policy that sampled the response; of its first token, where there were several.
-        policy_version_runs: which version sampled which tokens, where there were several, as JSON; empty: one sampled
-            all.
-        prompt_token_ids: token ids of the prompt (int32).
-        response_token_ids: token ids of the response (int32).
-        response_logprobs: log-probability of each response token (float32); ``None`` where they are unknown.
-        response_mask: 1 for each response token that the policy sampled, else 0 (uint8).
-        reward: what credit assignment gave the call; ``None`` where there was no reward (a missing one is not 0).
-        start_unix_nano: when the call began.
-        end_unix_nano: when the call ended.
-        dialect: reader of span attributes that recognised the call.
-        joined_span_ids: other spans that report the same call.
-        field_sources: fields that were found elsewhere than on the call's own span (field to ``span_id:place``), as
-            JSON.
     """
 
     call_index: int
+    """Number of the call within its attempt, from 0."""
     span_id: str
+    """Span of the call (16 hex digits)."""
     trace_id: str
     response_id: str | None = None
     agent_name: str | None = None
+    """Agent that made the call, where its spans name one."""
     model: str = ""
+    """Model that answered."""
     policy_version: int | None = None
+    """Version of the policy that sampled the response; of its first token, where there were several."""
     prompt_token_ids: bytes
+    """Token ids of the prompt (int32)."""
     response_token_ids: bytes
+    """Token ids of the response (int32)."""
     response_logprobs: bytes | None = None
+    """Log-probability of each response token (float32); ``None`` where they are unknown."""
     response_mask: bytes
+    """1 for each response token that the policy sampled, else 0 (uint8)."""
     reward: float | None = None
+    """What credit assignment gave the call; ``None`` where there was no reward (a missing one is not 0)."""
     finish_reason: str | None = None
     start_unix_nano: int = 0
+    """When the call began."""
     end_unix_nano: int = 0
+    """When the call ended."""
     source_offset: int = -1
     choice_index: int = 0
     dialect: str = ""
+    """Reader of span attributes that recognised the call."""
     joined_span_ids: list[str] = Field(default_factory=list[str])
+    """Other spans that report the same call."""
     field_sources: dict[str, str] = Field(default_factory=dict[str, str])
+    """Fields that were found elsewhere than on the call's own span (field to ``span_id:place``), as JSON."""
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
+    """Which version sampled which tokens, where there were several, as JSON; empty: one sampled all."""
 
 
 class SourceRange(Record):
-    """The place of an attempt in ``spans``: partition, and first and last offset (both inclusive).
-
-    Attributes:
-        partition: partition of ``spans`` that holds the attempt.
-        first_offset: offset in ``spans`` of the attempt's first record.
-        last_offset: offset in ``spans`` of the attempt's closing record, or of the last late span of this revision.
-    """
+    """The place of an attempt in ``spans``: partition, and first and last offset (both inclusive)."""
 
     partition: int = -1
+    """Partition of ``spans`` that holds the attempt."""
     first_offset: int = -1
+    """Offset in ``spans`` of the attempt's first record."""
     last_offset: int = -1
+    """Offset in ``spans`` of the attempt's closing record, or of the last late span of this revision."""
 
 
 class Trajectory(Record):
@@ -194,22 +179,6 @@ class Trajectory(Record):
     Identity: (``rollout_id``, ``attempt_id``, ``revision``); a record with the same identity is the same trajectory.
     Where ``payload_url`` is set, the whole is in a file there (:mod:`lightstream.runtime.large_records`), and the
     record has no input, rewards, triplets, drops and notes.
-
-    Attributes:
-        resources_id: version of the resources that the rollout is pinned to; ``None``: it was not pinned.
-        status: how the attempt ended.
-        reward: reward of the whole trajectory; ``None`` where there was none.
-        credit: rule that gave each call its reward.
-        reward_match: rule that matched rewards without a link.
-        notes: oddities of its spans that cost neither a call nor a reward; the codes are listed under Reasons.
-        span_count: how many spans the attempt has.
-        call_count: how many LLM calls it has: as many as triplets and dropped calls together.
-        opened_unix_nano: when the attempt began.
-        closed_unix_nano: when the attempt was closed.
-        full_from_offset: offset of the first span that was left out because the attempt had too many; -1: none was.
-        payload_url: file that holds a trajectory too large for a record; empty for all others.
-        payload_sha256: SHA-256 of that file.
-        payload_size_bytes: size of that file in bytes.
     """
 
     rollout_id: str
@@ -221,25 +190,39 @@ class Trajectory(Record):
     group_id: str | None = None
     group_size: int = 1
     resources_id: str | None = None
+    """Version of the resources that the rollout is pinned to; ``None``: it was not pinned."""
     input_json: str = "null"
     status: AttemptStatus
+    """How the attempt ended."""
     rollout_status: RolloutStatus
     final: bool
     reward: float | None = None
+    """Reward of the whole trajectory; ``None`` where there was none."""
     rewards: list[RewardRecord] = Field(default_factory=list[RewardRecord])
     credit: str = ""
+    """Rule that gave each call its reward."""
     reward_match: str = ""
+    """Rule that matched rewards without a link."""
     triplets: list[TripletRecord] = Field(default_factory=list[TripletRecord])
     drops: list[Drop] = Field(default_factory=list[Drop])
     notes: list[Note] = Field(default_factory=list[Note])
+    """Oddities of its spans that cost neither a call nor a reward; the codes are listed under Reasons."""
     span_count: int = 0
+    """How many spans the attempt has."""
     call_count: int = 0
+    """How many LLM calls it has: as many as triplets and dropped calls together."""
     error_type: str | None = None
     error_message: str | None = None
     source: SourceRange = SourceRange()
     opened_unix_nano: int = 0
+    """When the attempt began."""
     closed_unix_nano: int = 0
+    """When the attempt was closed."""
     full_from_offset: int = -1
+    """Offset of the first span that was left out because the attempt had too many; -1: none was."""
     payload_url: str = ""
+    """File that holds a trajectory too large for a record; empty for all others."""
     payload_sha256: str = ""
+    """SHA-256 of that file."""
     payload_size_bytes: int = 0
+    """Size of that file in bytes."""

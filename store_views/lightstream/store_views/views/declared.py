@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from lightstream.schemas.names_described import names_described
 
 __all__ = ["VIEWS", "SqlView", "time_column"]
 
@@ -92,9 +90,18 @@ def _read(name: str) -> SqlView:
         name,
         " ".join(head[:columns]),
         tuple(re.findall(r"`(\w+)`", head[columns])),
-        names_described(head[columns + 1 :]),
+        _meanings(head[columns + 1 :]),
         "\n".join(lines[length:]),
     )
+
+
+def _meanings(lines: Iterable[str]) -> dict[str, str]:
+    """Column -> meaning of lines such as ``made: how many LLM calls there were.``"""
+    meanings: dict[str, str] = {}
+    for line in lines:
+        columns, _, meaning = line.strip().partition(": ")
+        meanings |= dict.fromkeys(columns.split(", "), meaning)
+    return meanings
 
 
 VIEWS: tuple[SqlView, ...] = tuple(_read(name) for name in _NAMES)
