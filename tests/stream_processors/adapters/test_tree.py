@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import LightstreamError
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceTree
-from lightstream.stream_processors.adapters._dot import to_dot
-from lightstream.stream_processors.adapters._enclosing import Interval, closest_enclosing
+from lightstream.stream_processors.adapters._repair import Interval, closest_enclosing
+from lightstream.stream_processors.adapters.tree import to_dot
 
 from .build import agent, call, reward, span
 

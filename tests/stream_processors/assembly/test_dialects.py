@@ -10,7 +10,7 @@ import pytest
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import DropReason, SpanRecord, SpanStatus
 from lightstream.stream_processors.core.dialects import ReadCall, agent_name, read_calls, unflattened
-from lightstream.stream_processors.core.dialects.litellm_legacy import LITERAL_CHARS_MAX, parse_literal
+from lightstream.stream_processors.core.dialects._table import LITERAL_CHARS_MAX, parse_literal
 
 from .build import assemble, framework_span
 
@@ -153,15 +153,15 @@ def test_each_dialect_gives_the_same_call(name: str) -> None:
     assert call.policy_version == 3
     assert call.finish_reason == (None if name in WITHOUT_FINISH else "stop")
     assert call.problem is None
-    assert call.places is not None
-    assert {"prompt_token_ids", "response_token_ids"} <= set(call.places)
+    assert call.sources is not None
+    assert {"prompt_token_ids", "response_token_ids"} <= set(call.sources)
     (triplet,) = assemble(SPANS[name]).triplets
     assert triplet.response_mask == b"\x01\x01"
 
 
 def test_where_each_field_was_found_is_told() -> None:
     (call,) = read_calls(SPANS["openinference vllm"])
-    assert call.places == {
+    assert call.sources == {
         "prompt_token_ids": "output.value:prompt_token_ids",
         "response_token_ids": "output.value:choices[0].token_ids",
         "response_logprobs": "output.value:choices[0].logprobs",

@@ -33,7 +33,7 @@ OUTPUT = "gen_ai.output.messages"
 def test_it_is_read_under_each_of_its_names(attributes: dict[str, Any], place: str) -> None:
     (call,) = read_calls(framework_span(1, CHAT | attributes))
     assert call.finish_reason == "stop"
-    assert call.place_of("finish_reason") == place
+    assert call.source_of("finish_reason") == place
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_it_is_read_of_an_event(name: str, attributes: dict[str, Any]) -> None:
     events = [SpanEventRecord(name="gen_ai.choice", attributes={"index": 1, "finish_reason": "length"})]
     events.append(SpanEventRecord(name=name, attributes=attributes))
     (call,) = read_calls(framework_span(1, CHAT, events=events))
-    assert (call.finish_reason, call.place_of("finish_reason")) == ("stop", name)
+    assert (call.finish_reason, call.source_of("finish_reason")) == ("stop", name)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_first_event_that_tells_of_a_choice_counts() -> None:
     answer = {"prompt_token_ids": [1], "choices": [{"index": i, "token_ids": [i]} for i in (4, 2, 0, 1)]}
     attributes = {"openinference.span.kind": "LLM", "output.value": answer}
     calls = read_calls(framework_span(1, attributes, events=events))
-    assert [(call.finish_reason, call.place_of("finish_reason")) for call in calls] == [
+    assert [(call.finish_reason, call.source_of("finish_reason")) for call in calls] == [
         (None, "openinference"),
         ("f", "gen_ai.choice"),
         ("c", "whole"),

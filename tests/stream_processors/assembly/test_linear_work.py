@@ -87,7 +87,7 @@ def test_choices_share_the_bytes_of_their_prompt(name: str) -> None:
     assert [call.response_token_ids for call in calls] == [pack_int32(ids) for ids in RESPONSES]
     assert calls[0].prompt_token_ids == pack_int32(PROMPT)
     assert all(call.prompt_token_ids is calls[0].prompt_token_ids for call in calls)
-    (place,) = {call.place_of("prompt_token_ids") for call in calls}
+    (place,) = {call.source_of("prompt_token_ids") for call in calls}
     assert place.startswith("gen_ai.response.body:")
 
 
@@ -95,7 +95,7 @@ def test_a_choice_that_has_a_prompt_of_its_own_keeps_it() -> None:
     choices = [{"token_ids": [4]}, {"token_ids": [5], "prompt_token_ids": [9]}]
     calls = read_calls(answering({"prompt_token_ids": PROMPT, "choices": choices}))
     assert [call.prompt_token_ids for call in calls] == [pack_int32(PROMPT), pack_int32([9])]
-    assert calls[1].place_of("prompt_token_ids") == "gen_ai.response.body:choices[1].prompt_token_ids"
+    assert calls[1].source_of("prompt_token_ids") == "gen_ai.response.body:choices[1].prompt_token_ids"
 
 
 def test_a_bad_prompt_is_the_problem_of_each_choice_that_has_no_other() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SourceRange, SpanRecord, Trajectory
-from lightstream.stream_processors.core.assembly import HOLD_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan
+from lightstream.stream_processors.core.assembly import KEEP_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan
 
 from .build import ROLLOUT, closed, framework_span, opened, proxy_span, reward_span
 from .test_against_reference import random_attempt
@@ -45,19 +45,19 @@ def logs(draw: st.DrawFn) -> Log:
 def read_back(log: Log, late: Iterable[LateSpan]) -> list[Trajectory]:
     """What a reader of the log makes of late spans whose attempts are not held."""
     newest: dict[AttemptKey, LateSpan] = {span.key: span for span in late}
-    assembler = Assembler(held_spans_max=HOLD_ALL, held_bytes_max=HOLD_ALL)
+    assembler = Assembler(kept_spans_max=KEEP_ALL, kept_bytes_max=KEEP_ALL)
     for record, offset in log:
         rollout_id = record.rollout.rollout_id if isinstance(record, AttemptOpened) else record.rollout_id or ""
         span = newest.get((rollout_id, record.attempt_id or ""))
-        places = [(0, offset)] if span is None or span.places is None else span.places
+        places = [(0, offset)] if span is None or span.ranges is None else span.ranges
         if span is not None and offset <= span.offset and any(a <= offset <= b for a, b in places):
             assembler.on_record(record, offset)
     return assembler.take_revisions()
 
 
-def run(log: Log, start: int, *, batch: int, held: int, until: int = HOLD_ALL) -> tuple[list[Trajectory], int]:
+def run(log: Log, start: int, *, batch: int, held: int, until: int = KEEP_ALL) -> tuple[list[Trajectory], int]:
     """What a worker emits that reads from offset ``start`` and dies behind ``until``; and what it could commit."""
-    assembler = Assembler(held_spans_max=held, reads_back=True)
+    assembler = Assembler(kept_spans_max=held, reads_back=True)
     out: list[Trajectory] = []
     committed = start
     todo = [(record, offset) for record, offset in log if start <= offset < until]
@@ -98,7 +98,7 @@ def test_a_revision_is_what_would_have_been_made_had_the_attempt_closed_later(lo
     assert {r: content(t) for r, t in revised.items()} == {r: content(t) for r, t in wanted.items()}
 
 
-@given(logs(), st.integers(1, 5), st.sampled_from([0, 3, HOLD_ALL]), st.integers(1, 5), st.sampled_from([0, HOLD_ALL]))
+@given(logs(), st.integers(1, 5), st.sampled_from([0, 3, KEEP_ALL]), st.integers(1, 5), st.sampled_from([0, KEEP_ALL]))
 @settings(deadline=None, max_examples=60)
 def test_batches_memory_and_a_crash_at_any_position_change_nothing(
     log: Log, batch: int, held: int, batch_after: int, held_after: int
@@ -175,7 +175,7 @@ def test_an_attempt_of_too_many_spans_says_from_where_on_they_are_left_out() -> 
 
 
 def test_of_attempts_that_are_not_held_it_says_where_they_lie() -> None:
-    assembler = Assembler(held_spans_max=0, reads_back=True)
+    assembler = Assembler(kept_spans_max=0, reads_back=True)
     assembler.on_records([(opened(), 5), (proxy_span(1), 6), (closed(), 8)])
     assert assembler.on_records([(proxy_span(2), 20), (proxy_span(3, rollout_id="other"), 21)]) == []
     assembler.on_record(proxy_span(4), 30, 3)

@@ -81,7 +81,7 @@ def assemble_log(settings: Settings, rules: AssemblyRules | None = None) -> list
     made: list[Trajectory] = []
     reader = TopicReader(settings, SPANS)
     for partition in reader.partitions:
-        assembler = Assembler(partition, rules, held_spans_max=1_000_000)
+        assembler = Assembler(partition, rules, kept_spans_max=1_000_000)
         for entry in reader.records(partition):
             assert isinstance(entry.record, SpanRecord | AttemptOpened | AttemptClosed)
             made += assembler.on_record(entry.record, entry.offset, entry.logged_unix_nano)

@@ -25,7 +25,7 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.schemas.topics import DEAD_LETTERS, SPANS, TRAJECTORIES, Topic
-from lightstream.stream_processors.core.assembly import _attempt
+from lightstream.stream_processors.core.assembly import _buffer
 from lightstream.stream_processors.core.credit import register_credit_rule
 from lightstream.stream_processors.worker.assembler_handler import AssemblerHandler
 from lightstream.stream_processors.worker.context import WorkerContext
@@ -153,7 +153,7 @@ def test_what_is_wrong_is_told_in_text_that_can_be_written(monkeypatch: pytest.M
     def fails(span: SpanRecord) -> int | None:
         raise KeyError(CUT) from None
 
-    monkeypatch.setattr(_attempt, "said_in", fails)
+    monkeypatch.setattr(_buffer, "answer_fingerprint", fails)
     published = Published()
     handled([opened(), proxy_span(1), closed()], published)
     assert [t.triplets for t in published.trajectories] == [[]]

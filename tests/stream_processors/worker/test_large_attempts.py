@@ -15,7 +15,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
-from lightstream.stream_processors.core.assembly import LONG_SPANS_MIN, Assembler, UnfinishedAttempt
+from lightstream.stream_processors.core.assembly import LONG_SPANS_MIN, Assembler, DeferredAssembly
 from lightstream.stream_processors.core.credit import CreditStep, register_credit_rule
 from lightstream.stream_processors.worker.assembler_handler import AssemblerHandler
 from lightstream.stream_processors.worker.context import WorkerContext
@@ -86,14 +86,14 @@ def test_many_large_attempts_wait_their_turn_and_a_failure_ends_the_work() -> No
     finished: list[int] = []
     may_finish, fails = asyncio.Event(), asyncio.Event()
 
-    async def finish(attempt: UnfinishedAttempt, _: LogRecord) -> None:
+    async def finish(attempt: DeferredAssembly, _: LogRecord) -> None:
         await may_finish.wait()
         if attempt.first_offset == WAITING_MAX:
             fails.set()
             raise PublishError("Kafka is away")
         finished.append(attempt.first_offset)
 
-    def unfinished(offset: int) -> UnfinishedAttempt:
+    def unfinished(offset: int) -> DeferredAssembly:
         assembler.on_record(opened(f"r{offset}"), offset)
         return assembler.detach(closed(f"r{offset}"), offset)
 

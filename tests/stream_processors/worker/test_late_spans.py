@@ -126,7 +126,7 @@ def compare(log: list[tuple[AnyRecord, int]], reader: LogReader, partition: int)
     late = LateSpanReader(reader, CODEC, partition, rules, send)
     memory = Assembler(partition, rules)
     wanted = {t.rollout_id: t for t in memory.on_records(log) if t.revision}
-    forgetful = Assembler(partition, rules, held_spans_max=0, reads_back=True)
+    forgetful = Assembler(partition, rules, kept_spans_max=0, reads_back=True)
     forgetful.on_records(log)
     known = forgetful.take_to_read()
     assert {span.key[0] for span in known} >= set(wanted)
@@ -134,6 +134,6 @@ def compare(log: list[tuple[AnyRecord, int]], reader: LogReader, partition: int)
     never = LateSpan(("never", "never-a1"), 10**6, 2 * 10**18, None)
     places = late.search([*unknown, never], 2 * 10**18)
     assert never.key not in places
-    found = [replace(span, places=places[span.key]) for span in unknown]
+    found = [replace(span, ranges=places[span.key]) for span in unknown]
     for spans in (known, found):
         assert {t.rollout_id: t for t in late.read_back(spans)} == wanted

@@ -11,7 +11,13 @@ import pytest
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS
-from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules, LateSpan, _attempt
+from lightstream.stream_processors.core.assembly import (
+    Assembler,
+    AssemblyRules,
+    DeferredAssembly,
+    LateSpan,
+    _buffer,
+)
 from lightstream.stream_processors.worker import late_spans
 from lightstream.stream_processors.worker.inbox import LogRecord
 from lightstream.stream_processors.worker.late_spans import LateSpanReader, revisions_of
@@ -64,7 +70,7 @@ async def all_done(reader: LateSpanReader) -> None:
 
 def late_spans_of(records: Sequence[AnyRecord]) -> list[LateSpan]:
     """What a worker that holds nothing has to read the log for; records that fail are dead letters."""
-    assembler = Assembler(0, RULES, held_spans_max=0, reads_back=True)
+    assembler = Assembler(0, RULES, kept_spans_max=0, reads_back=True)
     for offset, record in enumerate(records):
         try:
             assembler.on_record(record, offset, 1_000 + offset)
@@ -79,7 +85,7 @@ def test_a_span_that_was_a_dead_letter_is_left_out_again(monkeypatch: pytest.Mon
             raise ValueError("no idea")
         return None
 
-    monkeypatch.setattr(_attempt, "said_in", fails_for_one)
+    monkeypatch.setattr(_buffer, "answer_fingerprint", fails_for_one)
     poison = proxy_span(2).model_copy(update={"name": "poison"})
     records: list[AnyRecord] = [opened(), proxy_span(1), poison, closed(), reward_span(3, 1.0)]
     late = late_spans_of(records)
@@ -88,14 +94,13 @@ def test_a_span_that_was_a_dead_letter_is_left_out_again(monkeypatch: pytest.Mon
 
 
 def test_an_attempt_that_cannot_be_revised_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    revise = _attempt.OpenAttempt.revise
-
-    def fails_for_one(self: _attempt.OpenAttempt, closed: AttemptClosed, *rest: int) -> Trajectory:
-        if closed.rollout_id == "r1":
+    def fails_for_one(attempt: DeferredAssembly) -> Trajectory:
+        if attempt.attempt_id == "r1-a1":
             raise ValueError("no idea")
-        return revise(self, closed, *rest)
+        return trajectory(attempt)
 
-    monkeypatch.setattr(_attempt.OpenAttempt, "revise", fails_for_one)
+    trajectory = DeferredAssembly.trajectory
+    monkeypatch.setattr(DeferredAssembly, "trajectory", fails_for_one)
     names = ("r1", "r2")
     records: list[AnyRecord] = [record for name in names for record in (opened(name), closed(name))]
     records += [reward_span(1, 1.0, rollout_id=name) for name in names]

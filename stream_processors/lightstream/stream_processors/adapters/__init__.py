@@ -1,11 +1,9 @@
 """Agent Lightning's adapters: from the spans of an attempt to triplets and chat messages."""
 
-from .base import Adapter, OtelTraceAdapter, TraceAdapter
+from .base import Adapter, OtelTraceAdapter, RewardMatchPolicy, TraceAdapter
 from .messages import OpenAIMessages, TraceToMessages
-from .proxy_triplet import LlmProxyTraceToTriplet
-from .reward_policy import RewardMatchPolicy
 from .tree import TraceTree
-from .triplet import TracerTraceToTriplet, TraceToTripletBase
+from .triplet import LlmProxyTraceToTriplet, TracerTraceToTriplet, TraceToTripletBase
 
 __all__ = [
     "Adapter",

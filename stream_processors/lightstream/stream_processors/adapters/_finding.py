@@ -13,8 +13,7 @@ from ..core.assembly import AttemptReading, Observation, SpanKey, add_spans_arou
 from ..core.dialects import ReadCall, read_calls, read_named
 from ..core.rewards import CallIndex
 from ..core.rewards import match_rewards as match
-from ._build import parents_of
-from ._node import SpanNode
+from ._node import SpanNode, parents_of
 from ._records import in_log_order
 
 __all__ = ["FoundCall", "TreeReading", "find_calls", "match_rewards", "read_tree"]
@@ -175,13 +174,13 @@ def match_rewards(root: N, reading: TreeReading, calls: Sequence[N], rule: str) 
                 index.add("span_id", observation.key[1], position)
                 if observation.read.response_id is not None:
                     index.add("response_id", observation.read.response_id, position)
-                index.add_attributes(attempt.held.nodes[observation.key].attributes or {}, position)
+                index.add_attributes(attempt.buffer.nodes[observation.key].attributes or {}, position)
     position_of = {
         id(call): position
         for position, node in enumerate(ordered)
         for call in attempt.calls_at.get(reading.key_of[id(node)], ())
     }
-    add_spans_around(index, attempt.held, attempt.tree, attempt.calls, position_of)
+    add_spans_around(index, attempt.buffer, attempt.tree, attempt.calls, position_of)
     node_of = {reading.key_of[id(node)]: id(node) for node in root.traverse() if id(node) in reading.key_of}
     for reward in attempt.rewards:
         reward.scope = scopes.get(node_of[reward.trace_id, reward.span_id])

@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.types import Span, Triplet
 
 from . import _finding, _payload
-from ._build import build
-from ._dot import draw, to_dot
-from ._node import SpanNode
+from ._node import SpanNode, build
 from ._repair import repair
-from .reward_policy import RewardMatchPolicy
+from .base import RewardMatchPolicy
 
-__all__ = ["LLM_CALL_MATCH", "TraceTree"]
+__all__ = ["LLM_CALL_MATCH", "TraceTree", "to_dot"]
+
+DRAWING_TIMEOUT_S = 300.0
+"""Graphviz takes about a minute for 10,000 spans."""
+ID_CHARS_SHOWN = 8
+ERROR_CHARS_SHOWN = 500
+
+
+def to_dot(tree: SpanNode, interested_span_match: str | None = None) -> str:
+    """The graph in DOT: a node per span, labelled with the end of its id, its name and its agent.
+
+    Args:
+        interested_span_match: regular expression; only spans whose names match are drawn, and those above them.
+    """
+    nodes = tree.traverse()
+    shown = {id(node) for node in nodes}
+    if interested_span_match is not None:
+        wanted = re.compile(interested_span_match)
+        shown = set()
+        for node in reversed(nodes):  # children come before their parents
+            if wanted.search(node.span.name) or any(id(child) in shown for child in node.children):
+                shown.add(id(node))
+    lines = ["digraph {", '  label="Trace Tree"']
+    for node in nodes:
+        if id(node) in shown:
+            agent = node.agent_name()
+            label = f"{node.id[-ID_CHARS_SHOWN:]} ({node.span.name})" + (f" [{agent}]" if agent is not None else "")
+            lines.append(f"  {_quoted(node.id)} [label={_quoted(label)}]")
+            lines += [f"  {_quoted(node.id)} -> {_quoted(c.id)}" for c in node.children if id(c) in shown]
+    return "\n".join([*lines, "}", ""])
+
+
+def draw(dot: str, filename: str) -> None:
+    """Write ``<filename>.png`` with Graphviz's program ``dot``.
+
+    Raises:
+        LightstreamError: there is no such program, or it failed; the graph is then in ``<filename>.gv``.
+    """
+    problem = "Graphviz is not installed"
+    program = shutil.which("dot")
+    if program is not None:
+        command = [program, "-Tpng", "-o", f"{filename}.png"]
+        done = subprocess.run(
+            command, input=dot, text=True, capture_output=True, timeout=DRAWING_TIMEOUT_S, check=False
+        )
+        if done.returncode == 0:
+            return
+        problem = f"Graphviz failed: {done.stderr.strip()[-ERROR_CHARS_SHOWN:]}"
+    Path(f"{filename}.gv").write_text(dot, encoding="utf-8")
+    raise LightstreamError(
+        f"{problem}; the graph is in {filename}.gv.",
+        next_step="Install Graphviz (its program is named dot), or draw the file elsewhere.",
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
 
 LLM_CALL_MATCH = r"(openai\.chat\.completion|chat_model\.llm)"
 """Names of LLM spans as AgentOps, Weave and LangChain's handler give them."""

@@ -1,12 +1,9 @@
 """History assembled again by other rules, and what they would have changed."""
 
-from .compare import Comparison, Difference
-from .history import History, read_history
-from .log import TopicReader
+from .comparison import Comparison, Difference, History, read_history
+from .log import AttemptKey, Selection, TopicReader
 from .replay import MERGES, Replay, ReplayRules
-from .reward_rule import ReplayedAttempt, ReplayedCall, RewardRule, load_reward_rule
-from .rule_errors import RuleErrors
-from .selection import AttemptKey, Selection
+from .reward_rule import ReplayedAttempt, ReplayedCall, RewardRule, RuleErrors, load_reward_rule
 
 __all__ = [
     "MERGES",

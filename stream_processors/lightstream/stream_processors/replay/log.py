@@ -1,9 +1,10 @@
-"""A topic from one time to its present end, without a consumer group: nothing is committed, nobody is disturbed."""
+"""The log as a replay reads it: a topic up to its present end, without a consumer group, and the attempts selected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from confluent_kafka import Message
 
@@ -11,10 +12,10 @@ from lightstream.runtime.kafka import OffsetRange, PartitionReader, logged_unix_
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError
-from lightstream.schemas.records import Record
+from lightstream.schemas.records import AttemptOpened, Record, Trajectory
 from lightstream.schemas.topics import Topic
 
-__all__ = ["LogEntry", "TopicReader"]
+__all__ = ["AttemptKey", "LogEntry", "Selection", "TopicReader"]
 
 GROUP_ID = "lightstream-replay"
 """Asked for by the client; never joined, never committed to."""
@@ -88,3 +89,36 @@ class TopicReader:
         except DecodeError:
             return None
         return LogEntry(record, message.offset() or 0, logged_unix_nano(message), len(value or b""))
+
+
+AttemptKey: TypeAlias = tuple[str, str]
+"""(rollout id, attempt id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """All of these must hold.
+
+    Attributes:
+        from_unix_nano, to_unix_nano: the attempt's opening was logged since the one and before the other; ``None``: it
+            may be any later.
+        run_id: the run; ``None``: any.
+        attempts: the attempts; ``None``: any.
+    """
+
+    from_unix_nano: int = 0
+    to_unix_nano: int | None = None
+    run_id: str | None = None
+    attempts: frozenset[AttemptKey] | None = None
+
+    def opens(self, entry: LogEntry) -> bool:
+        """False for the opening of an attempt that comes too late: without it, the attempt is not assembled."""
+        if self.to_unix_nano is None or not isinstance(entry.record, AttemptOpened):
+            return True
+        return entry.logged_unix_nano < self.to_unix_nano
+
+    def has(self, trajectory: Trajectory) -> bool:
+        """Whether run and attempt are among those asked for."""
+        if self.run_id is not None and trajectory.run_id != self.run_id:
+            return False
+        return self.attempts is None or (trajectory.rollout_id, trajectory.attempt_id) in self.attempts

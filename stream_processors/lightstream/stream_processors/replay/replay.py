@@ -12,14 +12,12 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import AssemblySpec, AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS
 
-from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules
+from ..core.assembly import KEEP_ALL, Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
-from .history import Merge
+from .comparison import Merge
 from .late_rollouts import LateRollouts, RolloutPlaces, ranges_of, rollout_of
-from .log import LogEntry, TopicReader
-from .reward_rule import ReplayedAttempt, RewardRule, reward_again
-from .rule_errors import RuleErrors
-from .selection import AttemptKey, Selection
+from .log import AttemptKey, LogEntry, Selection, TopicReader
+from .reward_rule import ReplayedAttempt, RewardRule, RuleErrors, reward_again
 
 __all__ = ["MERGES", "Replay", "ReplayRules"]
 
@@ -105,7 +103,7 @@ class Replay:
         self.undecodable = reader.undecodable
 
     def _without_late_spans(self, reader: TopicReader, partition: int, late: LateRollouts) -> Iterator[Trajectory]:
-        reading = _Reading(partition, self._rules, self.rule_errors, held_max=0)
+        reading = _Reading(partition, self._rules, self.rule_errors, kept_max=0)
         for entry in filter(self._selection.opens, reader.again(partition, late.everything)):
             if rollout_of(entry.record) not in late:
                 yield from self._rewarded(reading, reading.on_entry(entry))
@@ -114,7 +112,7 @@ class Replay:
     def _with_late_spans(
         self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
     ) -> Iterator[Trajectory]:
-        reading = _Reading(partition, self._rules, self.rule_errors, held_max=HOLD_ALL)
+        reading = _Reading(partition, self._rules, self.rule_errors, kept_max=KEEP_ALL)
         newest: dict[AttemptKey, Trajectory] = {}
         for entry in filter(self._selection.opens, reader.again(partition, ranges_of(batch.values()))):
             if rollout_of(entry.record) in batch:
@@ -139,13 +137,13 @@ class _Reading:
     """Some rollouts of a partition through an assembler, and with a reward rule the spans of those not yet rewarded.
 
     Args:
-        held_max: spans, and bytes, of closed attempts to hold for late spans.
+        kept_max: spans, and bytes, of closed attempts to keep for late spans.
     """
 
-    def __init__(self, partition: int, rules: ReplayRules, errors: RuleErrors, held_max: int) -> None:
+    def __init__(self, partition: int, rules: ReplayRules, errors: RuleErrors, kept_max: int) -> None:
         self._errors = errors
         self.assembler = Assembler(
-            partition, rules.assembly, held_spans_max=held_max, held_bytes_max=held_max, instead=rules.instead
+            partition, rules.assembly, kept_spans_max=kept_max, kept_bytes_max=kept_max, instead=rules.instead
         )
         self._rules = rules
         self._spans: dict[AttemptKey, list[SpanRecord]] = {}

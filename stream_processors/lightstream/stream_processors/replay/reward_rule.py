@@ -1,8 +1,9 @@
-"""A user's reward function, over past attempts."""
+"""A user's reward function, over past attempts, and how often it failed."""
 
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,47 @@ from ..core.messages import Conversation, read_conversation, text_of
 from ..core.rewards import is_reward
 from ..core.user_function import user_function
 
-__all__ = ["ReplayedAttempt", "ReplayedCall", "RewardRule", "load_reward_rule", "reward_again"]
+__all__ = ["ReplayedAttempt", "ReplayedCall", "RewardRule", "RuleErrors", "load_reward_rule", "reward_again"]
+
+
+class RuleErrors:
+    """Counts, and ends the replay where there are too many.
+
+    Args:
+        allowed: how many there may be; ``None``: any number.
+
+    Attributes:
+        count: in how many attempts the rule failed.
+        first: the first error: its rollout, what was said, and where; empty where there was none.
+    """
+
+    def __init__(self, allowed: int | None) -> None:
+        self._allowed = allowed
+        self.count = 0
+        self.first = ""
+
+    def add(self, rollout_id: str, error: Exception) -> None:
+        """Count a failure.
+
+        Raises:
+            SettingsError: it is one too many.
+        """
+        self.count += 1
+        self.first = self.first or f"rollout {rollout_id}: {type(error).__name__}: {error}{_place(error)}"
+        if self._allowed is not None and self.count > self._allowed:
+            raise SettingsError(
+                f"the reward rule failed in more than {self._allowed} attempts; the first was {self.first}",
+                next_step="Fix the rule, or allow more with --errors-max.",
+            ) from error
+
+
+def _place(error: Exception) -> str:
+    """Where the rule raised; nothing where it gave something that is no reward."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # behind the call of the rule
+    if not frames or frames[0].name == "_checked":
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+
 
 FUNCTION = "reward"
 """Name of the function where only a file is named."""

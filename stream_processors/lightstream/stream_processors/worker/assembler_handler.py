@@ -19,7 +19,7 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
 from lightstream.schemas.valid_text import valid_text
 
-from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules, UnfinishedAttempt
+from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules, DeferredAssembly
 from ..core.lifecycle import Limits
 from .context import WorkerContext
 from .dead_letter import Unusable, decode
@@ -118,7 +118,7 @@ class AssemblerHandler:
         await self._send_revisions(outbox, trajectories)
         await outbox.durable()
 
-    async def _finish_large(self, attempt: UnfinishedAttempt, record: LogRecord) -> None:
+    async def _finish_large(self, attempt: DeferredAssembly, record: LogRecord) -> None:
         outbox = self._context.outbox()
         try:
             await self._send(outbox, await asyncio.to_thread(self._finished, attempt, record))
@@ -139,7 +139,7 @@ class AssemblerHandler:
         except Exception as error:  # recorded as a dead letter: one span must not stop all others forever
             raise _failed(record, error) from error
 
-    def _finished(self, attempt: UnfinishedAttempt, record: LogRecord) -> Trajectory:
+    def _finished(self, attempt: DeferredAssembly, record: LogRecord) -> Trajectory:
         try:
             return attempt.trajectory()
         except Exception as error:  # as above

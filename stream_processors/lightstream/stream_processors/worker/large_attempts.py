@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from ..core.assembly import UnfinishedAttempt
+from ..core.assembly import DeferredAssembly
 from .inbox import LogRecord
 
 __all__ = ["LargeAttempts"]
@@ -14,7 +14,7 @@ __all__ = ["LargeAttempts"]
 WAITING_MAX = 8
 """Attempts whose spans are held until their turn comes; with more, their partition waits."""
 
-Finish = Callable[[UnfinishedAttempt, LogRecord], Awaitable[None]]
+Finish = Callable[[DeferredAssembly, LogRecord], Awaitable[None]]
 
 
 class LargeAttempts:
@@ -28,7 +28,7 @@ class LargeAttempts:
 
     def __init__(self, finish: Finish) -> None:
         self._finish = finish
-        self._waiting: deque[tuple[UnfinishedAttempt, LogRecord]] = deque()
+        self._waiting: deque[tuple[DeferredAssembly, LogRecord]] = deque()
         self._one_done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -37,7 +37,7 @@ class LargeAttempts:
         """Where the first of those that are not done opened; nothing from there on may be committed."""
         return min((attempt.first_offset for attempt, _ in self._waiting), default=None)
 
-    async def add(self, attempt: UnfinishedAttempt, record: LogRecord) -> None:
+    async def add(self, attempt: DeferredAssembly, record: LogRecord) -> None:
         """Take an attempt; waits where :data:`WAITING_MAX` are not done.
 
         Args:

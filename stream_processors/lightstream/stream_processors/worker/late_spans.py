@@ -17,7 +17,7 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
-from ..core.assembly import HOLD_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan, UnfinishedAttempt
+from ..core.assembly import KEEP_ALL, Assembler, AssemblyRules, AttemptKey, DeferredAssembly, LateSpan
 from .log_reader import LogReader
 
 __all__ = ["LateSpanReader", "revisions_of"]
@@ -122,7 +122,7 @@ class LateSpanReader:
         while self._waiting:
             waiting, self._waiting = self._waiting, {}
             self._in_hand = deque(waiting.values())
-            await self._look_for([late for late in self._in_hand if late.newest.places is None])
+            await self._look_for([late for late in self._in_hand if late.newest.ranges is None])
             while self._in_hand:
                 spans = [late.newest for late in islice(self._in_hand, ATTEMPTS_PER_PASS_MAX)]
                 await self._send(await asyncio.to_thread(self.read_back, spans))
@@ -137,11 +137,11 @@ class LateSpanReader:
         places = await asyncio.to_thread(self.search, [late.newest for late in sought], logged_unix_nano)
         for late in sought:
             key = late.newest.key
-            late.newest = replace(late.newest, places=places.get(key))
+            late.newest = replace(late.newest, ranges=places.get(key))
             if key not in places:
                 self._remember_unknown(key)
                 self._waiting.pop(key, None)
-        self._in_hand = deque(late for late in self._in_hand if late.newest.places is not None)
+        self._in_hand = deque(late for late in self._in_hand if late.newest.ranges is not None)
 
     def read_back(self, late: Sequence[LateSpan]) -> list[Trajectory]:
         """The revisions up to these late spans, whose places are known; blocking.
@@ -151,8 +151,8 @@ class LateSpanReader:
         """
         newest = {span.key: span for span in late}
         rollouts = {key[0].encode() for key in newest}
-        assembler = Assembler(self._partition, self._rules, held_spans_max=HOLD_ALL, held_bytes_max=HOLD_ALL)
-        places = joined_ranges(place for span in newest.values() for place in span.places or ())
+        assembler = Assembler(self._partition, self._rules, kept_spans_max=KEEP_ALL, kept_bytes_max=KEEP_ALL)
+        places = joined_ranges(place for span in newest.values() for place in span.ranges or ())
         for record in self._spans_log.ranges(places, self._stopped):
             if record.key not in rollouts:
                 continue
@@ -217,7 +217,7 @@ class LateSpanReader:
             del self._unknown[next(iter(self._unknown))]
 
 
-def revisions_of(revised: Iterable[UnfinishedAttempt]) -> list[Trajectory]:
+def revisions_of(revised: Iterable[DeferredAssembly]) -> list[Trajectory]:
     """The trajectories of revised attempts; what came late stays so in the view where one cannot be made."""
     made: list[Trajectory] = []
     for attempt in revised:

@@ -10,11 +10,10 @@ from lightstream.schemas.records import AttemptOpened, RolloutSpec, SpanRecord
 
 from ..dialects import ReadCall, read_calls
 from ..rewards import MatchedRewards, RewardReading, match_rewards
-from ._attempt import OpenAttempt
-from ._held import Held
-from ._index import index_calls
-from ._joining import join
-from ._observation import Observation
+from ._buffer import AttemptBuffer
+from ._calls import Observation
+from ._deduplication import deduplicate
+from ._reward_targets import index_calls
 from ._rules import AssemblyRules
 from ._tree import SpanKey, Tree, resolve
 
@@ -23,17 +22,17 @@ __all__ = ["AttemptReading", "read_attempt"]
 
 @dataclass(slots=True)
 class AttemptReading:
-    """What the spans of an attempt say, as the assembler reads them.
+    """The calls and rewards of an attempt, as the assembler reads them.
 
     Attributes:
-        held: the spans, without repetitions.
-        tree: what each span is within.
+        buffer: the spans, without repetitions.
+        tree: the surroundings of each span.
         calls: in log order; each is the observation that is believed, with what other spans add to it.
         calls_at: span -> the calls that it describes (several where it holds several choices).
-        wrappers, unattributed: spans of LLM kind that are not calls of their own, see ``Joined``.
+        wrappers, unattributed: spans of LLM kind that are not calls of their own, see ``Deduplicated``.
     """
 
-    held: Held
+    buffer: AttemptBuffer
     tree: Tree
     calls: list[Observation]
     calls_at: dict[SpanKey, list[Observation]] = field(default_factory=dict[SpanKey, list[Observation]])
@@ -43,11 +42,11 @@ class AttemptReading:
     @property
     def rewards(self) -> list[RewardReading]:
         """Rewards in log order."""
-        return self.held.rewards
+        return self.buffer.rewards
 
     def match(self, calls: Sequence[Observation], rule: str) -> MatchedRewards:
         """Match the rewards to these calls (some of ``self.calls``, in log order)."""
-        return match_rewards(self.held.rewards, index_calls(calls, self.held, self.tree, rule, self.calls), rule)
+        return match_rewards(self.buffer.rewards, index_calls(calls, self.buffer, self.tree, rule, self.calls), rule)
 
 
 def read_attempt(
@@ -61,20 +60,19 @@ def read_attempt(
     """
     opened = AttemptOpened(rollout=RolloutSpec(rollout_id="-"), attempt_id="-", attempt_sequence=1, opened_unix_nano=0)
     rules = AssemblyRules(trajectory_bytes_max=sys.maxsize, attempt_spans_max=sys.maxsize)
-    attempt = OpenAttempt(opened, -1, rules, read)
+    buffer = AttemptBuffer(opened, -1, rules, read)
     for span, offset in log:
-        attempt.add(span, offset)
-    held = attempt.held
-    tree = resolve(held.nodes)
-    joined = join(held.observations, tree)
+        buffer.add(span, offset)
+    tree = resolve(buffer.nodes)
+    deduplicated = deduplicate(buffer.observations, tree)
     reading = AttemptReading(
-        held,
+        buffer,
         tree,
-        joined.calls,
-        wrappers=frozenset(wrapper.key for wrapper in joined.wrappers),
-        unattributed=frozenset(observation.key for observation in joined.unattributed),
+        deduplicated.calls,
+        wrappers=frozenset(wrapper.key for wrapper in deduplicated.wrappers),
+        unattributed=frozenset(observation.key for observation in deduplicated.unattributed),
     )
-    for call in joined.calls:
+    for call in deduplicated.calls:
         for observation in (call, *call.joined):
             reading.calls_at.setdefault(observation.key, []).append(call)
     return reading

@@ -1,4 +1,4 @@
-"""The span tree of an attempt, without recursion: what each span has from the spans above it."""
+"""The span tree of an attempt, without recursion: agent, reward and call that each span inherits from those above."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SpanKey = tuple[str, str]
 
 @dataclass(slots=True)
 class Node:
-    """What assembly keeps of a span.
+    """A span as assembly keeps it.
 
     Attributes:
         parent: its parent's key, ``None`` for a root.
         content: fingerprint of the span, to tell a repeated span from one with other content.
         tokens: the span's recorded token data, or a hash of it where the attempt had no room; ``None`` without any.
-        offset: where it lies in the log.
+        offset: its offset in the log.
         agent_name: the agent this span itself names.
         encloses_reward: spans below compute a reward.
         tells_of_call: a dialect found an LLM call in it.
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What a span is within: agent (its own or the nearest above), a reward's computation, another call's span."""
+    """The surroundings of a span: agent (its own or the nearest above), a reward's computation, another call's span."""
 
     agent_name: str | None = None
     in_reward: bool = False
@@ -102,7 +102,7 @@ def _resolve_path(start: SpanKey, nodes: Mapping[SpanKey, Node], tree: Tree) -> 
 
 
 def _below(above: Inherited, node: Node, parent: SpanKey | None, parent_node: Node | None) -> Inherited:
-    """What ``node`` has, given what its parent has."""
+    """The surroundings of ``node``, from those of its parent."""
     agent = node.agent_name if node.agent_name is not None else above.agent_name
     if parent_node is None:
         return _NOTHING if agent is None else Inherited(agent)

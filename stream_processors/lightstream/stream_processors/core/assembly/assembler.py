@@ -6,16 +6,23 @@ from collections.abc import Iterable
 
 from lightstream.schemas.records import AssemblySpec, AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
-from ._attempt import OpenAttempt
-from ._closed import HELD_BYTES_MAX, HELD_SPANS_MAX, AttemptKey, ClosedAttempts
-from ._late import LateSpan, LateSpans
+from ._buffer import AttemptBuffer
+from ._late_spans import (
+    KEPT_BYTES_MAX,
+    KEPT_SPANS_MAX,
+    AttemptKey,
+    ClosedAttempts,
+    DeferredAssembly,
+    LateSpan,
+    LateSpans,
+)
 from ._rules import AssemblyRules
-from ._unfinished import UnfinishedAttempt
+from ._trajectory import finish
 
-__all__ = ["HOLD_ALL", "LONG_SPANS_MIN", "Assembler"]
+__all__ = ["KEEP_ALL", "LONG_SPANS_MIN", "Assembler"]
 
-HOLD_ALL = 1 << 62
-"""As a number of spans or bytes to hold: as many as there are."""
+KEEP_ALL = 1 << 62
+"""As a number of spans or bytes to keep: as many as there are."""
 
 LONG_SPANS_MIN = 2_000
 """From so many spans on, finishing an attempt takes long: 10 microseconds each, and as much again to write it out."""
@@ -35,15 +42,15 @@ class Assembler:
 
     A span after the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
     ``n`` late spans that changed anything, whoever assembles it and however often. Revisions wait for
-    :meth:`take_revisions`, so that many late spans at once cost one. Of attempts that are not held any more
-    :meth:`take_to_read` names what to read of the log and to give to another assembler.
+    :meth:`take_revisions`, so that many late spans at once cost one. Of attempts whose buffers
+    are gone :meth:`take_to_read` names what to read of the log and to give to another assembler.
 
     Args:
         partition: recorded on trajectories as their source.
         rules: how to assemble, where a rollout has no rules of its own.
         instead: rules that hold for every rollout, whatever its own say.
-        held_spans_max, held_bytes_max: how much of closed attempts to hold for late spans.
-        reads_back: somebody calls :meth:`take_to_read`. Closed attempts are then held only once late spans come.
+        kept_spans_max, kept_bytes_max: how much of closed attempts' buffers to keep for late spans.
+        reads_back: somebody calls :meth:`take_to_read`. Buffers are then kept only once late spans come.
     """
 
     def __init__(
@@ -51,19 +58,19 @@ class Assembler:
         partition: int = -1,
         rules: AssemblyRules | None = None,
         *,
-        held_spans_max: int = HELD_SPANS_MAX,
-        held_bytes_max: int = HELD_BYTES_MAX,
+        kept_spans_max: int = KEPT_SPANS_MAX,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
         instead: AssemblySpec | None = None,
         reads_back: bool = False,
     ) -> None:
         self._partition = partition
         self._rules = rules or AssemblyRules()
         self._instead = instead
-        self._open: dict[AttemptKey, OpenAttempt] = {}  # in order of their opening, oldest first
+        self._open: dict[AttemptKey, AttemptBuffer] = {}  # in order of their opening, oldest first
         self._opened_last: dict[str, AttemptOpened] = {}  # of each rollout with an open attempt
         self._opened_again: dict[int, int] = {}  # offset of an opening -> of its last repeat
-        self._closed = ClosedAttempts(held_spans_max, held_bytes_max, always=not reads_back)
-        self._late = LateSpans(self._closed, self._rules, reads_back=reads_back)
+        self._closed = ClosedAttempts(kept_spans_max, kept_bytes_max, always=not reads_back)
+        self._late = LateSpans(self._closed, self._rules, partition, reads_back=reads_back)
         self.ignored_count = 0
 
     @property
@@ -79,10 +86,13 @@ class Assembler:
     def on_record(
         self, record: SpanRecord | AttemptOpened | AttemptClosed, offset: int, logged_unix_nano: int = 0
     ) -> list[Trajectory]:
-        """Take one record; returns the trajectory it completes, if any. A repeated record changes nothing.
+        """Take one record. A repeated record changes nothing.
 
         Args:
             logged_unix_nano: when it was logged; 0 is never too late.
+
+        Returns:
+            The trajectory that it completes, if any.
         """
         if type(record) is SpanRecord:  # isinstance() on a pydantic model takes 2 microseconds
             rollout_id, attempt_id = record.rollout_id, record.attempt_id
@@ -99,12 +109,12 @@ class Assembler:
             return []
         assert type(record) is AttemptClosed  # noqa: S101  # the third of three
         key = (record.rollout_id, record.attempt_id)
-        attempt = self._take_open(key, record)
-        if attempt is None:
+        buffer = self._take_open(key, record)
+        if buffer is None:
             self.ignored_count += 1
             return []
-        trajectory = attempt.close(record, offset, self._partition)
-        self._closed.add(key, attempt, record, offset)
+        trajectory = finish(buffer, record, self._partition, offset)
+        self._closed.add(key, buffer, record, offset)
         return [trajectory]
 
     def on_records(self, records: Iterable[tuple[SpanRecord | AttemptOpened | AttemptClosed, int]]) -> list[Trajectory]:
@@ -117,21 +127,21 @@ class Assembler:
         attempt = self._open.get((closed.rollout_id, closed.attempt_id))
         return attempt is not None and attempt.span_count >= LONG_SPANS_MIN
 
-    def detach(self, closed: AttemptClosed, offset: int) -> UnfinishedAttempt:
+    def detach(self, closed: AttemptClosed, offset: int) -> DeferredAssembly:
         """As :meth:`on_record` for the closing record of an open attempt, but leave its trajectory to the caller.
 
-        The attempt is closed from now on, and this assembler knows no more of it than where it lies: late spans are in
+        The attempt is closed from now on, and this assembler knows no more of it than its offsets: late spans are in
         :meth:`take_to_read`. Until its trajectory is durable nothing from its opening on may be committed.
 
         Raises:
             KeyError: no such attempt is open; nothing changed.
         """
         key = (closed.rollout_id, closed.attempt_id)
-        attempt = self._take_open(key, closed)
-        if attempt is None:
+        buffer = self._take_open(key, closed)
+        if buffer is None:
             raise KeyError(key)
-        self._closed.add(key, attempt, closed, offset, hold=False)
-        return UnfinishedAttempt(attempt, closed, offset, self._partition)
+        self._closed.add(key, buffer, closed, offset, keep=False)
+        return DeferredAssembly(buffer, closed, offset, self._partition)
 
     @property
     def revises_long(self) -> bool:
@@ -142,19 +152,19 @@ class Assembler:
         """The newest revision of each attempt that was revised since this was last called."""
         return [revised.trajectory() for revised in self.take_revised()]
 
-    def take_revised(self) -> list[UnfinishedAttempt]:
+    def take_revised(self) -> list[DeferredAssembly]:
         """As :meth:`take_revisions`, but the caller makes each trajectory, before it gives another record."""
-        return self._late.take_revised(self._partition)
+        return self._late.take_revised()
 
     def take_to_read(self) -> list[LateSpan]:
         """Late spans since this was last called for which the log has to be read, in log order."""
         return self._late.take_to_read()
 
     def low_water(self, next_offset: int, held_back: int | None = None) -> int:
-        """Where reading must start again after a crash: the opening of the oldest open attempt, else ``next_offset``.
+        """The offset from which to read again after a crash: the oldest open attempt's opening, else ``next_offset``.
 
         Everything below may be committed, once what came out so far is durable. Never between an opening and a repeat
-        of it (by a life cycle that crashed): whoever began there would take the repeat for the beginning of an attempt.
+        of it (by a life cycle that crashed): a reader would take the repeat for the attempt's beginning.
 
         Args:
             held_back: from where on the caller commits nothing, for reasons of their own; what they commit then is
@@ -183,10 +193,10 @@ class Assembler:
         if before is not None and before.attempt_sequence >= opened.attempt_sequence:
             del self._open[opened.rollout.rollout_id, before.attempt_id]
         rules = self._rules.with_those_of(opened.rollout.assembly, self._instead)
-        self._open[key] = OpenAttempt(opened, offset, rules)
+        self._open[key] = AttemptBuffer(opened, offset, rules)
         self._opened_last[opened.rollout.rollout_id] = opened
 
-    def _take_open(self, key: AttemptKey, closed: AttemptClosed) -> OpenAttempt | None:
+    def _take_open(self, key: AttemptKey, closed: AttemptClosed) -> AttemptBuffer | None:
         """The attempt that is closed, if it is open. With a rollout that is over goes what never began."""
         attempt = self._open.pop(key, None)
         last = self._opened_last.get(closed.rollout_id)

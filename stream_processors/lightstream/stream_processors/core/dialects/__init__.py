@@ -1,14 +1,10 @@
-"""Span dialects: where each tracer and server hides token ids, normalised to :class:`ReadCall`."""
+"""Span dialects: token ids, wherever a tracer or server hides them, normalised to :class:`ReadCall`."""
 
 from ._attributes import agent_name
 from ._flat import grouped, in_order, unflattened
-from ._model import ReadCall
-from ._registry import DIALECTS, Dialect, read_calls
-from ._values import is_list, is_map, parse_json
+from ._read_call import ReadCall, is_list, is_map, parse_json
+from ._table import DIALECTS, PROXY, RECORDED, Dialect, raw_values, read_calls, read_named
 from .engine_response import read_response
-from .gen_ai import read_named
-from .litellm_legacy import raw_values
-from .recorded import PROXY, RECORDED
 
 __all__ = [
     "DIALECTS",

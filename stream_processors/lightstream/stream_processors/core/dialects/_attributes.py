@@ -1,19 +1,98 @@
-"""What most dialects share: response id, model and finish reason by OpenTelemetry's GenAI names; the agent's name."""
+"""Attributes that most dialects share: GenAI names, finish reasons, the agent's name, the span's kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT, POLICY_VERSION
 from lightstream.schemas.policy_names import version_of_model
-from lightstream.schemas.records import SpanRecord, SpanStatus
+from lightstream.schemas.records import SpanEventRecord, SpanRecord, SpanStatus
 
-from ._finish_reason import FinishReasons
-from ._model import ReadCall
-from ._values import is_map, parse_json, text_or_none
+from ._read_call import ReadCall, is_list, is_map, parse_json, text_or_none
 
-__all__ = ["agent_name", "complete", "response_id"]
+__all__ = ["agent_name", "complete", "is_of_llm_kind"]
+
+_OF_ALL = "gen_ai.response.finish_reasons"
+_OUTPUT = "gen_ai.output.messages"
+_OF_THE_ONLY_CHOICE = ("ai.response.finishReason", "llm.finish_reason")
+_OF_A_MESSAGE = "finish_reason"
+
+_UNREAD: Any = object()
+
+
+class FinishReasons:
+    """Those that one span tells of its choices. Each text in it is parsed once at most, and only when asked for."""
+
+    def __init__(self, span: SpanRecord) -> None:
+        self._attributes = span.attributes
+        self._listed: Any = _UNREAD
+        self._messages: Any = _UNREAD
+        self._unread_events = iter(span.events)
+        self._in_events: dict[float, tuple[str, str]] = {}
+
+    def of(self, choice_index: int) -> tuple[str, str] | None:
+        """Why this choice of the answer ended, and where the span says so; ``None`` where it does not."""
+        attributes = self._attributes
+        if found := self._in_list(choice_index):
+            return found, _OF_ALL
+        source = f"gen_ai.completion.{choice_index}.finish_reason"
+        if found := text_or_none(attributes.get(source)):
+            return found, source
+        if found := self._of_message(choice_index):
+            return found, f"{_OUTPUT}[{choice_index}]"
+        for source in _OF_THE_ONLY_CHOICE if choice_index == 0 else ():
+            if found := text_or_none(attributes.get(source)):
+                return found, source
+        return self._of_event(choice_index)
+
+    def _in_list(self, index: int) -> str | None:
+        """One of a list, which may be JSON text; or the text alone, of the first choice."""
+        value = self._attributes.get(_OF_ALL)
+        if self._listed is _UNREAD:
+            self._listed = parse_json(value)
+        if is_list(self._listed):
+            return text_or_none(self._listed[index]) if index < len(self._listed) else None
+        return value if index == 0 and isinstance(value, str) and value.isidentifier() else None
+
+    def _of_message(self, index: int) -> str | None:
+        if self._messages is _UNREAD:
+            self._messages = _messages(self._attributes.get(_OUTPUT))
+        return _reason_of(self._messages[index]) if index < len(self._messages) else None
+
+    def _of_event(self, index: int) -> tuple[str, str] | None:
+        """The first event that tells it."""
+        while index not in self._in_events:
+            event = next(self._unread_events, None)
+            if event is None:
+                return None
+            for choice, reason in _told_in(event):
+                self._in_events.setdefault(choice, (reason, event.name))
+        return self._in_events[index]
+
+
+def _messages(value: object) -> list[Any] | tuple[Any, ...]:
+    if isinstance(value, str) and f'"{_OF_A_MESSAGE}"' not in value:
+        return ()  # long, and parsed for nothing
+    messages = parse_json(value)
+    return messages if is_list(messages) else ()
+
+
+def _reason_of(message: object) -> str | None:
+    return text_or_none(message.get(_OF_A_MESSAGE)) if is_map(message) else None
+
+
+def _told_in(event: SpanEventRecord) -> Iterator[tuple[float, str]]:
+    """Choices and why they ended: a choice's own event tells of one, others may hold the whole answer."""
+    attributes = event.attributes
+    if event.name == "gen_ai.choice":
+        index = attributes.get("index", 0)
+        told = [(index, attributes)] if isinstance(index, (int, float)) else []
+    else:
+        told = list(enumerate(_messages(attributes.get(_OUTPUT))))
+    return ((index, reason) for index, message in told if (reason := _reason_of(message)))
+
 
 _RESPONSE_IDS = (
     "gen_ai.response.id",
@@ -49,28 +128,28 @@ def complete(calls: list[ReadCall], span: SpanRecord) -> list[ReadCall]:
 def _complete(call: ReadCall, span: SpanRecord, reasons: FinishReasons) -> None:
     attributes = span.attributes
     if call.response_id is None:
-        value, place = _response_id(attributes)
+        value, source = _response_id(attributes)
         if value:
             call.response_id = value
-            call.found("response_id", place)
+            call.note_source("response_id", source)
     if not call.model:
-        call.model, place = _first(attributes, _MODELS)
+        call.model, source = _first(attributes, _MODELS)
         if call.model:
-            call.found("model", place)
+            call.note_source("model", source)
     if call.policy_version is None:
         version = attributes.get(POLICY_VERSION)
         if type(version) is int:
             call.policy_version = version
-            call.found("policy_version", POLICY_VERSION)
+            call.note_source("policy_version", POLICY_VERSION)
         else:
             call.policy_version = version_of_model(call.model)
             if call.policy_version is not None:
-                call.found("policy_version", call.place_of("model"))
+                call.note_source("policy_version", call.source_of("model"))
     if call.finish_reason is None:
         found = reasons.of(call.choice_index)
         if found is not None:
-            call.finish_reason, place = found
-            call.found("finish_reason", place)
+            call.finish_reason, source = found
+            call.note_source("finish_reason", source)
     if call.failure is None and span.status == SpanStatus.ERROR and call.response_token_ids is None:
         call.failure = span.status_message or "the span's status is an error"
 
@@ -121,3 +200,51 @@ def _agent_by_kind(span: SpanRecord) -> str | None:
     kind = span.attributes.get("openinference.span.kind")
     is_agent = isinstance(kind, str) and kind.upper() == "AGENT"
     return text_or_none(span.name.removesuffix(".run")) if is_agent else None
+
+
+_CALLS = frozenset({"chat", "text_completion", "generate_content", "completion"})
+_NAMES = frozenset({"openai.chat", "openai.chat.completion", "openai.completion", "litellm_request"})
+
+_WORDS_OF_AGENTS = "agent workflow execute tool retrieval memory handoff guardrail"
+_WORDS_OF_OTHER_MODELS = "embedding embeddings rerank image video speech transcription ocr moderation"
+_WORDS_OF_SERVICES = """search query ingest batch file fine vector assistants thread message container sandbox
+    code skill get list delete cancel retrieve count"""
+_OTHER_OPERATIONS = frozenset(f"{_WORDS_OF_AGENTS} {_WORDS_OF_OTHER_MODELS} {_WORDS_OF_SERVICES}".split())
+"""Words by which an operation is known to be no LLM call: ``execute_tool``, LiteLLM's ``aembedding``, ``file_list``."""
+_NO_LETTERS = re.compile("[^a-z]+")
+
+_MODEL_REQUESTS = (".doGenerate", ".doStream")
+"""How Vercel's operations end that ask a model to write; ``ai.generateText`` lies around them."""
+_MLFLOW_TYPES = frozenset({"CHAT_MODEL", "LLM"})
+
+
+def is_of_llm_kind(span: SpanRecord) -> bool:
+    """Whether a span is one of an LLM call: by its operation, its name, the response id that it quotes, or its kind.
+
+    Each library has its own names of operations, so an unknown one decides nothing.
+    """
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
+    if isinstance(operation, str):
+        if operation in _CALLS:
+            return True
+        if _is_another(operation):
+            return False
+    return span.name in _NAMES or response_id(attributes) is not None or _is_marked(attributes)
+
+
+def _is_another(operation: str) -> bool:
+    """LiteLLM puts an ``a`` before the names of what it awaits."""
+    words = _NO_LETTERS.split(operation.lower())
+    return any(word in _OTHER_OPERATIONS or word.removeprefix("a") in _OTHER_OPERATIONS for word in words)
+
+
+def _is_marked(attributes: Mapping[str, Any]) -> bool:
+    """Whether AgentOps, Langfuse, MLflow (whose values are JSON) or Vercel tell of a model's run."""
+    operation, mlflow_type = attributes.get("ai.operationId"), attributes.get("mlflow.spanType")
+    return (
+        attributes.get("agentops.span.kind") == "llm"
+        or attributes.get("langfuse.observation.type") == "generation"
+        or (isinstance(mlflow_type, str) and mlflow_type.strip('"') in _MLFLOW_TYPES)
+        or (isinstance(operation, str) and operation.endswith(_MODEL_REQUESTS))
+    )

@@ -13,8 +13,7 @@ from typing import Any
 
 from lightstream.schemas.policy_names import version_of_model
 
-from ._model import ReadCall
-from ._values import is_list, is_map, set_logprobs, set_token_ids, text_or_none
+from ._read_call import ReadCall, is_list, is_map, set_logprobs, set_token_ids, text_or_none
 
 __all__ = ["CHOICES_MAX", "looks_like_response", "read_response"]
 
@@ -29,23 +28,23 @@ def looks_like_response(body: object) -> bool:
     )
 
 
-def read_response(body: object, place: str, dialect: str) -> list[ReadCall]:
-    """A call for each choice of the answer ``body``; ``place`` names where in the span it was."""
+def read_response(body: object, source: str, dialect: str) -> list[ReadCall]:
+    """A call for each choice of the answer ``body``; ``source`` names where in the span it was."""
     if not is_map(body):
         return []
     if is_list(body.get("choices")):
         choices = [c for c in body["choices"][:CHOICES_MAX] if is_map(c)]
-        shared = _with_prompt(body, place, dialect)
-        return [_choice(body, choice, position, place, shared) for position, choice in enumerate(choices)]
+        shared = _with_prompt(body, source, dialect)
+        return [_choice(body, choice, position, source, shared) for position, choice in enumerate(choices)]
     if is_list(body.get("output")):
         items = [item for item in body["output"] if is_map(item) and "generation_token_ids" in item][:CHOICES_MAX]
         calls = [_start(body, position, dialect) for position in range(len(items) or 1)]
         for call, item in zip(calls, items, strict=False):
-            _generation(call, item, f"{place}:output[{call.choice_index}]")
+            _generation(call, item, f"{source}:output[{call.choice_index}]")
         return calls
     told = body.get("response_token_ids", body.get("token_ids"))
     if is_list(told):
-        return _without_choices(body, told, place, dialect)
+        return _without_choices(body, told, source, dialect)
     if _is_message(body):
         call = _start(body, 0, dialect)
         call.finish_reason = text_or_none(body.get("stop_reason"))
@@ -62,17 +61,17 @@ def _is_message(body: Mapping[str, Any]) -> bool:
     return body.get("type") == "message" and is_list(body.get("content"))
 
 
-def _without_choices(body: Mapping[str, Any], told: Sequence[Any], place: str, dialect: str) -> list[ReadCall]:
+def _without_choices(body: Mapping[str, Any], told: Sequence[Any], source: str, dialect: str) -> list[ReadCall]:
     """Response ids at the top: of one choice, or a list of one list per choice."""
     per_choice = told[:CHOICES_MAX] if told and all(is_list(ids) for ids in told) else [told]
-    shared = _with_prompt(body, place, dialect)
+    shared = _with_prompt(body, source, dialect)
     calls: list[ReadCall] = []
     for position, ids in enumerate(per_choice):
         call = _start(body, position, dialect)
         _share_prompt(call, shared)
-        set_token_ids(call, "response_token_ids", ids, f"{place}:response_token_ids[{position}]")
+        set_token_ids(call, "response_token_ids", ids, f"{source}:response_token_ids[{position}]")
         if len(per_choice) == 1:
-            set_logprobs(call, body.get("logprobs"), f"{place}:logprobs")
+            set_logprobs(call, body.get("logprobs"), f"{source}:logprobs")
         calls.append(call)
     return calls
 
@@ -82,13 +81,13 @@ def _start(body: Mapping[str, Any], position: int, dialect: str) -> ReadCall:
     return ReadCall(dialect, text_or_none(body.get("id")), position, model, version_of_model(model))
 
 
-def _with_prompt(body: Mapping[str, Any], place: str, dialect: str) -> ReadCall:
+def _with_prompt(body: Mapping[str, Any], source: str, dialect: str) -> ReadCall:
     """A call with nothing but the prompt that the choices share: long, so it is read and packed once."""
     call = ReadCall(dialect)
     extension = body.get("sglext")
-    prompts = [(body.get("prompt_token_ids"), f"{place}:prompt_token_ids")]
+    prompts = [(body.get("prompt_token_ids"), f"{source}:prompt_token_ids")]
     if is_map(extension):
-        prompts.append((extension.get("input_ids"), f"{place}:sglext.input_ids"))
+        prompts.append((extension.get("input_ids"), f"{source}:sglext.input_ids"))
     any(set_token_ids(call, "prompt_token_ids", value, where) for value, where in prompts)
     return call
 
@@ -96,20 +95,20 @@ def _with_prompt(body: Mapping[str, Any], place: str, dialect: str) -> ReadCall:
 def _share_prompt(call: ReadCall, shared: ReadCall) -> None:
     if shared.prompt_token_ids is not None:
         call.prompt_token_ids = shared.prompt_token_ids
-        call.found("prompt_token_ids", shared.place_of("prompt_token_ids"))
+        call.note_source("prompt_token_ids", shared.source_of("prompt_token_ids"))
     elif call.problem is None:
         call.problem, call.detail = shared.problem, shared.detail
 
 
 def _choice(
-    body: Mapping[str, Any], choice: Mapping[str, Any], position: int, place: str, shared: ReadCall
+    body: Mapping[str, Any], choice: Mapping[str, Any], position: int, source: str, shared: ReadCall
 ) -> ReadCall:
     call = _start(body, position, shared.dialect)
     index = choice.get("index")
     if type(index) is int and 0 <= index < CHOICES_MAX:
         call.choice_index = index
     call.finish_reason = text_or_none(choice.get("finish_reason"))
-    at = f"{place}:choices[{position}]"
+    at = f"{source}:choices[{position}]"
     message = choice.get("message")
     meta, extension = choice.get("meta_info"), body.get("sglext")
     if is_map(message):
@@ -120,10 +119,10 @@ def _choice(
         if is_map(extra):
             responses.append((extra.get("token_ids"), f"{where}.provider_specific_fields.token_ids"))
     alone = len(body["choices"]) == 1
-    responses.append((_of_choice(body.get("response_token_ids"), call, alone=alone), f"{place}:response_token_ids"))
+    responses.append((_of_choice(body.get("response_token_ids"), call, alone=alone), f"{source}:response_token_ids"))
     if is_map(extension):
         ids = _of_choice(extension.get("output_ids"), call, alone=alone)
-        responses.append((ids, f"{place}:sglext.output_ids"))
+        responses.append((ids, f"{source}:sglext.output_ids"))
     if call.prompt_token_ids is None:
         own = choice.get("prompt_token_ids")
         if not set_token_ids(call, "prompt_token_ids", own, f"{at}.prompt_token_ids"):
@@ -144,22 +143,22 @@ def _of_choice(told: object, call: ReadCall, *, alone: bool) -> object:
     return told if alone else None
 
 
-def _generation(call: ReadCall, item: Mapping[str, Any], place: str) -> None:
+def _generation(call: ReadCall, item: Mapping[str, Any], source: str) -> None:
     """NeMo Gym's three fields, on a message or an output item."""
     if "generation_token_ids" not in item:
         return
-    set_token_ids(call, "prompt_token_ids", item.get("prompt_token_ids"), f"{place}.prompt_token_ids")
-    set_token_ids(call, "response_token_ids", item["generation_token_ids"], f"{place}.generation_token_ids")
-    set_logprobs(call, item.get("generation_log_probs"), f"{place}.generation_log_probs")
+    set_token_ids(call, "prompt_token_ids", item.get("prompt_token_ids"), f"{source}.prompt_token_ids")
+    set_token_ids(call, "response_token_ids", item["generation_token_ids"], f"{source}.generation_token_ids")
+    set_logprobs(call, item.get("generation_log_probs"), f"{source}.generation_log_probs")
 
 
-def _meta_info(call: ReadCall, meta: Mapping[str, Any], place: str) -> None:
+def _meta_info(call: ReadCall, meta: Mapping[str, Any], source: str) -> None:
     """SGLang's ``output_token_logprobs``: a list of [log-probability, token id, text]."""
     pairs = meta.get("output_token_logprobs")
     if not is_list(pairs) or not all(is_list(pair) and len(pair) >= 2 for pair in pairs):
         return
     if call.response_token_ids is None:
         ids = [pair[1] for pair in pairs]
-        set_token_ids(call, "response_token_ids", ids, f"{place}.output_token_logprobs")
+        set_token_ids(call, "response_token_ids", ids, f"{source}.output_token_logprobs")
     if call.response_logprobs is None:
-        set_logprobs(call, [pair[0] for pair in pairs], f"{place}.output_token_logprobs")
+        set_logprobs(call, [pair[0] for pair in pairs], f"{source}.output_token_logprobs")

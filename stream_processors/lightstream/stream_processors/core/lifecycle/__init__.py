@@ -1,10 +1,9 @@
 """The life cycle of rollouts, without I/O: events in; states, verdicts and effects out."""
 
 from .deadlines import SIGNS_OF_LIFE, Deadlines
-from .finished import FinishedInMemory, FinishedRollouts
 from .fold import Transition, fold
 from .limits import Limits
-from .partition import LifecyclePartition, broken_id
+from .partition import FinishedInMemory, FinishedRollouts, LifecyclePartition, broken_id
 from .queue import Turn, WaitingRollouts
 from .situation import Situation, is_waiting, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule

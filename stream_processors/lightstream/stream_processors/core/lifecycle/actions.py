@@ -1,4 +1,4 @@
-"""What each action of the transition table does. Pure: a state and an event give a state and effects."""
+"""What each action of the transition table does. Pure: a state and an event give a state and _attempts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 
-from . import _attempts, effects
-from ._attempts import may_retry, moved, with_last
-from ._rejected import Rejected
-from ._specs import changed_spec, new_state
-from .effects import CANCELLED_ERROR_TYPE, Effect
-from .limits import ATTEMPTS_METADATA_BYTES_MAX, ERROR_MESSAGE_CHARACTERS_MAX, Limits
+from . import _attempts
+from ._attempts import CANCELLED_ERROR_TYPE, Effect, may_retry, moved, with_last
+from .limits import ATTEMPTS_METADATA_BYTES_MAX, ERROR_MESSAGE_CHARACTERS_MAX, Limits, Rejected, changed_spec, new_state
 from .situation import is_waiting, named_attempt, open_attempt
 from .transitions import Action
 
@@ -198,8 +195,8 @@ def _begun(state: RolloutState, event: RolloutEvent) -> Result:
     attempts, lost = _attempts.without_open(state, event)
     attempt = _attempts.new(state, event)
     after = moved(state, event, RolloutStatus.PREPARING, [*attempts, attempt])
-    closing = [] if lost is None else [effects.superseded(after, lost, event.occurred_unix_nano)]
-    return after, [*closing, effects.opened(after, attempt)]
+    closing = [] if lost is None else [_attempts.superseded(after, lost, event.occurred_unix_nano)]
+    return after, [*closing, _attempts.opened(after, attempt)]
 
 
 def _timed_out(state: RolloutState, event: RolloutEvent, attempt: AttemptState, limits: Limits) -> Result:
@@ -230,11 +227,11 @@ def _finished(
     running = open_attempt(state)
     if running is None:
         after = moved(state, event, status, state.attempts)
-        none = effects.stand_in(after, attempt_status, now, error_type, reason)
-        return after, [effects.opened(after, none), effects.closed(after, none, now)]
+        none = _attempts.stand_in(after, attempt_status, now, error_type, reason)
+        return after, [_attempts.opened(after, none), _attempts.closed(after, none, now)]
     over = _attempts.ended(running, attempt_status, now, error_type, reason)
     after = moved(state, event, status, with_last(state, over))
-    return after, [effects.closed(after, over, now)]
+    return after, [_attempts.closed(after, over, now)]
 
 
 def _counted(state: RolloutState, event: RolloutEvent) -> RolloutState:

@@ -14,9 +14,8 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 
-from ._attempts import with_last
+from ._attempts import Effect, with_last
 from .actions import ACTIONS, Rejected
-from .effects import Effect
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX, Limits
 from .queue import queue_time
 from .situation import LATEST, open_attempt, situation_of

@@ -1,9 +1,8 @@
 """What was said in an LLM call, as OpenAI chat messages, whichever dialect the span speaks."""
 
 from ..dialects import grouped, in_order, unflattened
-from ._content import text_of
-from ._conversation import Conversation, as_text
-from ._read import READERS, Reader, read_conversation
+from ._conversation import Conversation, as_text, text_of
+from ._readers import READERS, Reader, read_conversation
 
 __all__ = [
     "READERS",

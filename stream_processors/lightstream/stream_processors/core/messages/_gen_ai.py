@@ -1,17 +1,39 @@
-"""OpenTelemetry's GenAI conventions: flat attributes (up to 1.27, AgentOps, traceloop) and messages of parts (1.37)."""
+"""OpenTelemetry's GenAI conventions, in every version.
+
+Flat attributes (up to 1.27, AgentOps, traceloop); events, on the span or, as Pydantic AI has them, in an attribute (up
+to 1.36); messages of parts (from 1.37 on, and LiteLLM).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-from ..dialects import grouped, is_list, is_map
-from ._conversation import Conversation, Message, function_tools, openai_call
-from ._parts import messages_of_parts, system_message
+from ..dialects import grouped, is_list, is_map, parse_json
+from ._conversation import (
+    Content,
+    Conversation,
+    Message,
+    as_text,
+    content_of,
+    function_tools,
+    messages_of,
+    openai_call,
+    text_of,
+    tool_call,
+)
 
-__all__ = ["read_details", "read_flattened", "read_parts"]
+__all__ = [
+    "conversation_of_events",
+    "messages_of_parts",
+    "read_details",
+    "read_events",
+    "read_flattened",
+    "read_parts",
+    "system_message",
+]
 
 
 def read_flattened(span: SpanRecord) -> Conversation | None:
@@ -19,8 +41,10 @@ def read_flattened(span: SpanRecord) -> Conversation | None:
     if not any(name.startswith(("gen_ai.prompt.", "gen_ai.completion.")) for name in span.attributes):
         return None
     found = Conversation("gen_ai")
-    found.messages = _messages(grouped(span.attributes, "gen_ai.prompt"))
-    found.answer = [m for m in _messages(grouped(span.attributes, "gen_ai.completion")) if m["role"] == "assistant"]
+    found.messages = _flat_messages(grouped(span.attributes, "gen_ai.prompt"))
+    found.answer = [
+        m for m in _flat_messages(grouped(span.attributes, "gen_ai.completion")) if m["role"] == "assistant"
+    ]
     for prefix in ("gen_ai.request.functions", "gen_ai.request.tools", "llm.request.functions"):
         values = grouped(span.attributes, prefix)
         if is_list(values):
@@ -29,13 +53,13 @@ def read_flattened(span: SpanRecord) -> Conversation | None:
     return found
 
 
-def _messages(values: object) -> list[Message]:
+def _flat_messages(values: object) -> list[Message]:
     if not is_list(values):
         return []
-    return [message for value in values if is_map(value) and (message := _message(value)) is not None]
+    return [message for value in values if is_map(value) and (message := _flat_message(value)) is not None]
 
 
-def _message(value: Mapping[str, Any]) -> Message | None:
+def _flat_message(value: Mapping[str, Any]) -> Message | None:
     """One entry. Tracers that repeat earlier turns forget their role, which tool calls and tool results give away."""
     calls, of_call = value.get("tool_calls"), value.get("tool_call_id")
     role = value.get("role") or ("assistant" if calls else "tool" if of_call else None)
@@ -70,3 +94,143 @@ def _of_parts(at: Mapping[str, Any]) -> Conversation | None:
         messages_of_parts(at.get("gen_ai.output.messages")),
         function_tools(at.get("gen_ai.tool.definitions")),
     )
+
+
+def messages_of_parts(values: object) -> list[Message]:
+    """The chat messages of a list of ``{"role": …, "parts": […]}``, structured or as JSON; what is none is left out."""
+    values = parse_json(values)
+    messages: list[Message] = []
+    for value in values if is_list(values) else ():
+        if not is_map(value) or not isinstance(value.get("role"), str):
+            continue
+        if is_list(value.get("parts")):
+            messages += _messages_of(value)
+        else:
+            messages.append({"role": value["role"], "content": value.get("content", "")})
+    return messages
+
+
+def system_message(instructions: object) -> list[Message]:
+    """A system message of ``gen_ai.system_instructions``: a list of parts (LiteLLM: of messages), or plain text."""
+    parsed = parse_json(instructions)
+    told = instructions if parsed is None else parsed
+    if is_list(told):
+        parts = [part for item in told for part in _parts_of(item)]
+        text = text_of(content_of(parts))
+    else:
+        text = told if isinstance(told, str) else ""
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _parts_of(item: object) -> list[Any]:
+    inner = item.get("parts") if is_map(item) else None
+    return list(inner) if is_list(inner) else [item]
+
+
+def _messages_of(value: Mapping[str, Any]) -> list[Message]:
+    """A message, or one for each tool result it holds. LiteLLM keeps tool calls and their ids beside the parts."""
+    parts = [part for part in value["parts"] if is_map(part)]
+    results = [part for part in parts if part.get("type") == "tool_call_response"]
+    messages: list[Message] = [
+        {
+            "role": "tool",
+            "content": as_text(part.get("response", part.get("result", ""))),
+            "tool_call_id": str(part.get("id") or ""),
+        }
+        for part in results
+    ]
+    calls = [tool_call(p.get("id"), p.get("name"), p.get("arguments")) for p in parts if p.get("type") == "tool_call"]
+    beside = value.get("tool_calls")
+    calls += [openai_call(call) for call in beside if is_map(call)] if is_list(beside) else []
+    content = content_of(parts)
+    if calls:
+        messages.append({"role": value["role"], "content": content or None, "tool_calls": calls})
+    elif content or not results:
+        message: Message = {"role": value["role"], "content": content}
+        if value["role"] == "tool" and isinstance(value.get("tool_call_id"), str):
+            message["tool_call_id"] = value["tool_call_id"]
+        messages.append(message)
+    return messages
+
+
+CHOICE = "gen_ai.choice"
+_ROLES = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+_PROMPT_EVENT, _COMPLETION_EVENT = "gen_ai.content.prompt", "gen_ai.content.completion"
+_BODY = "gen_ai.event.content"
+"""Where Azure's tracers keep the event as JSON."""
+
+
+def read_events(span: SpanRecord) -> Conversation | None:
+    """Events of 1.28 to 1.36, else the two of 1.26."""
+    if not span.events:
+        return None
+    found = conversation_of_events("gen_ai", ((event.name, event.attributes) for event in span.events))
+    for event in span.events:
+        if event.name == _PROMPT_EVENT:
+            found.messages += _as_messages("user", event.attributes.get("gen_ai.prompt"))
+        elif event.name == _COMPLETION_EVENT:
+            found.answer += _as_messages("assistant", event.attributes.get("gen_ai.completion"))
+    return found
+
+
+def conversation_of_events(source: str, events: Iterable[tuple[str, Mapping[str, Any]]]) -> Conversation:
+    """What events (name, content) say; those of other names say nothing."""
+    found = Conversation(source)
+    choices: list[tuple[int, Message]] = []
+    for name, attributes in events:
+        if name == CHOICE:
+            body = _event_body(attributes)
+            index = body.get("index")
+            choices.append((index if type(index) is int else 0, _choice_message(body)))
+        elif name in _ROLES:
+            found.messages.append(_event_message(_ROLES[name], _event_body(attributes)))
+    found.answer = [message for _, message in sorted(choices, key=lambda choice: choice[0])]
+    return found
+
+
+def _as_messages(role: str, value: object) -> list[Message]:
+    """Messages as JSON, or one as text."""
+    parsed = parse_json(value)
+    if parsed is None:
+        return [{"role": role, "content": value}] if isinstance(value, str) and value else []
+    return messages_of([parsed] if is_map(parsed) else parsed)
+
+
+def _event_body(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    body = parse_json(attributes.get(_BODY))
+    return {**attributes, **body} if is_map(body) else attributes
+
+
+def _choice_message(body: Mapping[str, Any]) -> Message:
+    """The message, or its content alone; tool calls may be beside it."""
+    message = parse_json(body.get("message"))
+    if is_map(message):
+        return _event_message("assistant", {"tool_calls": body.get("tool_calls"), **message})
+    return _event_message("assistant", {**body, "content": body.get("message", body.get("content"))})
+
+
+def _event_message(role: str, body: Mapping[str, Any]) -> Message:
+    named = body.get("role")
+    message: Message = {"role": named if isinstance(named, str) and named else role, "content": _event_content(body)}
+    calls = parse_json(body.get("tool_calls"))
+    if is_list(calls) and calls:
+        message["content"] = message["content"] or None
+        message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
+    if role == "tool" and isinstance(body.get("id"), str):
+        message["tool_call_id"] = body["id"]
+    return message
+
+
+def _event_content(body: Mapping[str, Any]) -> Content:
+    """Text, or parts: as JSON too, as Strands has them (``[{"text": "hi"}]``)."""
+    content = body.get("content")
+    if isinstance(content, str) and content.startswith("[{"):
+        parsed = parse_json(content)
+        if is_list(parsed) and all(is_map(part) and isinstance(part.get("text"), str) for part in parsed):
+            return content_of(parsed)
+    return content_of(content)

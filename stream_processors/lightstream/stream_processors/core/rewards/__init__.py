@@ -1,8 +1,7 @@
 """Rewards: read from spans, matched to calls by link, else by log order, never by the clock."""
 
 from ._automatic import AUTOMATIC, AutomaticRule, automatic_rules, read_automatic
-from ._match import LINK_TARGETS_MAX, CallIndex, MatchedRewards, match_rewards
-from ._named_span import SpanAround, named_span
+from ._match import LINK_TARGETS_MAX, CallIndex, MatchedRewards, SpanAround, match_rewards, named_span
 from ._read import DIMENSIONS_MAX, REWARD_MAX, RewardReading, encloses_reward, is_reward, read_rewards
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Which call a reward is for: by its link, else by the named rule; never by the clock."""
+"""Rewards are matched to calls by their links, else by the named rule; never by the clock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,35 @@ from dataclasses import dataclass, field
 from lightstream.schemas.attribute_names import AGL_OPERATION_OUTPUT
 from lightstream.schemas.records import RewardMatch, RewardRecord
 
-from ._named_span import SpanAround, named_span
 from ._read import RewardReading, is_reward
 
-__all__ = ["LINK_TARGETS_MAX", "CallIndex", "MatchedRewards", "match_rewards"]
+__all__ = ["LINK_TARGETS_MAX", "CallIndex", "MatchedRewards", "SpanAround", "match_rewards", "named_span"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanAround:
+    """What a reward for such a span rewards.
+
+    Attributes:
+        trace_id: the span's trace.
+        calls: the calls below it, ascending.
+        is_above_all: it is a root, or all calls are below it: the reward is for the whole trajectory.
+        too_many: more calls are below it than a link may name.
+    """
+
+    trace_id: str
+    calls: Sequence[int] = ()
+    is_above_all: bool = False
+    too_many: bool = False
+
+
+def named_span(links: Sequence[tuple[str, str]]) -> tuple[str, str | None] | None:
+    """The span that links name by its id, and the trace they name beside it, if any; ``None``: they name none so."""
+    values = dict(links)
+    if len(values) < len(links) or "span_id" not in values or not values.keys() <= {"span_id", "trace_id"}:
+        return None
+    return values["span_id"], values.get("trace_id")
+
 
 LINK_TARGETS_MAX = 64
 """Calls that one link may name. A link that matches more (a trace id alone, say) does not tell calls apart."""

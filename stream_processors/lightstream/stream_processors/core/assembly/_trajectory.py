@@ -1,4 +1,4 @@
-"""From what an attempt held to its trajectory."""
+"""A closed attempt becomes its trajectory: calls, rewards, credit, drops and notes, from the attempt buffer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from lightstream.schemas.records import (
     AttemptClosed,
     Drop,
     DropReason,
+    Note,
+    NoteReason,
     SourceRange,
     Trajectory,
     TripletRecord,
@@ -19,13 +21,12 @@ from lightstream.schemas.valid_text import valid_text
 
 from ..credit import CreditStep, assign
 from ..rewards import MatchedRewards, match_rewards
-from ._checks import check
-from ._held import Held
-from ._index import index_calls
-from ._joining import join
-from ._notes import notes_of
-from ._observation import Observation
+from ._buffer import AttemptBuffer
+from ._calls import Observation
+from ._deduplication import Deduplicated, deduplicate
+from ._reward_targets import index_calls
 from ._rules import AssemblyRules
+from ._trainability import find_fault
 from ._tree import Tree, resolve
 
 __all__ = ["finish"]
@@ -36,33 +37,33 @@ PROBLEM_CHARACTERS_MAX = 500
 _NO_IDS: list[str] = []
 _NO_SOURCES: dict[str, str] = {}
 _NO_RUNS: list[dict[str, int]] = []
-"""Shared by all triplets without any: records never change, and 100,000 lists cost the garbage collector time."""
+"""Shared by all triplets without any: records never change."""
 
 
 def finish(
-    held: Held,
-    closed: AttemptClosed,
-    rules: AssemblyRules,
-    partition: int,
-    first_offset: int,
-    last_offset: int,
-    revision: int = 0,
+    buffer: AttemptBuffer, closed: AttemptClosed, partition: int, last_offset: int, revision: int = 0
 ) -> Trajectory:
-    """The trajectory of a closed attempt: each LLM call a triplet or a drop.
+    """The trajectory of a closed attempt: each LLM call a triplet or a drop. Nothing but the records shapes it.
 
-    Observations are joined in place; they must be reset before ``held`` is finished again.
+    Args:
+        last_offset: of the closing record, or of the last late span that counts.
+        revision: how many late spans changed the attempt since it closed.
     """
-    tree = resolve(held.nodes)
-    joined = join(held.observations, tree)
-    calls = joined.calls
+    if revision:  # it was finished before, which joined the observations in place
+        for observation in buffer.observations:
+            observation.reset()
+    rules = buffer.rules
+    tree = resolve(buffer.nodes)
+    deduplicated = deduplicate(buffer.observations, tree)
+    calls = deduplicated.calls
     _set_surroundings(calls, tree)
-    _judge(calls, rules, final=closed.final)
-    rewards, credit, credit_problem = _rewarded(calls, held, tree, rules)
+    _give_reasons(calls, rules, final=closed.final)
+    rewards, credit, credit_problem = _reward(calls, buffer, tree)
     triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
-    drops = _drops(calls, rewards, held)
+    drops = _drops(calls, rewards, buffer)
     if credit_problem is not None:
         drops.append(Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=credit_problem))
-    rollout = held.opened.rollout
+    rollout = buffer.opened.rollout
     return Trajectory(
         rollout_id=rollout.rollout_id,
         attempt_id=closed.attempt_id,
@@ -83,25 +84,26 @@ def finish(
         reward_match=rules.reward_match,
         triplets=triplets,
         drops=drops,
-        notes=notes_of(held, tree, joined, rewards),
-        span_count=len(held.nodes),
+        notes=_notes(buffer, tree, deduplicated, rewards),
+        span_count=len(buffer.nodes),
         call_count=len(triplets) + sum(drop.is_llm_call for drop in drops),
         error_type=closed.error_type,
         error_message=closed.error_message,
-        source=SourceRange(partition=partition, first_offset=first_offset, last_offset=last_offset),
-        opened_unix_nano=held.opened.opened_unix_nano,
+        source=SourceRange(partition=partition, first_offset=buffer.first_offset, last_offset=last_offset),
+        opened_unix_nano=buffer.opened.opened_unix_nano,
         closed_unix_nano=closed.closed_unix_nano,
-        full_from_offset=held.full_from_offset,
+        full_from_offset=buffer.full_from_offset,
     )
 
 
-def _rewarded(
-    calls: Sequence[Observation], held: Held, tree: Tree, rules: AssemblyRules
+def _reward(
+    calls: Sequence[Observation], buffer: AttemptBuffer, tree: Tree
 ) -> tuple[MatchedRewards, list[float | None], str | None]:
-    """The rewards, what each call gets of them, and why nothing where a rule failed."""
+    """The rewards, what each call gets of them, and, where a rule failed, why nothing."""
+    rules = buffer.rules
     if rules.unusable:
         return MatchedRewards(), [None] * len(calls), valid_text(rules.unusable[:PROBLEM_CHARACTERS_MAX])
-    rewards = match_rewards(held.rewards, index_calls(calls, held, tree, rules.reward_match), rules.reward_match)
+    rewards = match_rewards(buffer.rewards, index_calls(calls, buffer, tree, rules.reward_match), rules.reward_match)
     steps = [
         CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
         for i, call in enumerate(calls)
@@ -120,7 +122,7 @@ def _set_surroundings(calls: Sequence[Observation], tree: Tree) -> None:
             if call.agent_name is None and around.agent_name is not None:
                 call.agent_name = around.agent_name
                 if observation is not call:
-                    call.filled("agent_name", f"{observation.key[1]}:span")
+                    call.note_source("agent_name", f"{observation.key[1]}:span")
         response = call.read.response_id
         if response is not None and call.agent_name is not None:
             agents.setdefault(response, call.agent_name)
@@ -129,7 +131,7 @@ def _set_surroundings(calls: Sequence[Observation], tree: Tree) -> None:
             call.agent_name = agents.get(call.read.response_id)
 
 
-def _judge(calls: Sequence[Observation], rules: AssemblyRules, *, final: bool) -> None:
+def _give_reasons(calls: Sequence[Observation], rules: AssemblyRules, *, final: bool) -> None:
     """Give each call that cannot become a triplet its reason."""
     selected = re.compile(rules.agents) if rules.agents is not None else None
     for call in calls:
@@ -142,7 +144,7 @@ def _judge(calls: Sequence[Observation], rules: AssemblyRules, *, final: bool) -
             call.detail = f"agent {call.agent_name!r} does not match {rules.agents!r}"
         else:
             filled = call.field_sources is not None
-            fault = check(call.read) if filled else call.fault
+            fault = find_fault(call.read) if filled else call.fault
             if fault is not None:
                 call.reason, call.detail = fault
 
@@ -179,9 +181,9 @@ def _triplet(call_index: int, call: Observation, reward: float | None) -> Triple
     return from_avro(TripletRecord, values)
 
 
-def _drops(calls: Sequence[Observation], rewards: MatchedRewards, held: Held) -> list[Drop]:
+def _drops(calls: Sequence[Observation], rewards: MatchedRewards, buffer: AttemptBuffer) -> list[Drop]:
     """Everything that became no training data, in log order."""
-    drops = list(held.conflicts.values())
+    drops = list(buffer.conflicts.values())
     for call in calls:
         if call.reason is not None:
             drops.append(_drop(call, call.reason, call.detail))
@@ -206,7 +208,7 @@ def _duplicate(other: Observation, call: Observation) -> Drop | None:
     """A recorded call that another record represents; or other tokens that were reported for the same response."""
     if other.recorded:
         drop = _drop(other, DropReason.DUPLICATE_CALL, f"the same call as span {call.key[1]}")
-    elif other.content is not None and other.content != call.content:
+    elif other.token_ids is not None and other.token_ids != call.token_ids:
         drop = _drop(other, DropReason.DUPLICATE_CALL, f"different tokens from span {call.key[1]} for the call")
         drop = drop.model_copy(update={"is_llm_call": False})
     else:
@@ -224,3 +226,33 @@ def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
         choice_index=observation.read.choice_index,
         source_offset=observation.offset,
     )
+
+
+def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, rewards: MatchedRewards) -> list[Note]:
+    """One note per oddity that cost the attempt nothing, with a count, in the order of :class:`NoteReason`."""
+    without_times = [key[1] for key, node in buffer.nodes.items() if not node.has_times]
+    nested = [other.key[1] for call in deduplicated.calls for other in call.joined]
+    nested += [wrapper.key[1] for wrapper in deduplicated.wrappers]
+    notes = [
+        _note(
+            NoteReason.PARENT_CYCLE, [k[1] for k in tree.cycles], "spans are among their own parents; the link is cut"
+        ),
+        _note(NoteReason.MISSING_PARENT, [k[1] for k in tree.missing_parents], "the parent is not in the attempt"),
+        _note(NoteReason.MISSING_TIME, without_times, "start or end is missing"),
+        _note(NoteReason.JOINED_CALL, nested, "the span describes a call that another span represents"),
+        _note(NoteReason.UNMATCHED_LINK, [s for s, _ in rewards.unmatched], _first_detail(rewards)),
+        _note(
+            NoteReason.UNATTRIBUTED_CALL,
+            [observation.key[1] for observation in deduplicated.unattributed],
+            "the span names no response and has no tokens; the proxy recorded the calls",
+        ),
+    ]
+    return [note for note in notes if note is not None]
+
+
+def _note(reason: NoteReason, span_ids: Sequence[str], detail: str) -> Note | None:
+    return Note(reason=reason, span_id=span_ids[0], count=len(span_ids), detail=detail) if span_ids else None
+
+
+def _first_detail(rewards: MatchedRewards) -> str:
+    return f"a reward names no call of the attempt: {rewards.unmatched[0][1]}" if rewards.unmatched else ""

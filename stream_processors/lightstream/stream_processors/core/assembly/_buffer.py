@@ -1,4 +1,4 @@
-"""An open attempt: what is kept of its spans until it closes."""
+"""The attempt buffer: what is kept of an open attempt's spans until it closes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightstream.schemas.packing import TOKEN_BYTES
-from lightstream.schemas.records import AttemptClosed, AttemptOpened, Drop, DropReason, LlmCall, SpanRecord, Trajectory
+from lightstream.schemas.records import AttemptOpened, Drop, DropReason, LlmCall, SpanRecord
 
 from ..dialects import ReadCall, agent_name, read_calls
-from ..rewards import automatic_rules, encloses_reward, read_automatic, read_rewards
-from ._checks import check
-from ._fingerprint import fingerprint
-from ._finish import finish
-from ._held import Held
-from ._observation import Observation
+from ..rewards import RewardReading, automatic_rules, encloses_reward, read_automatic, read_rewards
+from ._calls import Observation
+from ._fingerprints import answer_fingerprint, span_fingerprint
 from ._rules import AssemblyRules
-from ._said import said_in
+from ._trainability import find_fault
 from ._tree import Node, SpanKey, TokenData
 
-__all__ = ["OpenAttempt"]
+__all__ = ["AttemptBuffer"]
 
 CALL_OVERHEAD_BYTES = 256
 """Ids, names and numbers of a triplet or drop besides its token data, generously."""
@@ -34,10 +31,16 @@ LINKABLE_ATTRIBUTES_MAX = 64
 """Such attributes kept of a span; where it has more, first those that are not numbered, as messages' parts are."""
 
 
-class OpenAttempt:
-    """Folds the spans of one attempt. Each span costs the same, however many came before.
+class AttemptBuffer:
+    """What is kept of an open attempt's spans until it closes: token data, rewards and a few words per span.
 
-    Kept are token data, rewards and a few words per span; messages and other payloads are let go.
+    Messages and other payloads are let go. Each span costs the same, however many came before. All lists are in log
+    order; ``nodes`` has one entry per distinct span, in log order too.
+
+    Attributes:
+        opened, first_offset: the attempt's opening record, and its offset.
+        conflicts: drops of spans whose id was taken, by that id and a fingerprint of their content.
+        full_from_offset: offset of the first span that was not taken, as there were too many; -1: none.
     """
 
     def __init__(
@@ -47,33 +50,39 @@ class OpenAttempt:
         rules: AssemblyRules,
         read: Callable[[SpanRecord], list[ReadCall]] = read_calls,
     ) -> None:
+        self.opened = opened
         self.first_offset = offset
-        self.opened_unix_nano = opened.opened_unix_nano
+        self.rules = rules
+        self.nodes: dict[SpanKey, Node] = {}
+        self.observations: list[Observation] = []
+        self.rewards: list[RewardReading] = []
+        self.conflicts: dict[tuple[SpanKey, int], Drop] = {}
+        self.full_from_offset = -1
         self._read = read
-        self._rules = rules
         self._automatic = automatic_rules(rules.automatic_rewards)
-        self._held = Held(opened)
         self._free_bytes = rules.trajectory_bytes_max - len(opened.rollout.input_json)
 
     @property
     def span_count(self) -> int:
         """Distinct spans so far."""
-        return len(self._held.nodes)
+        return len(self.nodes)
 
     @property
     def size_bytes(self) -> int:
         """Estimated size of what is kept of calls, as ``AssemblyRules.trajectory_bytes_max`` limits it."""
-        return self._rules.trajectory_bytes_max - self._free_bytes
+        return self.rules.trajectory_bytes_max - self._free_bytes
 
     def add(self, span: SpanRecord, offset: int) -> bool:
-        """Take a span; whether it changes anything.
+        """Take a span.
 
         A repeated span changes nothing; one with the id of another and other content is dropped.
+
+        Returns:
+            Whether the span changes anything.
         """
-        held = self._held
         key = (span.trace_id, span.span_id)
-        content = fingerprint(span)
-        known = held.nodes.get(key)
+        content = span_fingerprint(span)
+        known = self.nodes.get(key)
         if known is not None:
             return self._take_again(span, known, content, key, offset)
         if self._is_full(offset):
@@ -83,7 +92,7 @@ class OpenAttempt:
         node = Node((span.trace_id, parent) if parent else None, content, offset)
         node.tokens = _tokens(span.llm_call)
         node.has_times = span.start_unix_nano > 0 and span.end_unix_nano > 0
-        held.nodes[key] = node
+        self.nodes[key] = node
         calls = self._read(span)
         if attributes:
             node.agent_name = agent_name(span)
@@ -91,9 +100,9 @@ class OpenAttempt:
             if calls:
                 node.attributes = _linkable(attributes)
         if attributes or span.events:
-            held.rewards.extend(read_rewards(span, offset))
+            self.rewards.extend(read_rewards(span, offset))
         if self._automatic:
-            held.rewards.extend(read_automatic(self._automatic, span, offset))
+            self.rewards.extend(read_automatic(self._automatic, span, offset))
         if calls:
             node.tells_of_call = True
             if len(calls) > 1:
@@ -103,38 +112,24 @@ class OpenAttempt:
                     self._shorten(read)
                 if not self._has_room(read) and node.tokens is not None:
                     node.tokens = hash(node.tokens)
-                observation = Observation(key, offset, read, check(read), span.start_unix_nano, span.end_unix_nano)
+                observation = Observation(key, offset, read, find_fault(read), span.start_unix_nano, span.end_unix_nano)
                 if observation.by_proxy:
-                    observation.said = said_in(span)
+                    observation.answer_fingerprint = answer_fingerprint(span)
                 elif observation.is_anonymous:
-                    observation.said, observation.scope = said_in(span), f"{span.scope_name}/{span.name}"
-                held.observations.append(observation)
+                    observation.answer_fingerprint = answer_fingerprint(span)
+                    observation.scope = f"{span.scope_name}/{span.name}"
+                self.observations.append(observation)
         return True
-
-    def close(self, closed: AttemptClosed, offset: int, partition: int) -> Trajectory:
-        """The attempt's trajectory, from what was added. Deterministic: nothing but the records shapes it."""
-        return finish(self._held, closed, self._rules, partition, self.first_offset, offset)
-
-    def revise(self, closed: AttemptClosed, last_offset: int, partition: int, revision: int) -> Trajectory:
-        """The trajectory once more, with what was added since it closed, up to ``last_offset``."""
-        for observation in self._held.observations:
-            observation.reset()
-        return finish(self._held, closed, self._rules, partition, self.first_offset, last_offset, revision)
-
-    @property
-    def held(self) -> Held:
-        """What is kept so far."""
-        return self._held
 
     def _take_again(self, span: SpanRecord, known: Node, content: int, key: SpanKey, offset: int) -> bool:
         tokens = _tokens(span.llm_call)
         if content == known.content and known.tokens in (tokens, hash(tokens)):
             return False
         conflict = (key, hash((content, tokens)))
-        if conflict in self._held.conflicts or self._is_full(offset):
+        if conflict in self.conflicts or self._is_full(offset):
             return False
         calls = self._read(span)
-        self._held.conflicts[conflict] = Drop(
+        self.conflicts[conflict] = Drop(
             span_id=key[1],
             trace_id=key[0],
             response_id=calls[0].response_id if calls else None,
@@ -146,11 +141,10 @@ class OpenAttempt:
         return True
 
     def _is_full(self, offset: int) -> bool:
-        held = self._held
-        if len(held.nodes) + len(held.conflicts) < self._rules.attempt_spans_max:
+        if len(self.nodes) + len(self.conflicts) < self.rules.attempt_spans_max:
             return False
-        if held.full_from_offset < 0:
-            held.full_from_offset = offset
+        if self.full_from_offset < 0:
+            self.full_from_offset = offset
         return True
 
     def _shorten(self, call: ReadCall) -> None:
@@ -179,7 +173,7 @@ class OpenAttempt:
         self._free_bytes -= CALL_OVERHEAD_BYTES
         call.prompt_token_ids = call.response_token_ids = call.response_logprobs = None
         call.problem = DropReason.TOO_LARGE
-        limit = self._rules.trajectory_bytes_max
+        limit = self.rules.trajectory_bytes_max
         call.detail = f"{size} bytes more would take the trajectory over {limit} bytes"
         return False
 

@@ -7,16 +7,25 @@ trajectory's reward; token-level credit is then the algorithm's. The others are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.records import Drop, DropReason, RewardMatch, RewardRecord, Trajectory
 from lightstream.schemas.valid_text import valid_text
 
-from ..rewards import is_reward
-from ..user_function import is_function_name, user_function
+from .rewards import is_reward
+from .user_function import is_function_name, user_function
 
-__all__ = ["CreditRule", "CreditStep", "assign", "credit_rule", "credit_rule_names", "register_credit_rule"]
+__all__ = [
+    "CreditRule",
+    "CreditStep",
+    "assign",
+    "credit_rule",
+    "credit_rule_names",
+    "register_credit_rule",
+    "with_rewards",
+]
 
 
 class CreditStep(NamedTuple):
@@ -157,3 +166,41 @@ def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> 
     if bad is not None:
         return [None] * len(steps), f"credit rule {name!r} gave {bad}, not a finite number within float32"
     return values, None
+
+
+def with_rewards(
+    trajectory: Trajectory, whole: float | None, by_call: Mapping[int, float], credit: str, name: str
+) -> Trajectory:
+    """The trajectory with these rewards in place of its own, and what credit makes of them.
+
+    Args:
+        whole: reward of the whole trajectory; ``None`` is missing.
+        by_call: ``call_index`` -> the call's own reward.
+        credit: name of the credit rule.
+        name: what the rewards are recorded under.
+
+    Raises:
+        SettingsError: there is no such credit rule.
+    """
+    triplets = trajectory.triplets
+    steps = [CreditStep(kept=True, reward=by_call.get(t.call_index), agent_name=t.agent_name) for t in triplets]
+    values, problem = assign(credit, steps, whole)
+    records = [RewardRecord(name=name, value=whole, span_id="")] if whole is not None else []
+    records += [
+        RewardRecord(name=name, value=value, span_id="", call_index=call, match=RewardMatch.LINK)
+        for call, value in sorted(by_call.items())
+    ]
+    drops = trajectory.drops
+    if problem is not None:
+        drops = [*drops, Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=problem)]
+    return trajectory.model_copy(
+        update={
+            "reward": whole,
+            "rewards": records,
+            "credit": credit,
+            "triplets": [
+                triplet.model_copy(update={"reward": value}) for triplet, value in zip(triplets, values, strict=True)
+            ],
+            "drops": drops,
+        }
+    )

@@ -1,29 +1,121 @@
-"""Disjoint sets of observations: each set is one call."""
+"""Calls: observations (what single spans tell of a call), and the groups of them that are one call each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from lightstream.schemas.records import DropReason
 
-from ..dialects import ReadCall
-from ._observation import Observation
+from ..dialects import PROXY, RECORDED, ReadCall
+from ._trainability import Fault
 from ._tree import SpanKey
 
-__all__ = ["Groups"]
+__all__ = ["CallGroups", "Observation", "TokenIds"]
+
+TokenIds = tuple[bytes | None, bytes | None]
+"""Prompt and response ids, packed int32."""
+
+_OF_RECORD = frozenset({PROXY, RECORDED})
 
 
-class Groups:
-    """Union-find over positions of ``observations`` (path halving, the smaller root wins: near linear, iterative)."""
+@dataclass(slots=True)
+class Observation:
+    """A call as one span describes it, and, once that one is believed, the call with what became of it.
+
+    Attributes:
+        offset: orders observations; those of one span are told apart by their choice.
+        fault: why it cannot be trained on as it is.
+        answer_fingerprint: hash of the answer, of spans that may have to be joined by it.
+        scope: instrumentation scope and name of the span.
+        joined: the other observations of the same call.
+        agent_name, in_reward: the agent that made the call, and whether it was made while computing a reward.
+        field_sources: which fields were filled from another observation: field -> ``span id:source``.
+        own_values: what the filled fields were before.
+        reason, detail: why the call is not a triplet.
+    """
+
+    key: SpanKey
+    offset: int
+    read: ReadCall
+    fault: Fault | None = None
+    start_unix_nano: int = 0
+    end_unix_nano: int = 0
+    answer_fingerprint: int | None = None
+    scope: str = ""
+    joined: Sequence[Observation] = ()
+    agent_name: str | None = None
+    in_reward: bool = False
+    field_sources: dict[str, str] | None = None
+    own_values: dict[str, Any] | None = None
+    reason: DropReason | None = None
+    detail: str = ""
+
+    @property
+    def recorded(self) -> bool:
+        """The record itself carries the call (``llm_call``): it counts wherever LLM calls are counted."""
+        return self.read.dialect in _OF_RECORD
+
+    @property
+    def by_proxy(self) -> bool:
+        return self.read.dialect == PROXY
+
+    @property
+    def token_ids(self) -> TokenIds | None:
+        """Prompt and response ids, ``None`` where the span has no response ids."""
+        read = self.read
+        return None if read.response_token_ids is None else (read.prompt_token_ids, read.response_token_ids)
+
+    @property
+    def response(self) -> tuple[str, int] | None:
+        """Response id and choice, ``None`` where the span quotes no response id."""
+        read = self.read
+        return None if read.response_id is None else (read.response_id, read.choice_index)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """It names no response and has no tokens: it may belong to no call at all."""
+        return not self.recorded and not self.read.names_a_call
+
+    def note_source(self, field: str, source: str) -> None:
+        """Record from where ``field`` was filled."""
+        if self.field_sources is None:
+            self.field_sources = {}
+        self.field_sources[field] = source
+
+    def fill(self, field: str, value: object, source: str) -> None:
+        """Set ``field`` of what was read to what another observation says."""
+        if self.own_values is None:
+            self.own_values = {}
+        self.own_values.setdefault(field, getattr(self.read, field))
+        setattr(self.read, field, value)
+        self.note_source(field, source)
+
+    def reset(self) -> None:
+        """Go back to what the span told, as before joining."""
+        if self.own_values is not None:
+            for field, value in self.own_values.items():
+                setattr(self.read, field, value)
+        self.own_values = self.field_sources = None
+        self.joined = ()
+        self.agent_name = self.reason = None
+        self.in_reward = False
+        self.detail = ""
+
+
+class CallGroups:
+    """Disjoint sets of observations, each set one call.
+
+    A union-find over positions of ``observations`` (path halving, the smaller root wins: near linear, iterative).
+    """
 
     def __init__(self, observations: Sequence[Observation]) -> None:
         self._observations = observations
         self._parents = list(range(len(observations)))
-        self._proxy = [s.by_proxy for s in observations]
-        self._response: list[tuple[str, int] | None] = [
-            None if (response := s.read.response_id) is None else (response, s.read.choice_index) for s in observations
-        ]
+        self._proxy = [observation.by_proxy for observation in observations]
+        self._response = [observation.response for observation in observations]
         self._choices_of = _choices_of(observations)
         self._removed: set[int] = set()
         self._joined: set[int] = set()
@@ -114,41 +206,31 @@ def _believe(group: list[Observation]) -> Observation:
 
 def _doubt(observation: Observation) -> tuple[bool, bool, bool, int]:
     read = observation.read
+    # Whatever became of the call, its tokens may be good.
+    is_faulty = observation.fault is not None and observation.fault[0] is not DropReason.CALL_FAILED
     return (
         not observation.by_proxy,
-        not read.has_tokens or read.problem is not None or _is_faulty(observation),
+        not read.has_tokens or read.problem is not None or is_faulty,
         not observation.recorded,
         observation.offset,
     )
 
 
-def _is_faulty(observation: Observation) -> bool:
-    """Whether what it says cannot be trained on, whatever became of the call."""
-    return observation.fault is not None and observation.fault[0] is not DropReason.CALL_FAILED
-
-
-def _is_same_response(read: ReadCall, other: ReadCall) -> bool:
-    """Whether both have response ids, the same, and the other has no problem."""
-    return other.problem is None and read.response_token_ids == other.response_token_ids is not None
-
-
 def _fill(call: Observation, other: Observation) -> None:
     """Take from ``other`` what the believed observation does not say: of its tokens, where it has none or the same."""
-    read = call.read
+    read, source = call.read, other.read
     fields: list[str] = []
-    untold = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
-    if untold and other.read.has_tokens and other.read.problem is None:
+    has_none = read.prompt_token_ids is None and read.response_token_ids is None and read.problem is None
+    if has_none and source.has_tokens and source.problem is None:
         fields += ["prompt_token_ids", "response_token_ids", "response_logprobs"]
-    elif _is_same_response(read, other.read):
+    elif source.problem is None and read.response_token_ids == source.response_token_ids is not None:
         fields += [name for name in ("prompt_token_ids", "response_logprobs") if getattr(read, name) is None]
-    for name in ("response_id", "policy_version", "finish_reason"):
-        if getattr(read, name) is None:
-            fields.append(name)
+    fields += [name for name in ("response_id", "policy_version", "finish_reason") if getattr(read, name) is None]
     if not read.model:
         fields.append("model")
-    if read.policy_version is None and other.read.policy_version_runs:
+    if read.policy_version is None and source.policy_version_runs:
         fields.append("policy_version_runs")
     for name in fields:
-        value = getattr(other.read, name)
+        value = getattr(source, name)
         if value is not None and value != "":
-            call.fill(name, value, f"{other.key[1]}:{other.read.place_of(name)}")
+            call.fill(name, value, f"{other.key[1]}:{source.source_of(name)}")

@@ -1,4 +1,4 @@
-"""Whether a call's tokens can be trained on; each way they cannot has a reason code."""
+"""Trainability: whether a call's tokens can be trained on. Each way in which they cannot has a reason code."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lightstream.schemas.records import DropReason
 
 from ..dialects import ReadCall
 
-__all__ = ["LOGPROB_MAX", "Fault", "check"]
+__all__ = ["LOGPROB_MAX", "Fault", "find_fault"]
 
 LOGPROB_MAX = 1e-3
 """A log-probability is at most 0; servers that sum in 16 bits overshoot by less than this."""
 
 Fault = tuple[DropReason, str]
-"""Why a call cannot be trained on, and in which way."""
+"""Why a call cannot be trained on, and the detail."""
 
 _BYTES_PER_ITEM = 4
 _NEGATIVE_FINITE = bytes(range(0x80, 0xFF))
 """Highest bytes of float32 numbers that are below 0 and above -1.7e38: sign bit set, exponent not all ones."""
 
 
-def check(read: ReadCall) -> Fault | None:
-    """The first thing wrong with a call, and in which way; ``None`` where all is well."""
+def find_fault(read: ReadCall) -> Fault | None:
+    """The first fault of a call; ``None`` where it can be trained on."""
     if read.problem == DropReason.TOO_LARGE:
         return read.problem, read.detail
     if read.failure is not None:
@@ -43,10 +43,10 @@ def check(read: ReadCall) -> Fault | None:
         return DropReason.NO_TOKEN_IDS, "the prompt has no tokens"
     if not response:
         return DropReason.EMPTY_RESPONSE, "the response has no tokens"
-    return _check_logprobs(read.response_logprobs, len(response))
+    return _find_fault_of_logprobs(read.response_logprobs, len(response))
 
 
-def _check_logprobs(packed: bytes | None, response_bytes: int) -> Fault | None:
+def _find_fault_of_logprobs(packed: bytes | None, response_bytes: int) -> Fault | None:
     if packed is None:
         return None
     if len(packed) != response_bytes:

@@ -1,17 +1,140 @@
-"""Merging turns: one sequence where a prompt continues the previous one exactly, else a new one with its reason."""
+"""Trajectory-level sequences: calls merged where one prompt continues the previous sequence exactly.
+
+Else a new sequence begins, and records the reason.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from lightstream.schemas.packing import TOKEN_BYTES, pack_float32, pack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 
-from ._model import NO_VERSION, Segment, SegmentStart, Turn
-from ._prefix_index import PrefixIndex
+__all__ = ["NO_VERSION", "Segment", "SegmentStart", "Turn", "merge_segments", "segments_of", "transitions_of"]
 
-__all__ = ["merge_segments", "segments_of", "transitions_of"]
+
+NO_VERSION = -1
+"""``policy_versions`` of a token that was not sampled, or whose version is unknown or beyond int32."""
+
+
+class SegmentStart(StrEnum):
+    """Why a segment begins: why its first call does not continue an earlier segment."""
+
+    FIRST = "first"
+    SUB_AGENT = "sub_agent"
+    """The first call of an agent while others were at work."""
+    RETOKENISED = "retokenised"
+    """An earlier response came back as other ids (tokenised again, or its text was edited)."""
+    EDITED_HISTORY = "edited_history"
+    """The prompt parts from the earlier ones before any response: rewritten, summarised, or a new conversation."""
+    BRANCH = "branch"
+    """It continues an earlier state of a segment that has moved on (a retry, a parallel sample, a search)."""
+    TOO_LONG = "too_long"
+    """The call alone is longer than the limit for merged sequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call's place in a segment: its response is at ``[start, end)``.
+
+    ``reward`` is the triplet's (``None``: missing).
+    """
+
+    call_index: int
+    span_id: str
+    start: int
+    end: int
+    policy_version: int | None
+    reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One sequence of T tokens: a first prompt, then responses with what came between them.
+
+    All arrays are packed little-endian and aligned, one entry per token:
+
+    Attributes:
+        token_ids: int32 (T,).
+        loss_mask: uint8 (T,): 1 exactly where the policy sampled the token.
+        logprobs: float32 (T,): as sampled; 0.0 where not sampled, NaN where the server did not say.
+        policy_versions: int32 (T,): the version that sampled the token, else :data:`NO_VERSION`.
+        rewards: float32 (T,): each turn's reward on its last token, NaN there when missing; 0.0 elsewhere.
+        turns: the calls, in order; their ranges are what ``loss_mask`` marks.
+        start_reason: why it begins here; ``diverged_at`` is the first token that differs from the agent's previous
+            segment (-1 where there was none to compare).
+    """
+
+    index: int
+    agent_name: str | None
+    token_ids: bytes
+    loss_mask: bytes
+    logprobs: bytes
+    policy_versions: bytes
+    rewards: bytes
+    turns: tuple[Turn, ...]
+    start_reason: SegmentStart
+    diverged_at: int = -1
+
+    @property
+    def length(self) -> int:
+        """T, in tokens."""
+        return len(self.loss_mask)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the first response."""
+        return self.turns[0].start if self.turns else self.length
+
+
+_T = TypeVar("_T")
+
+BLOCK_BYTES = 64 * TOKEN_BYTES
+"""Sequences are told apart by a chained hash per block; what is left over (under 64 tokens) is looked up as it is."""
+
+_Scope = str | None
+
+
+class _PrefixIndex(Generic[_T]):
+    """Maps whole sequences (packed int32) to values; looks up the longest one that begins a given prompt."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[_Scope, int, int], dict[bytes, list[_T]]] = {}
+
+    def add(self, scope: _Scope, sequence: bytes, value: _T) -> None:
+        """Let prompts within ``scope`` that begin with all of ``sequence`` find ``value``."""
+        blocks = len(sequence) // BLOCK_BYTES
+        key = (scope, blocks, _chain(sequence, blocks)[-1])
+        rest = sequence[blocks * BLOCK_BYTES :]
+        self._entries.setdefault(key, {}).setdefault(rest, []).append(value)
+
+    def take(self, scope: _Scope, prompt: bytes) -> _T | None:
+        """Remove and return the value of the longest sequence that begins ``prompt`` (the latest of equal ones)."""
+        chain = _chain(prompt, len(prompt) // BLOCK_BYTES)
+        for blocks in range(len(chain) - 1, -1, -1):
+            entries = self._entries.get((scope, blocks, chain[blocks]))
+            if not entries:
+                continue
+            start = blocks * BLOCK_BYTES
+            longest = min(len(prompt) - start, BLOCK_BYTES - TOKEN_BYTES)
+            for length in range(longest - longest % TOKEN_BYTES, -1, -TOKEN_BYTES):
+                values = entries.get(prompt[start : start + length])
+                if values:
+                    return values.pop()
+        return None
+
+
+def _chain(sequence: bytes, blocks: int) -> list[int]:
+    """Hash of the first 0, 1, … ``blocks`` blocks."""
+    hashes = [0]
+    for start in range(0, blocks * BLOCK_BYTES, BLOCK_BYTES):
+        hashes.append(hash((hashes[-1], sequence[start : start + BLOCK_BYTES])))
+    return hashes
+
 
 _NAN = pack_float32([math.nan])
 
@@ -57,7 +180,7 @@ def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = N
     whole. Linear in the tokens of the triplets.
     """
     growing: list[_Growing] = []
-    index: PrefixIndex[_Growing] = PrefixIndex()
+    index: _PrefixIndex[_Growing] = _PrefixIndex()
     latest: dict[str | None, _Growing] = {}
     for triplet in triplets:
         agent = triplet.agent_name

@@ -1,20 +1,20 @@
-"""Values as spans carry them: lists, packed bytes, JSON text; turned into packed bytes or a stated problem."""
+"""The call that a dialect reads from a span, and the values that spans carry: lists, packed bytes, JSON text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.records import DropReason
+from lightstream.schemas.records import DropReason, PolicyVersionRun
 from lightstream.schemas.valid_text import valid_text
-
-from ._model import ReadCall
 
 __all__ = [
     "JSON_CHARS_MAX",
+    "ReadCall",
     "is_list",
     "is_map",
     "parse_json",
@@ -22,6 +22,59 @@ __all__ = [
     "set_token_ids",
     "text_or_none",
 ]
+
+
+@dataclass(slots=True)
+class ReadCall:
+    """One LLM call (one choice of it) as one span describes it.
+
+    ``prompt_token_ids`` and ``response_token_ids`` are int32, ``response_logprobs`` float32, packed little-endian;
+    ``None`` where the span does not say. They are as found: the assembler checks that they fit together.
+
+    Attributes:
+        dialect: name of the reader.
+        problem: a value was there but unusable (say, text among the token ids); ``detail`` says which and how.
+        is_request: it is the request that a library made for the call of the LLM span around it, if there is one: the
+            two are one call, though the library may give it an id of its own.
+        policy_version_runs: which version sampled which tokens, where there were several.
+        sources: field -> where in the span it was found: an attribute's name, or a path in its JSON.
+    """
+
+    dialect: str
+    response_id: str | None = None
+    choice_index: int = 0
+    model: str = ""
+    policy_version: int | None = None
+    prompt_token_ids: bytes | None = None
+    response_token_ids: bytes | None = None
+    response_logprobs: bytes | None = None
+    finish_reason: str | None = None
+    failure: str | None = None
+    problem: DropReason | None = None
+    detail: str = ""
+    is_request: bool = False
+    sources: dict[str, str] | None = None
+    policy_version_runs: tuple[PolicyVersionRun, ...] = ()
+
+    def note_source(self, field: str, source: str) -> None:
+        """Note where in the span ``field`` was found."""
+        if self.sources is None:
+            self.sources = {}
+        self.sources[field] = source
+
+    def source_of(self, field: str) -> str:
+        """Where in the span ``field`` was found; the dialect's name where that says it all."""
+        return (self.sources or {}).get(field, self.dialect)
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.prompt_token_ids is not None and self.response_token_ids is not None
+
+    @property
+    def names_a_call(self) -> bool:
+        """It has a response id or tokens (good or bad); a span without may belong to no call at all."""
+        return self.response_id is not None or self.response_token_ids is not None or self.problem is not None
+
 
 JSON_CHARS_MAX = 64 * 1024 * 1024
 """Longest text parsed as JSON: twice the largest Kafka record, so never reached by a record that arrived."""
@@ -61,7 +114,7 @@ def text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def set_token_ids(call: ReadCall, field: str, value: object, place: str) -> bool:
+def set_token_ids(call: ReadCall, field: str, value: object, source: str) -> bool:
     """Take ``value`` as token ids int32 (n,) into ``field`` of ``call``; false when it is absent (``None``).
 
     A value that is there but not a list of int32 becomes the call's problem ``bad_token_ids``; the field stays unset.
@@ -80,14 +133,14 @@ def set_token_ids(call: ReadCall, field: str, value: object, place: str) -> bool
     else:
         packed = None
     if packed is None:
-        _problem(call, DropReason.BAD_TOKEN_IDS, f"{place} is not a list of integers within int32")
+        _problem(call, DropReason.BAD_TOKEN_IDS, f"{source} is not a list of integers within int32")
         return True
     setattr(call, field, packed)
-    call.found(field, place)
+    call.note_source(field, source)
     return True
 
 
-def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
+def set_logprobs(call: ReadCall, value: object, source: str) -> bool:
     """Take ``value`` as log-probabilities float32 (n,) of the response tokens; false when absent (``None``).
 
     Accepted: packed bytes, a list of numbers, a list of ``{"logprob": number}`` (OpenAI's ``content``), ``{"content":
@@ -110,10 +163,10 @@ def set_logprobs(call: ReadCall, value: object, place: str) -> bool:
             except RecordError:
                 packed = None
     if packed is None:
-        _problem(call, DropReason.BAD_LOGPROBS, f"{place} is not a list of numbers within float32")
+        _problem(call, DropReason.BAD_LOGPROBS, f"{source} is not a list of numbers within float32")
         return True
     call.response_logprobs = packed
-    call.found("response_logprobs", place)
+    call.note_source("response_logprobs", source)
     return True
 
 

@@ -1,0 +1,273 @@
+"""Readers of messages, one per convention, and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightstream.schemas.attribute_names import AGL_OPERATION, AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT
+from lightstream.schemas.records import SpanRecord
+
+from ..dialects import grouped, is_list, is_map, parse_json, raw_values, unflattened
+from ._conversation import (
+    Conversation,
+    Message,
+    as_text,
+    content_of,
+    function_tools,
+    message_of,
+    messages_of,
+    tool_call,
+)
+from ._gen_ai import conversation_of_events, messages_of_parts, read_details, read_events, read_flattened, read_parts
+
+__all__ = ["READERS", "Reader", "read_conversation"]
+
+
+def read_recorded(span: SpanRecord) -> Conversation | None:
+    """The proxy's: the request as sent, and the chosen message."""
+    call = span.llm_call
+    if call is None or (call.request_json is None and call.response_json is None):
+        return None
+    found = Conversation("recorded")
+    request = parse_json(call.request_json)
+    if is_map(request):
+        found.messages = _asked(request, call.choice_index)
+        found.tools = function_tools(request.get("tools"))
+    answer = message_of(parse_json(call.response_json))
+    if answer is not None:
+        found.answer = [answer]
+    return found
+
+
+def read_weave(span: SpanRecord) -> Conversation | None:
+    """Agent Lightning's operations: ``agentlightning.operation.input.messages``, ``….output.choices``."""
+    if not any(name.startswith(f"{AGL_OPERATION}.") for name in span.attributes):
+        return None
+    request = unflattened(span.attributes, AGL_OPERATION_INPUT)
+    response = unflattened(span.attributes, AGL_OPERATION_OUTPUT)
+    return request_and_response("weave", parse_json(request), parse_json(response))
+
+
+def read_kept_bodies(span: SpanRecord) -> Conversation | None:
+    """Tracers that keep the request and the answer whole, the answer perhaps as plain text."""
+    at = span.attributes
+    for source, asked, answered in _KEPT:
+        if asked in at or answered in at:
+            response = parse_json(at.get(answered))
+            if response is None and isinstance(at.get(answered), str):
+                response = {"role": "assistant", "content": at[answered]}
+            return request_and_response(source, parse_json(at.get(asked)), response)
+    return None
+
+
+_KEPT = (
+    ("langfuse", "langfuse.observation.input", "langfuse.observation.output"),
+    ("mlflow", "mlflow.spanInputs", "mlflow.spanOutputs"),
+)
+
+
+def request_and_response(source: str, request: Any, response: Any) -> Conversation | None:
+    """A request body (or its list of messages) and a response body (or its message)."""
+    found = Conversation(source)
+    if is_map(request):
+        found.messages = _asked(request, 0)
+        found.tools = function_tools(request.get("tools"))
+        alone = message_of(request)
+        if not found.messages and alone is not None:
+            found.messages = [alone]
+    else:
+        found.messages = messages_of(request)
+    if is_map(response) and is_list(response.get("choices")):
+        answers = [_of_choice(choice) for choice in response["choices"] if is_map(choice)]
+        found.answer = [answer for answer in answers if answer is not None]
+    elif is_list(response):
+        found.answer = messages_of(response)
+    else:
+        answer = message_of(response)
+        found.answer = [] if answer is None else [answer]
+    return found if found.messages or found.answer else None
+
+
+def _asked(request: Mapping[str, Any], choice_index: int) -> list[Message]:
+    """The messages; of a request for completions its prompt as the user's, of several prompts the choice's own."""
+    messages = messages_of(parse_json(request.get("messages")))
+    prompt = request.get("prompt")
+    if messages or not prompt:
+        return messages
+    if is_list(prompt):
+        wanted = request.get("n")
+        place = choice_index // wanted if type(wanted) is int and wanted > 0 else choice_index
+        prompt = prompt[place] if 0 <= place < len(prompt) else None
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
+
+
+def _of_choice(choice: Mapping[str, Any]) -> Message | None:
+    """Its message; of completions its text."""
+    text = choice.get("text")
+    return {"role": "assistant", "content": text} if isinstance(text, str) else message_of(choice.get("message"))
+
+
+_LITELLM_REQUEST, _LITELLM_RESPONSE = frozenset({"messages", "tools", "prompt"}), frozenset({"choices"})
+
+
+def read_litellm_legacy(span: SpanRecord) -> Conversation | None:
+    """The request and the answer as they were, where their text can be read."""
+    _, values = raw_values(span, _LITELLM_REQUEST | _LITELLM_RESPONSE)
+    if not values:
+        return None
+    request = {name: value for name, value in values.items() if name in _LITELLM_REQUEST}
+    return request_and_response("litellm_legacy", request, {"choices": values.get("choices")})
+
+
+def read_openinference(span: SpanRecord) -> Conversation | None:
+    """Messages with their parts and tool calls, and the tools on offer."""
+    if not any(name.startswith(("llm.input_messages.", "llm.output_messages.")) for name in span.attributes):
+        return None
+    found = Conversation("openinference")
+    found.messages = _openinference_messages(grouped(span.attributes, "llm.input_messages"))
+    found.answer = _openinference_messages(grouped(span.attributes, "llm.output_messages"))
+    tools = grouped(span.attributes, "llm.tools")
+    if is_list(tools):
+        found.tools = function_tools([_below(tool, "tool").get("json_schema") for tool in tools])
+    return found
+
+
+def _openinference_messages(values: object) -> list[Message]:
+    return [_openinference_message(_below(value, "message")) for value in values] if is_list(values) else []
+
+
+def _openinference_message(value: dict[str, Any]) -> Message:
+    role = value.get("role")
+    role = role if isinstance(role, str) and role else "user"
+    message: Message = {"role": role, "content": value.get("content", "")}
+    contents = value.get("contents")
+    if is_list(contents):
+        message["content"] = [
+            part for item in contents if (part := _openinference_part(_below(item, "message_content")))
+        ]
+    calls = value.get("tool_calls")
+    if is_list(calls):
+        message["content"] = message["content"] or None
+        message["tool_calls"] = [_openinference_call(_below(call, "tool_call")) for call in calls]
+    if isinstance(value.get("tool_call_id"), str):
+        message["tool_call_id"] = value["tool_call_id"]
+    return message
+
+
+def _openinference_part(value: dict[str, Any]) -> dict[str, Any] | None:
+    if isinstance(value.get("text"), str):
+        return {"type": "text", "text": value["text"]}
+    url = _below(_below(value, "image"), "image").get("url")
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else None
+
+
+def _openinference_call(value: dict[str, Any]) -> dict[str, Any]:
+    function = _below(value, "function")
+    return tool_call(value.get("id"), function.get("name"), function.get("arguments"))
+
+
+def _below(value: object, name: str) -> dict[str, Any]:
+    """The mapping at ``name``; empty where there is none."""
+    inner = value.get(name) if is_map(value) else None
+    return dict(inner) if is_map(inner) else {}
+
+
+_VERCEL_PROMPT, _VERCEL_TOOLS = "ai.prompt.messages", "ai.prompt.tools"
+_VERCEL_TEXTS = ("ai.response.text", "ai.response.object")
+_VERCEL_CALLS = "ai.response.toolCalls"
+
+
+def read_vercel(span: SpanRecord) -> Conversation | None:
+    """What a request to the model says; the structured answer of ``generateObject`` is its text."""
+    at = span.attributes
+    if not any(name in at for name in (_VERCEL_PROMPT, *_VERCEL_TEXTS, _VERCEL_CALLS)):
+        return None
+    found = Conversation("vercel", tools=function_tools(at.get(_VERCEL_TOOLS)))
+    asked = parse_json(at.get(_VERCEL_PROMPT))
+    for value in asked if is_list(asked) else ():
+        if is_map(value) and isinstance(value.get("role"), str):
+            found.messages += _vercel_messages(value["role"], value.get("content", ""))
+    text = next((as_text(at[name]) for name in _VERCEL_TEXTS if at.get(name)), "")
+    called = parse_json(at.get(_VERCEL_CALLS))
+    calls = [_vercel_call(call) for call in called if is_map(call)] if is_list(called) else []
+    if text or calls:
+        found.answer = [_vercel_assistant(text, calls)]
+    return found
+
+
+def _vercel_messages(role: str, content: object) -> list[Message]:
+    """A message, or one for each tool result it holds."""
+    parts = [part for part in content if is_map(part)] if is_list(content) else []
+    if role == "tool":
+        return [_vercel_result(part) for part in parts if part.get("type") == "tool-result"]
+    calls = [_vercel_call(part) for part in parts if part.get("type") == "tool-call"]
+    said = content_of(content)
+    return [_vercel_assistant(said, calls)] if calls else [{"role": role, "content": said}]
+
+
+def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
+    message: Message = {"role": "assistant", "content": content}
+    return message if not calls else {**message, "content": content or None, "tool_calls": calls}
+
+
+def _vercel_call(part: Mapping[str, Any]) -> dict[str, Any]:
+    return tool_call(part.get("toolCallId"), part.get("toolName"), part.get("args", part.get("input")))
+
+
+def _vercel_result(part: Mapping[str, Any]) -> Message:
+    """``result`` up to version 4, then ``output``, which tells its kind."""
+    output = part.get("output")
+    result = output.get("value", "") if is_map(output) else part.get("result", output)
+    return {"role": "tool", "content": as_text(result), "tool_call_id": str(part.get("toolCallId") or "")}
+
+
+PYDANTIC_AI = "pydantic_ai"
+
+
+def read_pydantic_ai(span: SpanRecord) -> Conversation | None:
+    """``events`` of a call; of an agent's run ``all_messages_events``, or ``pydantic_ai.all_messages``."""
+    at = span.attributes
+    for name in ("events", "all_messages_events"):
+        events = parse_json(at.get(name))
+        if is_list(events):
+            told = [(str(event.get("event.name")), event) for event in events if is_map(event)]
+            return _ended(conversation_of_events(PYDANTIC_AI, told))
+    if "pydantic_ai.all_messages" in at:
+        return _ended(Conversation(PYDANTIC_AI, messages_of_parts(at["pydantic_ai.all_messages"])))
+    return None
+
+
+def _ended(found: Conversation) -> Conversation:
+    """The last message of a run is its answer."""
+    if not found.answer and found.messages and found.messages[-1]["role"] == "assistant":
+        found.answer = [found.messages.pop()]
+    return found
+
+
+Reader = Callable[[SpanRecord], Conversation | None]
+"""What a span says of a call's messages; ``None`` where it speaks another dialect. Never raises, changes nothing."""
+
+READERS: tuple[Reader, ...] = (
+    read_recorded,
+    read_flattened,
+    read_parts,
+    read_details,
+    read_openinference,
+    read_weave,
+    read_kept_bodies,
+    read_vercel,
+    read_pydantic_ai,
+    read_events,
+    read_litellm_legacy,
+)
+"""The first that finds messages is believed."""
+
+
+def read_conversation(span: SpanRecord) -> Conversation | None:
+    """What ``span`` says was asked and answered; ``None`` when it says nothing."""
+    for reader in READERS:
+        found = reader(span)
+        if found is not None and (found.messages or found.answer):
+            return found
+    return None
