@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightstream.runtime.settings import Settings
+from lightstream.trainers.recorded import read_recording
 from lightstream.up.unit import child_environment
 from tests.store_views.log_file import open_log_file
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
@@ -53,6 +54,15 @@ def test_chat_lines_and_atif(data_dir: Path, tmp_path: Path) -> None:
     assert export(data_dir, "atif", str(atif)).returncode == 0
     first, _ = map(json.loads, atif.read_text().splitlines())
     assert (first["session_id"], len(first["steps"])) == ("r1", 3)
+
+
+def test_a_recording_is_what_a_training_reads(data_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "recording.jsonl"
+    done = export(data_dir, "recording", str(out))
+    assert (done.returncode, "2 trajectories" in done.stderr) == (0, True), done.stderr
+    first, second = read_recording(out)
+    assert (first.rollout_id, first.reward, len(first.triplets)) == ("r1", 1.0, 2)
+    assert (second.rollout_id, second.reward, len(second.triplets)) == ("other", None, 1)
 
 
 def test_a_wrong_condition_is_one_message(data_dir: Path, tmp_path: Path) -> None:

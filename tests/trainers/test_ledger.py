@@ -12,7 +12,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
 from lightstream.schemas.records import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.trainers.ledger import StepCommit, TrainingLedger, replay
+from lightstream.trainers.ledger import StepCommit, replay
+from lightstream.trainers.ledger.kafka import KafkaLedger
 from lightstream.trainers.trajectory_source import TrajectorySource
 
 from .support.trajectories import make_trajectory
@@ -59,8 +60,8 @@ def source(settings: Settings) -> Iterator[TrajectorySource]:
     source.close()
 
 
-def new_ledger(settings: Settings) -> TrainingLedger:
-    return TrainingLedger(settings, trainer_id="trainer", run_id="run")
+def new_ledger(settings: Settings) -> KafkaLedger:
+    return KafkaLedger(settings, trainer_id="trainer", run_id="run")
 
 
 def test_what_is_committed_is_read_back(settings: Settings, source: TrajectorySource) -> None:

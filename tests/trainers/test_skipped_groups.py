@@ -17,7 +17,7 @@ from lightstream.schemas.topics import TRAINING_STEPS, TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, make_tiny_model
 from lightstream.trainers.algorithm import CollectError
-from lightstream.trainers.algorithm import context as context_module
+from lightstream.trainers.groups import deadlines
 from lightstream.trainers.ledger.reading import read_whole_topic
 
 from .support.instant_store import InstantStore
@@ -30,7 +30,7 @@ OTHERS_MAX = 5_000
 @pytest.fixture
 def impatient(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A group's time is over as soon as what is in the log is read: nothing here depends on how fast that is."""
-    monkeypatch.setattr(context_module, "STALL_MARGIN_S", -ROLLOUT_S)
+    monkeypatch.setattr(deadlines, "STALL_MARGIN_S", -ROLLOUT_S)
     return settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})  # nobody calls it
 
 
@@ -131,7 +131,7 @@ def test_collect_fails_where_nothing_completes_and_a_restart_asks_again(impatien
 
 
 def test_other_runs_do_not_keep_a_group_waiting(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context_module, "STALL_MARGIN_S", 0.5)
+    monkeypatch.setattr(deadlines, "STALL_MARGIN_S", 0.5)
     started, stop = threading.Event(), threading.Event()
 
     def others() -> None:  # of an older writer, so that each has to be decoded

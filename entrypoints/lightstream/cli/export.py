@@ -78,6 +78,12 @@ def torch(out: Out, where: Where = FINAL) -> None:
         _notes.print(f"  left out: {count:,} {reason}")
 
 
+@app.command()
+def recording(out: Out, where: Where = FINAL) -> None:
+    """Whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
+    _say(load("lightstream.trainers.recorded", "write_recording")(_trajectories(where), out), "trajectories", out)
+
+
 def _ask() -> Callable[[str], Any]:
     return partial(ask_view, Settings.load())
 

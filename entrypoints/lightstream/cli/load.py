@@ -29,6 +29,7 @@ EXTRAS = {
     "lightstream.producers.otlp.gateway": "gateway",
     "lightstream.trainers.exports": "train",
     "lightstream.trainers.policy_server": "train",
+    "lightstream.trainers.recorded": "train",
     "lightstream.trainers.tiny_model": "train",
     "torch": "train",
 }

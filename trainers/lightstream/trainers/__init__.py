@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .algorithm import Algorithm, AlgorithmContext, algo
     from .groups import Group
+    from .recorded import train_recorded
     from .report import StepObserver, StepReport
     from .tiny_model import make_tiny_model
     from .trainer import Trainer
@@ -60,6 +61,7 @@ __all__ = [
     "algo",
     "make_tiny_model",
     "teach_answers",
+    "train_recorded",
 ]
 
 _MODULES = {
@@ -89,6 +91,7 @@ _MODULES = {
     "algo": "algorithm",
     "make_tiny_model": "tiny_model",
     "teach_answers": "verl_in_process",
+    "train_recorded": "recorded",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -13,7 +13,10 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
-from .ledger import TrainingLedger
+from .groups.deadlines import longest_rollout_s
+from .groups.source import LoggedGroups
+from .ledger.kafka import KafkaLedger
+from .policy_servers import FollowingServers
 from .progress import Progress
 from .report import StepObserver
 from .run_identity import check_same_run, identity_of_dataset, name_of_program
@@ -143,7 +146,7 @@ class Trainer:
         val_dataset: Dataset | None,
         made_with: dict[str, str],
     ) -> None:
-        ledger = TrainingLedger(settings, trainer_id=self._trainer_id, run_id=self._run_id)
+        ledger = KafkaLedger(settings, trainer_id=self._trainer_id, run_id=self._run_id)
         history = ledger.open()
         check_same_run(self._run_id, history.made_with, made_with)
         say = self._progress.say
@@ -151,11 +154,21 @@ class Trainer:
             say(f"Run {self._run_id!r} goes on after step {history.last_step}.")
         else:
             say(f"Run {self._run_id!r} begins; its log is {log_path(settings, self._trainer_id)}.")
-        source = TrajectorySource(settings, ledger.group_id, run_id=self._run_id)
+        log = TrajectorySource(settings, ledger.group_id, run_id=self._run_id)
         try:
-            source.start(history.low_water)
+            log.start(history.low_water)
             with runners:
                 store = self._open_store(settings)
+                source = LoggedGroups(
+                    log,
+                    self._run_id,
+                    consumed=history.consumed,
+                    skipped=history.skipped_groups,
+                    limit_s=longest_rollout_s(self._rollout_config, settings.rollout_timeout_s),
+                    enqueue=lambda requests: store.call(store.store.enqueue_many_rollouts(requests)),
+                    check=runners.check,
+                    progress=self._progress,
+                )
                 try:
                     self._algorithm.run(
                         AlgorithmContext(
@@ -166,13 +179,12 @@ class Trainer:
                             val_dataset=val_dataset,
                             seed=self._seed,
                             rollout_config=self._rollout_config,
-                            store=store,
-                            ledger=ledger,
                             source=source,
+                            ledger=ledger,
+                            servers=FollowingServers(settings, self._progress),
                             history=history,
                             observers=self._observers,
                             clock=self._clock,
-                            check=runners.check,
                             progress=self._progress,
                             made_with=made_with,
                             assembly=self._assembly,
@@ -184,7 +196,7 @@ class Trainer:
                 say(self._progress.curve)
                 say(f"Every step: lightstream sql \"FROM training_steps WHERE run_id = '{self._run_id}'\"")
         finally:
-            source.close()
+            log.close()
             ledger.close()
 
     def _open_store(self, settings: Settings) -> StoreThread:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,21 +18,14 @@ from lightstream.schemas.errors import DecodeError, ServiceUnavailableError
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 
-__all__ = ["LoggedTrajectory", "TrajectorySource"]
+from .groups.source import LoggedTrajectory
+
+__all__ = ["TrajectorySource"]
 
 logger = logging.getLogger(__name__)
 
 METADATA_TIMEOUT_S = 10.0
 RECORDS_PER_POLL_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedTrajectory:
-    """A trajectory and where it is."""
-
-    trajectory: Trajectory
-    partition: int
-    offset: int
 
 
 class TrajectorySource:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from lightstream.runtime.clock import NANOS_PER_SECOND, Clock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.settings import Settings
-from lightstream.schemas import records
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import (
     ConsumedTrajectory,
@@ -23,23 +21,16 @@ from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, RolloutConfig, RolloutMode
 
 from ..checkpoint import CheckpointFolder
-from ..groups import Arrival, Deadlines, Group, GroupCollector, group_id_of, natural_order
-from ..ledger import History, StepCommit, TrainingLedger
+from ..groups import Group, natural_order
+from ..ledger import History, StepCommit
 from ..progress import Progress
+from ..protocols import GroupSource, Ledger, PolicyServers
 from ..report import StepObserver, StepReport, group_metrics
-from ..store_thread import StoreThread
 from ..tasks import Dataset, sample_indices, step_group_id, step_requests, validation_group_id
-from ..trajectory_source import LoggedTrajectory, TrajectorySource
 
 __all__ = ["AlgorithmContext", "CollectError"]
 
 logger = logging.getLogger(__name__)
-
-POLL_TIMEOUT_S = 0.2
-PATIENCE_S = 30.0
-"""Longest silent wait; after it a log line says what is waited for."""
-
-STALL_MARGIN_S = 120.0
 
 GROUP_SKIPPED = "group_skipped"
 """Reason recorded for a trajectory of a skipped group."""
@@ -63,6 +54,8 @@ class AlgorithmContext:
         progress: lines for whoever watches.
         made_with: what the run is made with; goes into its records.
         assembly: rules by which the run's rollouts become trajectories; ``None``: the worker's settings.
+        source: where groups come from; :meth:`enqueue_step` and :meth:`collect` are made of it.
+        servers: those that sample for the agents.
     """
 
     def __init__(
@@ -75,13 +68,12 @@ class AlgorithmContext:
         val_dataset: Dataset | None,
         seed: int,
         rollout_config: RolloutConfig,
-        store: StoreThread,
-        ledger: TrainingLedger,
-        source: TrajectorySource,
+        source: GroupSource,
+        ledger: Ledger,
+        servers: PolicyServers,
         history: History,
-        observers: Sequence[StepObserver],
-        clock: Clock,
-        check: Callable[[], None] = lambda: None,
+        observers: Sequence[StepObserver] = (),
+        clock: Clock | None = None,
         progress: Progress | None = None,
         made_with: Mapping[str, str] | None = None,
         assembly: Assembly | None = None,
@@ -98,17 +90,11 @@ class AlgorithmContext:
         self.progress = progress or Progress(None)
         self.made_with = dict(made_with or {})
         self.assembly = assembly
-        self._store = store
+        self.source = source
+        self.servers = servers
         self._ledger = ledger
-        self._source = source
         self._observers = observers
-        self._clock = clock
-        self._check = check
-        self._train = GroupCollector(run_id, history.consumed, skipped=history.skipped_groups)
-        self._validation = GroupCollector(run_id, modes=(records.RolloutMode.VAL,))
-        self._expected_validation: set[str] = set()
-        self._deadlines = Deadlines(self._longest_rollout_s())
-        self._quiet_since_s = time.monotonic()
+        self._clock = clock or SystemClock()
 
     @property
     def last_step(self) -> int:
@@ -166,7 +152,7 @@ class AlgorithmContext:
         """
         discarded = self.history.discarded.get(step, 0)
         names = [step_group_id(self.run_id, step, i, discarded) for i in range(tasks)]
-        settled = self.history.consumed_groups | self._train.skipped
+        settled = self.history.consumed_groups | self.source.skipped
         if settled.issuperset(names):
             return []
         indices = sample_indices(step, tasks, len(self.train_dataset), self.seed)
@@ -184,12 +170,8 @@ class AlgorithmContext:
         if self.val_dataset is None or len(self.val_dataset) == 0:
             return []
         wanted = {validation_group_id(self.run_id, step, i): self.val_dataset[i] for i in range(len(self.val_dataset))}
-        self._expected_validation = set(wanted)
         self._enqueue(wanted, samples, "val", resources_id)
-        groups = self._collect(self._validation, wanted, len(wanted))
-        self._expected_validation = set()
-        self._validation.take_skipped()  # nobody wants what came of them
-        return groups
+        return sorted(self.source.validation_groups(wanted), key=_by_name)
 
     def collect(self, group_ids: Collection[str], count: int | None = None) -> list[Group]:
         """Wait for complete groups and take them: they must be part of the next commit.
@@ -199,23 +181,29 @@ class AlgorithmContext:
 
         Args:
             group_ids: which groups to take from.
-            count: how many; the first to be complete are taken, the others stay for later. By default all.
+            count: how many; the others stay for later. By default all.
 
         Raises:
             CollectError: every one of them is skipped.
         """
-        groups = self._collect(self._train, group_ids, len(group_ids) if count is None else count)
-        if group_ids and not groups and self._train.skipped.issuperset(group_ids):
+        count = len(group_ids) if count is None else count
+        groups: list[Group] = []
+        if count:
+            for group in self.source.groups(sorted(group_ids, key=natural_order)):
+                groups.append(group)
+                if len(groups) == count:
+                    break
+        if group_ids and not groups and self.skipped.issuperset(group_ids):
             raise CollectError(
-                f"none of {len(group_ids)} groups is complete after {self._deadlines.limit_s:g} s without a rollout.",
+                f"none of {len(group_ids)} groups is complete after {self.source.limit_s:g} s without a rollout.",
                 next_step="`lightstream status` shows whether the worker and the Runners are running.",
             )
-        return groups
+        return sorted(groups, key=_by_name)
 
     @property
     def skipped(self) -> frozenset[str]:
         """Groups of this run that are skipped, of earlier steps too."""
-        return self._train.skipped
+        return self.source.skipped
 
     # --- steps
 
@@ -252,17 +240,13 @@ class AlgorithmContext:
             raise TrainingError(
                 f"step {step} cannot follow step {self.last_step}.", next_step="Commit every step, in order."
             )
-        skipped = sorted(self._train.skipped - self.history.skipped_groups, key=natural_order)
-        came_of_skipped = self._train.take_skipped()
+        skipped = sorted(self.source.skipped - self.history.skipped_groups, key=natural_order)
+        came_of_skipped = self.source.take_skipped()
         all_metrics = group_metrics(groups) | dict(metrics or {})
         if skipped:
             all_metrics["groups/skipped"] = float(len(skipped))
-        if self._source.undecodable:
-            all_metrics["trajectories/undecodable"] = float(self._source.undecodable)
-        if self._source.of_other_runs:
-            all_metrics["trajectories/of_other_runs"] = float(self._source.of_other_runs)
-        for arrival, count in self._train.arrivals.items():
-            all_metrics[f"trajectories/{arrival.value}"] = float(count)
+        all_metrics |= self.source.metrics()
+        low_water = sorted(self.source.low_water().items())
         ended = self.now()
         record = TrainingStep(
             trainer_id=self.trainer_id,
@@ -276,11 +260,11 @@ class AlgorithmContext:
             consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(came_of_skipped),
             skipped_groups=skipped,
             metrics={name: value for name, value in all_metrics.items() if math.isfinite(value)},
-            low_water=[PartitionOffset(topic=TRAJECTORIES.name, partition=p, offset=o) for p, o in self._low_water()],
+            low_water=[PartitionOffset(topic=TRAJECTORIES.name, partition=p, offset=o) for p, o in low_water],
             started_unix_nano=started_unix_nano,
             ended_unix_nano=ended,
         )
-        self._ledger.commit(StepCommit(record, resources, self._source.consumer_group))
+        self._ledger.commit(StepCommit(record, resources, self.source.consumer_group))
         self.history.add_step(record, TRAJECTORIES.name)
         if resources is not None:
             self.history.add_resources(resources)
@@ -328,77 +312,11 @@ class AlgorithmContext:
                 config=self.rollout_config,
                 assembly=self.assembly,
             )
-        self._store.call(self._store.store.enqueue_many_rollouts(requests))
-        self._deadlines.asked(tasks, time.monotonic(), count)
-
-    def _collect(self, collector: GroupCollector, group_ids: Collection[str], count: int) -> list[Group]:
-        wanted = set(group_ids) - collector.skipped
-        started_s = self._quiet_since_s = time.monotonic()
-        self._deadlines.asked(sorted(wanted, key=natural_order), started_s)
-        while len(ready := collector.complete(wanted)) < min(count, len(wanted)):
-            self._receive()
-            self._say_if_quiet(collector.missing(wanted), started_s)
-            if self._deadlines.overdue(collector.missing(wanted), time.monotonic()):
-                self._read_to_the_end()
-                self._skip_overdue(collector, wanted)
-                wanted -= collector.skipped
-        self._deadlines.end(ready[:count])
-        return collector.take(ready[:count])
-
-    def _receive(self) -> None:
-        """Take in what has come, or wait a moment for it."""
-        self._check()
-        for logged in self._source.poll(POLL_TIMEOUT_S):
-            self._quiet_since_s = time.monotonic()
-            self._take_in(logged)
-
-    def _take_in(self, logged: LoggedTrajectory) -> None:
-        trajectory = self._source.whole(logged.trajectory)
-        self.progress.saw(trajectory)
-        group_id = group_id_of(trajectory)
-        if trajectory.mode is not records.RolloutMode.VAL:
-            collector = self._train
-        elif group_id in self._expected_validation:
-            collector = self._validation
-        else:
-            return
-        if collector.add(trajectory, logged.partition, logged.offset) is Arrival.COUNTED:
-            self._deadlines.came(group_id, time.monotonic())
-
-    def _read_to_the_end(self) -> None:
-        """Take in all that is in the log by now: it may have lain there unread, during a long update say."""
-        ends = self._source.end_offsets()
-        while not self._source.has_read(ends):
-            self._receive()
-
-    def _skip_overdue(self, collector: GroupCollector, wanted: Collection[str]) -> None:
-        now_s, missing = time.monotonic(), collector.missing(wanted)
-        overdue = self._deadlines.overdue(missing, now_s)
-        for group_id in sorted(overdue, key=natural_order):
-            story = self._deadlines.story(group_id, missing[group_id], now_s)
-            self.progress.say(f"Group {group_id} is skipped: {story}.")
-            collector.skip(group_id)
-        self._deadlines.end(overdue)
-
-    def _say_if_quiet(self, missing: Mapping[str, int], started_s: float) -> None:
-        now_s = time.monotonic()
-        if missing and now_s - self._quiet_since_s > PATIENCE_S:
-            self._quiet_since_s = now_s
-            self.progress.say(f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}.")
-
-    def _longest_rollout_s(self) -> float:
-        """After this long without a trajectory, every rollout that had a Runner must have ended."""
-        attempt_s = self.rollout_config.timeout_seconds or self.settings.rollout_timeout_s
-        return attempt_s * self.rollout_config.max_attempts + STALL_MARGIN_S
-
-    def _low_water(self) -> list[tuple[int, int]]:
-        low = self._validation.low_water(self._train.low_water(self._source.next_offsets))
-        return sorted(low.items())
+        self.source.ask(requests)
 
 
-def _named(missing: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{group} ({count} here)" for group, count in list(missing.items())[:3])
-    return f"{len(missing)} groups are not complete: {shown}{', …' if len(missing) > 3 else ''}"
+def _by_name(group: Group) -> tuple[tuple[int, int, str], ...]:
+    return natural_order(group.group_id)
 
 
 def _consumed(

@@ -1,4 +1,4 @@
-"""Complete groups of trajectories, collected from a log that repeats itself. Pure: no Kafka here."""
+"""Complete groups of trajectories, collected from a log that repeats itself. No Kafka here."""
 
 from .collector import Arrival, Group, GroupCollector, group_id_of, natural_order
 from .deadlines import Deadlines

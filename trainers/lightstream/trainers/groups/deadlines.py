@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Deadlines"]
+from lightstream.schemas.types import RolloutConfig
+
+__all__ = ["Deadlines", "longest_rollout_s"]
+
+STALL_MARGIN_S = 120.0
+
+
+def longest_rollout_s(config: RolloutConfig, timeout_s: float) -> float:
+    """After this long without a trajectory, every rollout that had a Runner must have ended.
+
+    Args:
+        config: deadlines and retries of the rollouts.
+        timeout_s: of an attempt, where ``config`` has none.
+    """
+    return (config.timeout_seconds or timeout_s) * config.max_attempts + STALL_MARGIN_S
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""The training ledger: which step consumed what and produced what, in one Kafka transaction each."""
+"""The training ledger: which step consumed what and produced what, in one transaction each. Kafka's is in ``kafka``."""
 
-from .history import History, replay
-from .ledger import StepCommit, TrainingLedger
+from .history import History, StepCommit, replay
+from .memory import MemoryLedger
 
-__all__ = ["History", "StepCommit", "TrainingLedger", "replay"]
+__all__ = ["History", "MemoryLedger", "StepCommit", "replay"]

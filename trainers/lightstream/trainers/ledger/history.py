@@ -1,4 +1,4 @@
-"""A trainer's past: a pure fold over the ledger's records."""
+"""A trainer's past, a pure fold over the ledger's records, and what a step adds to it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,24 @@ from dataclasses import dataclass, field
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, TrainingStep
 
-__all__ = ["History", "replay"]
+__all__ = ["History", "StepCommit", "replay"]
 
 START_ANEW = "Restore the topic, or start a new run with another run_id and trainer_id."
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommit:
+    """What one transaction of the ledger makes visible together.
+
+    Attributes:
+        step: the step, with the trajectories that it consumed and the offsets below which nothing is needed any more.
+        resources: what it made; ``None``: nothing new.
+        consumer_group: whose offsets these are, as Kafka's client says it; ``None`` without Kafka.
+    """
+
+    step: TrainingStep
+    resources: ResourcesRecord | None
+    consumer_group: object = None
 
 
 @dataclass(slots=True)

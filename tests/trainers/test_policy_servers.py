@@ -12,9 +12,9 @@ import pytest
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.trainers import policy_servers
+from lightstream.trainers.policy_servers import wait_until_served
 from lightstream.trainers.progress import Progress
-from lightstream.trainers.verl_in_process import served
-from lightstream.trainers.verl_in_process.served import wait_until_served
 
 
 class ModelServer:
@@ -55,8 +55,8 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "SERVED_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(served, "SAY_AFTER_S", 0.0)
+    monkeypatch.setattr(policy_servers, "SERVED_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(policy_servers, "SAY_AFTER_S", 0.0)
 
 
 def settings_of(tmp_path: Path, url: str, **changes: str) -> Settings:
@@ -77,7 +77,7 @@ def test_a_server_of_another_model_is_named_with_what_it_serves(tmp_path: Path, 
 def test_training_begins_once_the_model_is_listed(
     tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "SERVED_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(policy_servers, "SERVED_TIMEOUT_S", 60.0)
 
     def load() -> None:
         server.asked.acquire()

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -26,10 +25,10 @@ from lightstream.schemas.errors import RecordTooLargeError, TrainingError
 from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
 
-from .history import History, replay
+from .history import History, StepCommit, replay
 from .reading import read_whole_topic
 
-__all__ = ["StepCommit", "TrainingLedger"]
+__all__ = ["KafkaLedger"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +49,7 @@ RETRY_PAUSE_S = 0.1
 START_AGAIN = "Start the trainer again once Kafka is healthy: it continues after the last step."
 
 
-@dataclass(frozen=True, slots=True)
-class StepCommit:
-    """Records and offsets of one step. ``consumer_group``: the group metadata that the offsets are committed for."""
-
-    step: TrainingStep
-    resources: ResourcesRecord | None
-    consumer_group: object
-
-
-class TrainingLedger:
+class KafkaLedger:
     """The only writer of a trainer's steps. Not thread-safe.
 
     Args:

@@ -1,4 +1,4 @@
-"""Checks that a server answers for the model that rollouts will ask for."""
+"""The servers that sample for the agents, as a training sees them: which versions they serve, and where."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from lightstream.runtime.services import find
+from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.records import ResourcesRecord
 
-from ..progress import Progress
+from .progress import Progress
 
-__all__ = ["check_model_server", "wait_until_served"]
+__all__ = ["FollowingServers", "NoServers", "check_model_server", "wait_until_served"]
 
 SERVED_TIMEOUT_S = 120.0
 """A large model takes a minute to load."""
@@ -24,6 +25,70 @@ ANSWER_TIMEOUT_S = 10.0
 LOOK_S = 0.1
 UP = "Start everything with `lightstream up --policy`."
 URL_SETTING = "LIGHTSTREAM_LLM_UPSTREAM_URL"
+
+
+class NoServers:
+    """Nobody samples: the rollouts are recorded ones."""
+
+    address = "http://127.0.0.1:9"
+
+    def load(self, resources: ResourcesRecord) -> float:
+        """Nothing to wait for."""
+        return 0.0
+
+    def pause(self) -> None:
+        """Nothing to pause."""
+
+    def resume(self) -> None:
+        """Nothing to go on with."""
+
+    def version(self) -> int | None:
+        """None is served."""
+        return None
+
+
+class FollowingServers:
+    """Servers that follow the topic ``resources`` themselves, as the policy server does, behind the proxy.
+
+    They serve several versions by name, and a call that is under way keeps its own: there is nothing to pause.
+    """
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+
+    @property
+    def address(self) -> str:
+        """The proxy's.
+
+        Raises:
+            ServiceUnavailableError: none runs.
+        """
+        return (self._settings.proxy_url or discover(self._settings, "proxy").address).rstrip("/")
+
+    def load(self, resources: ResourcesRecord) -> float:
+        """Wait until they list the version; returns the seconds.
+
+        Raises:
+            ServiceUnavailableError: they do not list it within two minutes.
+        """
+        return wait_until_served(self._settings, resources.model or "", self._progress)
+
+    def pause(self) -> None:
+        """Nothing to do: see the class."""
+
+    def resume(self) -> None:
+        """Nothing to do: see the class."""
+
+    def version(self) -> int | None:
+        """The newest version that they list; ``None`` if they list none, or cannot be seen from here.
+
+        Raises:
+            ServiceUnavailableError: they do not answer.
+        """
+        server = None if self._settings.proxy_url is not None else _model_server(self._settings)
+        names = (None if server is None else server.models()) or []
+        return max((int(v) for _, _, v in (name.rpartition("@") for name in names) if v.isdecimal()), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,239 @@
+"""Groups out of a log of trajectories: those that were asked for, as they become complete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lightstream.schemas.records import RolloutMode, Trajectory
+from lightstream.schemas.types import EnqueueRolloutRequest
+
+from ..progress import Progress
+from .collector import Arrival, Group, GroupCollector, group_id_of, natural_order
+from .deadlines import Deadlines
+
+__all__ = ["LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
+
+POLL_TIMEOUT_S = 0.2
+PATIENCE_S = 30.0
+"""Longest silent wait; after it a log line says what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTrajectory:
+    """A trajectory and where it is."""
+
+    trajectory: Trajectory
+    partition: int
+    offset: int
+
+
+class TrajectoryLog(Protocol):
+    """Trajectories in the order in which they were written: a topic, or a recorded file.
+
+    Attributes:
+        undecodable: how many records were not trajectories.
+        of_other_runs: how many were passed over, as they belong to other runs.
+    """
+
+    undecodable: int
+    of_other_runs: int
+
+    def start(self, low_water: Mapping[int, int]) -> None:
+        """Read from these offsets on; partitions that are not named, from their beginning."""
+        ...
+
+    def poll(self, timeout_s: float) -> list[LoggedTrajectory]:
+        """Takes what has come; waits up to ``timeout_s`` seconds for a first record."""
+        ...
+
+    def whole(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory, with all that its record left out."""
+        ...
+
+    def end_offsets(self) -> dict[int, int]:
+        """Partition -> where the log ends now: see :meth:`has_read`."""
+        ...
+
+    def has_read(self, ends: Mapping[int, int]) -> bool:
+        """Whether everything below these offsets was returned by :meth:`poll`, or passed over."""
+        ...
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        """Partition -> the next offset to read."""
+        ...
+
+    @property
+    def consumer_group(self) -> Any:
+        """Metadata with which a transaction commits offsets; ``None`` where there are none to commit."""
+        ...
+
+
+class LoggedGroups:
+    """The groups of one run, collected from a log. Not thread-safe; its iterators wait.
+
+    Args:
+        log: where trajectories come from.
+        run_id: only trajectories of this run count.
+        consumed: (rollout_id, attempt_id, revision) of every trajectory that an earlier step consumed.
+        skipped: groups that an earlier step skipped.
+        limit_s: a group is given up after this long without a trajectory of it, or of a group before it.
+        enqueue: has rollouts made.
+        check: called while waiting; raises where waiting is pointless.
+        progress: is told what comes, and what is waited for.
+    """
+
+    def __init__(
+        self,
+        log: TrajectoryLog,
+        run_id: str,
+        *,
+        consumed: Collection[tuple[str, str, int]] = (),
+        skipped: Collection[str] = (),
+        limit_s: float,
+        enqueue: Callable[[Sequence[EnqueueRolloutRequest]], object],
+        check: Callable[[], None] = lambda: None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._log = log
+        self._enqueue = enqueue
+        self._check = check
+        self._progress = progress or Progress(None)
+        self._train = GroupCollector(run_id, consumed, skipped=skipped)
+        self._validation = GroupCollector(run_id, modes=(RolloutMode.VAL,))
+        self._expected_validation: set[str] = set()
+        self._deadlines = Deadlines(limit_s)
+        self._quiet_since_s = time.monotonic()
+
+    @property
+    def limit_s(self) -> float:
+        """After so many seconds without a trajectory, a group is given up."""
+        return self._deadlines.limit_s
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Groups of this run that are given up, by earlier steps too."""
+        return self._train.skipped
+
+    @property
+    def consumer_group(self) -> object:
+        """Whose offsets :meth:`low_water` are, as the ledger needs it."""
+        return self._log.consumer_group
+
+    def seek(self, low_water: Mapping[int, int]) -> None:
+        """Read from these offsets on; partitions that are not named, from their beginning."""
+        self._log.start(low_water)
+
+    def ask(self, requests: Sequence[EnqueueRolloutRequest]) -> None:
+        """Have rollouts made. Those of a group come together, and asking again for the same changes nothing."""
+        self._enqueue(requests)
+        sizes: dict[str, int] = {}
+        for request in requests:
+            group_id = request.group_id or request.rollout_id or ""
+            sizes[group_id] = sizes.get(group_id, 0) + 1
+            if request.mode == "val":
+                self._expected_validation.add(group_id)
+        now_s = time.monotonic()
+        for group_id, size in sizes.items():
+            self._deadlines.asked([group_id], now_s, size)
+
+    def groups(self, group_ids: Collection[str]) -> Iterator[Group]:
+        """The complete ones of these groups, each once: of several that are complete, the first named.
+
+        A group that was returned counts as consumed: it must be part of the next step. Ends when each is returned or
+        given up; those that are left when the caller stops early stay for later.
+        """
+        return self._groups(self._train, group_ids)
+
+    def validation_groups(self, group_ids: Collection[str]) -> list[Group]:
+        """The same for groups of validation rollouts, all at once; none of them is part of a step."""
+        groups = list(self._groups(self._validation, group_ids))
+        self._expected_validation.difference_update(group_ids)
+        self._validation.take_skipped()  # nobody wants what came of them
+        return groups
+
+    def take_skipped(self) -> list[Group]:
+        """What there is of groups that were given up, or came since the last call; it counts as consumed."""
+        return self._train.take_skipped()
+
+    def low_water(self) -> dict[int, int]:
+        """Partition -> the offset below which nothing is needed any more, once what was returned is committed."""
+        return self._validation.low_water(self._train.low_water(self._log.next_offsets))
+
+    def metrics(self) -> dict[str, float]:
+        """Counts of what came so far, and of what was passed over."""
+        metrics = {f"trajectories/{arrival.value}": float(n) for arrival, n in self._train.arrivals.items()}
+        if self._log.undecodable:
+            metrics["trajectories/undecodable"] = float(self._log.undecodable)
+        if self._log.of_other_runs:
+            metrics["trajectories/of_other_runs"] = float(self._log.of_other_runs)
+        return metrics
+
+    def _groups(self, collector: GroupCollector, group_ids: Collection[str]) -> Iterator[Group]:
+        wanted = dict.fromkeys(group_id for group_id in group_ids if group_id not in collector.skipped)
+        started_s = self._quiet_since_s = time.monotonic()
+        self._deadlines.asked(sorted(wanted, key=natural_order), started_s)
+        while wanted:
+            complete = set(collector.complete(wanted))
+            if complete:
+                group_id = next(name for name in wanted if name in complete)
+                del wanted[group_id]
+                self._deadlines.end([group_id])
+                yield collector.take([group_id])[0]
+                continue
+            self._receive()
+            self._say_if_quiet(collector.missing(wanted), started_s)
+            if self._deadlines.overdue(collector.missing(wanted), time.monotonic()):
+                self._read_to_the_end()
+                for group_id in self._give_up_overdue(collector, wanted):
+                    del wanted[group_id]
+
+    def _receive(self) -> None:
+        """Take in what has come, or wait a moment for it."""
+        self._check()
+        for logged in self._log.poll(POLL_TIMEOUT_S):
+            self._quiet_since_s = time.monotonic()
+            self._take_in(logged)
+
+    def _take_in(self, logged: LoggedTrajectory) -> None:
+        trajectory = self._log.whole(logged.trajectory)
+        self._progress.saw(trajectory)
+        group_id = group_id_of(trajectory)
+        if trajectory.mode is not RolloutMode.VAL:
+            collector = self._train
+        elif group_id in self._expected_validation:
+            collector = self._validation
+        else:
+            return
+        if collector.add(trajectory, logged.partition, logged.offset) is Arrival.COUNTED:
+            self._deadlines.came(group_id, time.monotonic())
+
+    def _read_to_the_end(self) -> None:
+        """Take in all that is in the log by now: it may have lain there unread, during a long update say."""
+        ends = self._log.end_offsets()
+        while not self._log.has_read(ends):
+            self._receive()
+
+    def _give_up_overdue(self, collector: GroupCollector, wanted: Collection[str]) -> list[str]:
+        now_s, missing = time.monotonic(), collector.missing(wanted)
+        overdue = sorted(self._deadlines.overdue(missing, now_s), key=natural_order)
+        for group_id in overdue:
+            story = self._deadlines.story(group_id, missing[group_id], now_s)
+            self._progress.say(f"Group {group_id} is skipped: {story}.")
+            collector.skip(group_id)
+        self._deadlines.end(overdue)
+        return overdue
+
+    def _say_if_quiet(self, missing: Mapping[str, int], started_s: float) -> None:
+        now_s = time.monotonic()
+        if missing and now_s - self._quiet_since_s > PATIENCE_S:
+            self._quiet_since_s = now_s
+            self._progress.say(f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}.")
+
+
+def _named(missing: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{group} ({count} here)" for group, count in list(missing.items())[:3])
+    return f"{len(missing)} groups are not complete: {shown}{', …' if len(missing) > 3 else ''}"

@@ -1,0 +1,52 @@
+"""A ledger that lasts as long as the process: for runs without Kafka."""
+
+from __future__ import annotations
+
+from lightstream.schemas.records import ResourcesRecord, TrainingStep
+from lightstream.schemas.topics import TRAJECTORIES
+
+from .history import History, StepCommit, replay
+
+__all__ = ["MemoryLedger"]
+
+
+class MemoryLedger:
+    """The steps and resources of one run, in the order in which they were committed.
+
+    Attributes:
+        steps: what ``training-steps`` would hold.
+        resources: what ``resources`` would hold.
+    """
+
+    def __init__(self, *, trainer_id: str, run_id: str) -> None:
+        self._trainer_id = trainer_id
+        self._run_id = run_id
+        self.steps: list[TrainingStep] = []
+        self.resources: list[ResourcesRecord] = []
+
+    def open(self) -> History:
+        """How far the run got.
+
+        Raises:
+            TrainingError: the records contradict each other.
+        """
+        return replay(
+            self.steps,
+            self.resources,
+            trainer_id=self._trainer_id,
+            run_id=self._run_id,
+            trajectories_topic=TRAJECTORIES.name,
+        )
+
+    def publish_resources(self, record: ResourcesRecord) -> None:
+        """Keep resources that belong to no step (version 0)."""
+        self.resources.append(record)
+
+    def commit(self, commit: StepCommit) -> None:
+        """Keep a step and its resources."""
+        self.steps.append(commit.step)
+        if commit.resources is not None:
+            self.resources.append(commit.resources)
+
+    def close(self) -> None:
+        """Nothing to give back."""

@@ -1,0 +1,96 @@
+"""When a run ends: its steps are made, its target is reached, or its steps teach nothing."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.records import StepOutcome
+
+from ..algorithm import AlgorithmContext
+from ..batch import BatchRows, reasons_of
+from ..groups import Group
+from ..progress import Progress
+from .options import LoopOptions
+
+__all__ = ["Breaker", "is_done", "say_done"]
+
+
+def is_done(options: LoopOptions, context: AlgorithmContext) -> bool:
+    """Whether all steps are made, or the last ones hold the reward that was wanted."""
+    last = context.history.mean_rewards[-options.reward_target_steps :]
+    return context.last_step >= options.steps or (
+        options.reward_target is not None
+        and len(last) == options.reward_target_steps
+        and fmean(last) >= options.reward_target  # false for NaN
+    )
+
+
+def say_done(options: LoopOptions, context: AlgorithmContext) -> None:
+    """Tell whoever started a finished run."""
+    made = f"{context.last_step} of {options.steps} steps of run {context.run_id!r} are made"
+    if context.last_step < options.steps:
+        made += f", and the last {options.reward_target_steps} hold a mean reward of {options.reward_target}"
+    context.progress.say(f"Nothing left to do: {made}.")
+
+
+class Breaker:
+    """Counts tries in a row of which nothing could be trained on.
+
+    Args:
+        tries_max: so many end the run.
+        progress: knows the agent's errors.
+    """
+
+    def __init__(self, tries_max: int, progress: Progress) -> None:
+        self._tries_max = tries_max
+        self._progress = progress
+        self.in_a_row = 0
+
+    def after(self, outcome: StepOutcome, step: int, groups: list[Group], rows: BatchRows) -> None:
+        """Take in how a try of a step came out; ends the run where going on is pointless.
+
+        Raises:
+            TrainingError: too many tries in a row had nothing to train on; says what was most often the matter.
+        """
+        if outcome is not StepOutcome.DISCARDED:
+            self.in_a_row = 0
+            return
+        self.in_a_row += 1
+        attempts = [t for group in groups for t in group.trajectories]
+        all_failed = bool(attempts) and all(t.rollout_status.value != "succeeded" for t in attempts)
+        if not all_failed and self.in_a_row < self._tries_max:
+            return
+        errors = self._progress.errors.most_common(1)
+        if all_failed:
+            what = f"all {len(attempts)} rollouts of step {step} failed"
+        else:
+            what = f"nothing could be trained on in {self.in_a_row} tries of step {step}"
+        if not groups:
+            why = "no group was complete in time"
+        elif errors:
+            why = f"most often: {errors[0][0]}"
+        else:
+            why = f"reasons: {reasons_of(rows.excluded)}"
+        raise TrainingError(
+            f"{what}; {why}.",
+            next_step="Nothing is lost: after the fix, the same command goes on with this step. "
+            f"{_advice(rows, failed=all_failed, came=bool(groups))}",
+        )
+
+
+def _advice(rows: BatchRows, *, failed: bool, came: bool) -> str:
+    if not came:
+        return "`lightstream status` shows whether the worker and the Runners are running."
+    if failed:
+        return "`lightstream explain ROLLOUT_ID` shows one of them."
+    commonest = rows.excluded.most_common(1)
+    reason = commonest[0][0].value if commonest else ""
+    return {
+        "no_reward": "Does the agent return a reward? VERL(reward_missing='fill') gives one to those without.",
+        "not_comparable": "Advantages compare the rollouts of a task: set rollouts_per_task to at least 2.",
+        "no_calls": "Do the agent's calls go through the proxy, at the base URL of its `llm` resource?",
+        "no_logprobs": "The model server must return log-probabilities of its tokens.",
+        "unknown_version": "The model server must say which version sampled: `<model>@<version>`.",
+        "too_long": "Raise response_tokens_max or prompt_tokens_max, or set overlong='truncate'.",
+    }.get(reason, "`lightstream sql 'SELECT * FROM why_not_trained'` shows each rollout.")

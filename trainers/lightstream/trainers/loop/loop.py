@@ -1,0 +1,109 @@
+"""The loop, made of a source of groups, a ledger, an engine and policy servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lightstream.schemas.records import ResourcesRecord, StepOutcome
+
+from ..algorithm import AlgorithmContext
+from ..protocols import Engine
+from .ending import Breaker, is_done, say_done
+from .options import LoopOptions
+from .policy import checkpoint_of, latest, policy_resources
+from .step import StepBatch, select_batch, update
+from .validation import measure_last, validates_before, validation
+from .waves import Waves
+
+__all__ = ["TrainingLoop"]
+
+
+class TrainingLoop:
+    """The steps of one run. What it holds follows from the history, but for discarded tries in a row.
+
+    Args:
+        options: sizes and rules.
+        context: where groups come from and steps go, and the servers that sample.
+        write_first: writes the initial model into an empty folder.
+        new_engine: an engine with the weights of a folder.
+    """
+
+    def __init__(
+        self,
+        options: LoopOptions,
+        context: AlgorithmContext,
+        *,
+        write_first: Callable[[Path], None],
+        new_engine: Callable[[Path], Engine],
+    ) -> None:
+        self._options = options
+        self._context = context
+        self._write_first = write_first
+        self._new_engine = new_engine
+
+    def run(self) -> None:
+        """Make all steps that are not made, and measure the policy of the last."""
+        options, context = self._options, self._context
+        if context.resources is None:
+            folder = context.checkpoints.write(0, self._write_first)
+            context.publish_resources(policy_resources(options, context, 0, folder))
+        if is_done(options, context):
+            measure_last(options, context)
+            say_done(options, context)
+            return
+        self._swap()
+        context.keep_checkpoints(options.keep_checkpoints)  # and whatever a crash left behind
+        waves, breaker = Waves(options, context), Breaker(options.steps_without_signal_max, context.progress)
+        engine: Engine | None = None
+        while not is_done(options, context):
+            step, started = context.last_step + 1, context.now()
+            waves.ask(step, again=breaker.in_a_row > 0)
+            if engine is None:  # loading takes seconds, in which the first rollouts run
+                engine = self._new_engine(checkpoint_of(latest(context)))
+            metrics = {"seconds/swap": self._swap()}
+            if validates_before(options, context, step):
+                metrics |= validation(options, context)
+            mark = time.perf_counter()
+            groups = waves.take()
+            metrics["seconds/collect"] = time.perf_counter() - mark
+            batch = select_batch(options, groups, latest(context).version)
+            metrics |= batch.metrics
+            resources = self._learn(engine, batch, step, metrics)
+            context.commit(
+                step,
+                groups,
+                started_unix_nano=started,
+                metrics=metrics,
+                resources=resources,
+                triplets_used=batch.rows.triplets_used,
+                not_trained=batch.rows.not_trained,
+                outcome=batch.outcome,
+                steps=options.steps,
+            )
+            breaker.after(batch.outcome, step, groups, batch.rows)
+            context.keep_checkpoints(options.keep_checkpoints)
+        measure_last(options, context)
+
+    def _swap(self) -> float:
+        """Have the latest version served; what is being sampled waits meanwhile."""
+        servers = self._context.servers
+        servers.pause()
+        try:
+            return servers.load(latest(self._context))
+        finally:
+            servers.resume()
+
+    def _learn(self, engine: Engine, batch: StepBatch, step: int, metrics: dict[str, float]) -> ResourcesRecord | None:
+        """Update on a batch and write the weights; returns what the step publishes, ``None`` without an update."""
+        if batch.outcome is not StepOutcome.UPDATED:
+            return None
+        options, context = self._options, self._context
+        version = latest(context).version
+        metrics |= update(engine, batch, context, step, version)
+        mark = time.perf_counter()
+        checkpoint = context.checkpoints.write(step, engine.save)
+        engine.saved_in(checkpoint)
+        metrics["seconds/checkpoint"] = time.perf_counter() - mark
+        return policy_resources(options, context, version + 1, checkpoint)

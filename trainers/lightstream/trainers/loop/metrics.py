@@ -1,0 +1,54 @@
+"""What a step's groups and rows are like, in numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from lightstream.stream_processors.core.segments import NO_VERSION
+
+from ..batch import BatchRows
+from ..groups import Group
+
+__all__ = ["batch_metrics"]
+
+
+def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[str, float]:
+    """Sizes, exclusions, lengths and ages of what a step consumed, while the policy is of ``version``."""
+    metrics: dict[str, float] = {
+        "batch/rows": float(len(rows.rows)),
+        "groups/without_signal": float(rows.groups_without_signal),
+    }
+    metrics |= {f"batch/excluded_{reason.value}": float(count) for reason, count in rows.excluded.items()}
+    calls = [triplet for group in groups for t in group.trajectories for triplet in t.triplets]
+    lengths = [len(triplet.response_mask) for triplet in calls]
+    turns = [len(t.triplets) for group in groups for t in group.trajectories]
+    if lengths:
+        metrics |= {
+            "response_tokens/mean": fmean(lengths),
+            "response_tokens/max": float(max(lengths)),
+            "turns/mean": fmean(turns),
+            "turns/max": float(max(turns)),
+        }
+    stale = [version - t.policy_version for t in calls if t.policy_version not in (None, NO_VERSION)]
+    if stale:
+        ages, counts = np.unique(np.asarray(stale), return_counts=True)
+        metrics |= {f"staleness/{age}": float(count) for age, count in zip(ages, counts, strict=True)}
+        metrics["batch/staleness_max"] = float(ages.max())
+    return metrics | _rewards_by_source(groups)
+
+
+def _rewards_by_source(groups: list[Group]) -> dict[str, float]:
+    """Mean reward of each data source, where tasks are objects that name theirs (``data_source`` or ``dataset``)."""
+    rewards: dict[str, list[float]] = {}
+    for group in groups:
+        for trajectory in group.trajectories:
+            task: Any = json.loads(trajectory.input_json) if trajectory.input_json else None
+            source = (task.get("data_source") or task.get("dataset")) if isinstance(task, dict) else None
+            if isinstance(source, str) and trajectory.reward is not None and math.isfinite(trajectory.reward):
+                rewards.setdefault(source, []).append(trajectory.reward)
+    return {f"reward/mean/{source}": fmean(values) for source, values in sorted(rewards.items())}

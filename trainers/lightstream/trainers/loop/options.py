@@ -1,0 +1,168 @@
+"""Options of a training loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightstream.schemas.errors import SettingsError
+
+from ..batch import Advantage, AdvantagePer, MissingReward, Overlong, Scoring
+
+__all__ = ["LoopOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions:
+    """Options of a training loop, whatever the engine.
+
+    Attributes:
+        steps: how many steps to make in all.
+        tasks_per_step: tasks in a step's batch.
+        rollouts_per_task: samples of each task (``n``): the group that advantages are computed in.
+        steps_ahead: how many steps' rollouts may be in progress beyond the step that is being made. 0 trains on the
+            current policy alone; with k, calls may be sampled by a policy up to k versions old, not older.
+        advantage, advantage_per, reward_missing, reward_fill, reward_dimensions: how rewards become advantages: see
+            :class:`~lightstream.trainers.batch.Scoring`.
+        entropy_coefficient: weight of the entropy bonus. Where it is 0, rows without an advantage are not computed.
+        temperature: of the sampling; log-probabilities are compared at the same one.
+        sampling_parameters: further parameters of the agent's calls (``max_tokens``, …).
+        prompt_tokens_max: calls with a longer prompt are left out (and counted).
+        response_tokens_max: longer responses are left out (and counted), or cut.
+        overlong: ``exclude`` or ``truncate``: what becomes of them. Either way they count in their group's mean.
+        resource_name: name of the model among the agent's resources.
+        served_model: name the policy server answers to; version k is requested as ``<served_model>@k``.
+        keep_checkpoints: how many of the last steps' checkpoints stay on the disk.
+        validate_every: measure the validation tasks before every so many steps, the first included, and after the
+            last; 0 never.
+        validation_samples: rollouts of each validation task; of more than one, pass@k is measured too.
+        validation_sampling_parameters: of validation rollouts, ``temperature`` and ``max_tokens`` included; ``None``:
+            as in training.
+        steps_without_signal_max: this many steps in a row of which nothing could be trained on end the run; one is
+            enough where every rollout failed.
+        reward_target: end the run early once the mean reward of each of the last ``reward_target_steps`` steps, on
+            average, is at least this; ``None``: make all steps.
+    """
+
+    steps: int
+    tasks_per_step: int = 8
+    rollouts_per_task: int = 8
+    steps_ahead: int = 0
+    advantage: Advantage = "grpo"
+    advantage_per: AdvantagePer = "rollout"
+    reward_missing: MissingReward = "exclude"
+    reward_fill: float = 0.0
+    reward_dimensions: Mapping[str, float] = field(default_factory=dict[str, float])
+    entropy_coefficient: float = 0.0
+    temperature: float = 1.0
+    sampling_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    prompt_tokens_max: int | None = None
+    response_tokens_max: int | None = None
+    overlong: Overlong = "exclude"
+    resource_name: str = "main_llm"
+    served_model: str = "policy"
+    keep_checkpoints: int = 4
+    validate_every: int = 0
+    validation_samples: int = 1
+    validation_sampling_parameters: Mapping[str, Any] | None = None
+    steps_without_signal_max: int = 3
+    reward_target: float | None = None
+    reward_target_steps: int = 5
+
+    def __post_init__(self) -> None:
+        check_at_least(
+            self,
+            steps=0,
+            tasks_per_step=1,
+            rollouts_per_task=1,
+            steps_ahead=0,
+            validate_every=0,
+            validation_samples=1,
+            steps_without_signal_max=1,
+            reward_target_steps=1,
+            keep_checkpoints=self.steps_ahead + 2,  # rollouts of the oldest allowed policy still need its weights
+        )
+        for name in ("prompt_tokens_max", "response_tokens_max"):
+            limit = getattr(self, name)
+            if limit is not None and limit < 1:
+                raise SettingsError(f"VERL's {name} is {limit}; at least 1, or None, is needed.")
+        check_positive(self, "temperature")  # training needs sampling
+        check_one_of(self, overlong=("exclude", "truncate"))
+        _ = self.scoring
+        _check_sampling(self.sampling_parameters)
+
+    @property
+    def scoring(self) -> Scoring:
+        """Rules by which rewards become advantages."""
+        return Scoring(
+            advantage=self.advantage,
+            per=self.advantage_per,
+            reward_missing=self.reward_missing,
+            reward_fill=self.reward_fill,
+            dimensions=self.reward_dimensions,
+        )
+
+
+def check_at_least(options: object, **least: int) -> None:
+    """Refuse options below these.
+
+    Raises:
+        SettingsError: names the first.
+    """
+    for name, bound in least.items():
+        if getattr(options, name) < bound:
+            raise SettingsError(f"VERL's {name} is {getattr(options, name)}; at least {bound} is needed.")
+
+
+def check_positive(options: object, name: str) -> None:
+    """Refuse an option that is not a finite number above 0.
+
+    Raises:
+        SettingsError: it is not.
+    """
+    if not 0 < getattr(options, name) < math.inf:
+        raise SettingsError(f"VERL's {name} is {getattr(options, name)}; a finite number above 0 is needed.")
+
+
+def check_one_of(options: object, **known: tuple[object, ...]) -> None:
+    """Refuse options that are none of these.
+
+    Raises:
+        SettingsError: names the first.
+    """
+    for name, values in known.items():
+        if getattr(options, name) not in values:
+            raise SettingsError(
+                f"VERL's {name} is {getattr(options, name)!r}; there are {', '.join(map(str, values))}."
+            )
+
+
+_NEUTRAL_SAMPLING: Mapping[str, tuple[Any, ...]] = {
+    "top_p": (1, None),
+    "top_k": (0, -1, None),
+    "min_p": (0, None),
+    "frequency_penalty": (0, None),
+    "presence_penalty": (0, None),
+    "repetition_penalty": (1, None),
+    "logit_bias": ({}, None),
+}
+"""Sampling parameters that change the distribution -> values that do not."""
+
+
+def _check_sampling(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters under which tokens are not sampled from the policy's own distribution."""
+    wrong = [
+        f"{name}={parameters[name]!r}"
+        for name, neutral in _NEUTRAL_SAMPLING.items()
+        if name in parameters and parameters[name] not in neutral
+    ]
+    if wrong:
+        raise SettingsError(
+            f"VERL's sampling_parameters have {', '.join(wrong)}: tokens sampled so have other probabilities than the "
+            "policy that is trained gives them, and each update would be biased.",
+            next_step="Leave them out while training.",
+        )
+    if "temperature" in parameters:
+        raise SettingsError("VERL's sampling_parameters have a temperature.", next_step="Set VERL's own temperature.")

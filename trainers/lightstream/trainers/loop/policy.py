@@ -1,0 +1,59 @@
+"""The policy of a run: its versions as resources, and their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.records import ResourcesRecord
+from lightstream.schemas.types import NamedResources, ProxyLLM
+
+from ..algorithm import AlgorithmContext
+from .options import LoopOptions
+
+__all__ = ["checkpoint_of", "latest", "policy_resources"]
+
+
+def latest(context: AlgorithmContext) -> ResourcesRecord:
+    """The newest version.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    if context.resources is None:
+        raise TrainingError(f"run {context.run_id!r} has no resources although they were published.")
+    return context.resources
+
+
+def checkpoint_of(resources: ResourcesRecord) -> Path:
+    """The folder of a version's weights.
+
+    Raises:
+        TrainingError: it is missing.
+    """
+    folder = Path(resources.checkpoint_url or "")
+    if resources.checkpoint_url is None or not folder.is_dir():
+        raise TrainingError(
+            f"the checkpoint {resources.checkpoint_url} of {resources.resources_id!r} is gone.",
+            next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
+        )
+    return folder
+
+
+def policy_resources(
+    options: LoopOptions, context: AlgorithmContext, version: int, checkpoint: Path
+) -> ResourcesRecord:
+    """A version of the policy as agents are given it: the model's name, where to call it, and how to sample."""
+    model = f"{options.served_model}@{version}"
+    token = context.settings.proxy_token
+    validation = options.validation_sampling_parameters
+    resources: NamedResources = {
+        options.resource_name: ProxyLLM(
+            endpoint=f"{context.servers.address}/seed/{context.seed}/v1",
+            model=model,
+            api_key=None if token is None else token.get_secret_value(),
+            sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
+            validation_sampling_parameters=None if validation is None else dict(validation),
+        )
+    }
+    return context.resources_record(version, resources, model=model, checkpoint=checkpoint)

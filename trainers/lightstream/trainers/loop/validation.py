@@ -1,0 +1,62 @@
+"""Rewards of the latest policy on the validation tasks."""
+
+from __future__ import annotations
+
+import math
+import time
+from statistics import fmean
+
+from lightstream.schemas.records import StepOutcome
+
+from ..algorithm import AlgorithmContext
+from .options import LoopOptions
+
+__all__ = ["measure_last", "validates_before", "validation"]
+
+
+def validates_before(options: LoopOptions, context: AlgorithmContext, step: int) -> bool:
+    """True if the policy is to be validated now: its rollouts are asked for once, and come once."""
+    history, every = context.history, options.validate_every
+    is_due = every > 0 and (step - 1) % every == 0
+    return is_due and not history.discarded.get(step) and not history.measured
+
+
+def measure_last(options: LoopOptions, context: AlgorithmContext) -> None:
+    """Validate the policy of the last step, once."""
+    if not options.validate_every or context.history.measured:
+        return
+    started = context.now()
+    metrics = validation(options, context)
+    if metrics:
+        context.commit(
+            context.last_step,
+            [],
+            started_unix_nano=started,
+            metrics=metrics,
+            outcome=StepOutcome.MEASURED,
+            steps=options.steps,
+        )
+
+
+def validation(options: LoopOptions, context: AlgorithmContext) -> dict[str, float]:
+    """Rewards on the validation tasks of the latest policy; a rollout without a reward counts as 0, and a task of which
+    a rollout never ended is left out."""
+    mark = time.perf_counter()
+    groups = context.validate(context.last_step, samples=options.validation_samples)
+    skipped = len(context.val_dataset or ()) - len(groups)
+    metrics = {"validation/groups_skipped": float(skipped)} if skipped else {}
+    if not groups:
+        return metrics
+    rewards = [[_finite(t.reward) for t in group.trajectories] for group in groups]
+    return metrics | {
+        "validation/reward_mean": fmean(reward for group in rewards for reward in group),
+        "validation/reward_best": fmean(max(group) for group in rewards),
+        f"validation/pass@{options.validation_samples}": fmean(max(group) >= 1.0 for group in rewards),
+        "validation/tasks": float(len(groups)),
+        "validation/samples": float(options.validation_samples),
+        "seconds/validation": time.perf_counter() - mark,
+    }
+
+
+def _finite(reward: float | None) -> float:
+    return reward if reward is not None and math.isfinite(reward) else 0.0

@@ -1,0 +1,156 @@
+"""The four parts that a training loop is made of. None knows the others, and each has more than one form.
+
+| part | forms |
+|---|---|
+| :class:`GroupSource` | a topic on Kafka, or a recorded file, each read by ``groups.source.LoggedGroups`` |
+| :class:`Ledger` | ``ledger.kafka.KafkaLedger``, ``ledger.MemoryLedger`` |
+| :class:`Engine` | ``verl_in_process.engine.VerlEngine`` |
+| :class:`PolicyServers` | ``policy_servers.FollowingServers`` (the policy server), ``policy_servers.NoServers`` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lightstream.schemas.records import ResourcesRecord
+from lightstream.schemas.types import EnqueueRolloutRequest
+
+from .batch import BatchArrays
+from .groups import Group
+from .ledger import History, StepCommit
+
+__all__ = ["Engine", "GroupSource", "Ledger", "PolicyServers"]
+
+
+class GroupSource(Protocol):
+    """Where groups of rollouts come from."""
+
+    def seek(self, low_water: Mapping[int, int]) -> None:
+        """Read on from what :meth:`low_water` said: partition -> offset; other partitions from their beginning."""
+        ...
+
+    def ask(self, requests: Sequence[EnqueueRolloutRequest]) -> None:
+        """Have rollouts made. Those of a group come together, and asking again for the same changes nothing."""
+        ...
+
+    def groups(self, group_ids: Collection[str]) -> Iterator[Group]:
+        """The complete ones of these groups, each once: of several that are complete, the first named.
+
+        A group that was returned counts as consumed: it must be part of the next step. Ends when each is returned or
+        given up; those that are left when the caller stops early stay for later.
+        """
+        ...
+
+    def validation_groups(self, group_ids: Collection[str]) -> list[Group]:
+        """The same for groups of validation rollouts, all at once; none of them is part of a step."""
+        ...
+
+    def take_skipped(self) -> list[Group]:
+        """What there is of groups that were given up, or came since the last call; it counts as consumed."""
+        ...
+
+    def low_water(self) -> dict[int, int]:
+        """Partition -> the offset below which nothing is needed any more, once what was returned is committed."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Counts of what came so far, and of what was passed over."""
+        ...
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Groups that are given up, by earlier steps too."""
+        ...
+
+    @property
+    def limit_s(self) -> float:
+        """After so many seconds without a trajectory, a group is given up."""
+        ...
+
+    @property
+    def consumer_group(self) -> object:
+        """Whose offsets :meth:`low_water` are, as the ledger needs it."""
+        ...
+
+
+class Ledger(Protocol):
+    """What was consumed and committed. The only writer of its run."""
+
+    def open(self) -> History:
+        """How far the run got, once nobody else can write to it.
+
+        Raises:
+            TrainingError: the ledger contradicts itself, belongs to another run, or may not be written.
+        """
+        ...
+
+    def publish_resources(self, record: ResourcesRecord) -> None:
+        """Make resources visible that belong to no step (version 0)."""
+        ...
+
+    def commit(self, commit: StepCommit) -> None:
+        """Make a step, what it consumed and its resources visible, together or not at all.
+
+        Raises:
+            TrainingError: it is not committed, or nobody knows: the next :meth:`open` shows it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what was opened. Everything committed is durable already."""
+        ...
+
+
+class Engine(Protocol):
+    """One model with its optimiser: advantages in, weights out."""
+
+    def update(
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+    ) -> dict[str, float]:
+        """Learn from a batch of at least one row; returns metrics.
+
+        Args:
+            arrays: N rows, with an advantage for each token.
+            policy_version: which version the weights are; ``None``: every token is of it.
+            seed: numbers that everything random follows from.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimiser and random state into an empty folder."""
+        ...
+
+    def saved_in(self, folder: Path) -> None:
+        """The finished name of what :meth:`save` wrote."""
+        ...
+
+
+class PolicyServers(Protocol):
+    """The servers that sample for the agents."""
+
+    @property
+    def address(self) -> str:
+        """Where agents call them, without ``/v1``."""
+        ...
+
+    def load(self, resources: ResourcesRecord) -> float:
+        """Have a version served; returns the seconds until it was, or at once where that cannot be seen.
+
+        Raises:
+            ServiceUnavailableError: it is not served in time.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Begin no further token. What is under way is kept, and goes on with :meth:`resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Go on sampling (``continue`` is a word of Python's)."""
+        ...
+
+    def version(self) -> int | None:
+        """The newest version that is served; ``None`` where that cannot be seen."""
+        ...
