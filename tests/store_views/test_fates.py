@@ -6,7 +6,7 @@ from collections import Counter
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord
 from lightstream.stream_processors.core.assembly import Assembler
-from lightstream.stream_processors.worker.smaller_trajectory import without_calls, without_triplets
+from lightstream.stream_processors.worker.large_trajectories import without_calls, without_triplets
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span
 

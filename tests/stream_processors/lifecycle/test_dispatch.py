@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.records import ANY_RUN, RolloutConfig, RolloutEvent, RolloutState, TaskRequest
-from lightstream.stream_processors.core.lifecycle import LifecyclePartition, Turn
+from lightstream.stream_processors.core.lifecycle import LifecyclePartition, QueueEntry
 from lightstream.stream_processors.core.lifecycle.queue import CLOCK_ERROR_NANOS_MAX, queue_time
 
 from .build import CODEC, LIMITS, ended, enqueued, restore, silent
@@ -124,10 +124,10 @@ def test_a_restart_gives_the_same_order() -> None:
         attempt_id = f"{rollout_id}-a1-{10:016d}"
         log.write(ended(rollout_id, error="X").model_copy(update={"attempt_id": attempt_id}))
     log.write(at("c", 7), at("d", 3), at("e", 1, priority=1))
-    expected = [turn.rollout_id for turn in log.partition.queue_head(9)]
+    expected = [entry.rollout_id for entry in log.partition.queue_head(9)]
     assert expected == ["e", "a", "b", "c", "d"]
     log.crash(durable=len(log.states), committed=0)
-    assert [turn.rollout_id for turn in log.partition.queue_head(9)] == expected
+    assert [entry.rollout_id for entry in log.partition.queue_head(9)] == expected
 
 
 def test_what_was_written_at_once_goes_by_its_writers_clock_unless_that_is_wrong() -> None:
@@ -143,8 +143,8 @@ def test_the_place_among_other_partitions_is_the_logs() -> None:
     log = Log()
     event = at("r", 5, priority=3)
     log.partition.on_event(event, 7, logged_unix_nano=10**18)
-    (turn,) = log.partition.queue_head(1)
-    assert (turn, turn.place) == ((-3, 1, 7, 10**18, "r"), (-3, 1, 10**18))
+    (entry,) = log.partition.queue_head(1)
+    assert (entry, entry.merge_key) == ((-3, 1, 7, 10**18, "r"), (-3, 1, 10**18))
 
 
 def test_what_fell_silent_is_handed_out_again() -> None:
@@ -167,8 +167,8 @@ def test_nothing_is_handed_out_to_who_listens_no_more() -> None:
 RUNS = ["", "a", "b", ANY_RUN]
 
 
-def run_of(log: Log, turn: Turn) -> str:
-    state = log.partition.state_of(turn.rollout_id)
+def run_of(log: Log, entry: QueueEntry) -> str:
+    state = log.partition.state_of(entry.rollout_id)
     assert state is not None
     return state.rollout.run_id
 

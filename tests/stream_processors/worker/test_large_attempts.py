@@ -19,8 +19,8 @@ from lightstream.stream_processors.core.assembly import LONG_SPANS_MIN, Assemble
 from lightstream.stream_processors.core.credit import CreditStep, register_credit_rule
 from lightstream.stream_processors.worker.assembler_handler import AssemblerHandler
 from lightstream.stream_processors.worker.context import WorkerContext
+from lightstream.stream_processors.worker.deferred_assembly import LARGE_WAITING_MAX, LargeAttempts
 from lightstream.stream_processors.worker.inbox import LogRecord
-from lightstream.stream_processors.worker.large_attempts import WAITING_MAX, LargeAttempts
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 
 from .harness import CODEC, TopicReader
@@ -88,7 +88,7 @@ def test_many_large_attempts_wait_their_turn_and_a_failure_ends_the_work() -> No
 
     async def finish(attempt: DeferredAssembly, _: LogRecord) -> None:
         await may_finish.wait()
-        if attempt.first_offset == WAITING_MAX:
+        if attempt.first_offset == LARGE_WAITING_MAX:
             fails.set()
             raise PublishError("Kafka is away")
         finished.append(attempt.first_offset)
@@ -99,9 +99,9 @@ def test_many_large_attempts_wait_their_turn_and_a_failure_ends_the_work() -> No
 
     async def scenario() -> None:
         large = LargeAttempts(finish)
-        for offset in range(WAITING_MAX):
+        for offset in range(LARGE_WAITING_MAX):
             await large.add(unfinished(offset), record)
-        last = asyncio.create_task(large.add(unfinished(WAITING_MAX), record))
+        last = asyncio.create_task(large.add(unfinished(LARGE_WAITING_MAX), record))
         await asyncio.sleep(0)
         assert not last.done()
         assert large.oldest == 0
@@ -111,8 +111,8 @@ def test_many_large_attempts_wait_their_turn_and_a_failure_ends_the_work() -> No
         await asyncio.sleep(0)
         with pytest.raises(PublishError, match="Kafka is away"):
             large.check()
-        assert finished == list(range(WAITING_MAX))
-        assert large.oldest == WAITING_MAX
+        assert finished == list(range(LARGE_WAITING_MAX))
+        assert large.oldest == LARGE_WAITING_MAX
 
     asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 

@@ -16,7 +16,7 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.stream_processors.worker.large_record_sweep import sweep_large_records
+from lightstream.stream_processors.worker.large_trajectories import sweep_large_records
 
 WAIT_S = 60.0
 GRACE_S = 600.0

@@ -14,7 +14,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules, LateSpan
-from lightstream.stream_processors.worker.late_spans import LateSpanReader
+from lightstream.stream_processors.worker.deferred_assembly import LateSpanReader
 from lightstream.stream_processors.worker.log_reader import LogReader
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 from tests.support.waiting import eventually

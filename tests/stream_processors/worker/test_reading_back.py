@@ -18,9 +18,9 @@ from lightstream.stream_processors.core.assembly import (
     LateSpan,
     _buffer,
 )
-from lightstream.stream_processors.worker import late_spans
+from lightstream.stream_processors.worker import deferred_assembly
+from lightstream.stream_processors.worker.deferred_assembly import LateSpanReader, revisions_of
 from lightstream.stream_processors.worker.inbox import LogRecord
-from lightstream.stream_processors.worker.late_spans import LateSpanReader, revisions_of
 from lightstream.stream_processors.worker.log_reader import LogReader
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
@@ -130,7 +130,7 @@ def test_attempts_that_never_opened_cost_one_search_together() -> None:
 
 
 def test_late_spans_of_too_many_attempts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_spans, "ATTEMPTS_WAITING_MAX", 2)
+    monkeypatch.setattr(deferred_assembly, "ATTEMPTS_WAITING_MAX", 2)
     names = ("r1", "r2", "r3")
     records: list[AnyRecord] = [record for name in names for record in (opened(name), closed(name))]
     records += [reward_span(number, 1.0, rollout_id=name) for number in (1, 2) for name in names]

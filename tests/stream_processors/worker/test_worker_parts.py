@@ -21,12 +21,11 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.stream_processors.core.lifecycle import Limits
-from lightstream.stream_processors.worker import smaller_trajectory
-from lightstream.stream_processors.worker.app import make_app
+from lightstream.stream_processors.worker import large_trajectories
+from lightstream.stream_processors.worker.app import group_member, make_app
+from lightstream.stream_processors.worker.assembler_handler import SpanHeartbeats
 from lightstream.stream_processors.worker.inbox import BATCH_RECORDS_MAX, Budget, Inbox, LogRecord
-from lightstream.stream_processors.worker.membership import Membership
-from lightstream.stream_processors.worker.smaller_trajectory import without_triplets
-from lightstream.stream_processors.worker.span_heartbeats import SpanHeartbeats
+from lightstream.stream_processors.worker.large_trajectories import without_triplets
 
 SECOND = 1_000_000_000
 
@@ -94,7 +93,7 @@ def test_a_trajectory_too_large_for_a_record_tells_of_every_call() -> None:
 
 
 def test_details_are_left_out_before_a_trajectory_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smaller_trajectory, "DETAILS_CHARS_MAX", 25)
+    monkeypatch.setattr(large_trajectories, "DETAILS_CHARS_MAX", 25)
     drop = Drop(span_id="1" * 16, reason=DropReason.CALL_FAILED, detail="ten chars.")
     trajectory = example_of(Trajectory).model_copy(update={"drops": [drop] * 3, "triplets": []})
     small = without_triplets(trajectory, "too large")
@@ -103,15 +102,12 @@ def test_details_are_left_out_before_a_trajectory_is(monkeypatch: pytest.MonkeyP
 
 def test_of_two_workers_with_one_data_folder_one_has_the_name(tmp_path: Path) -> None:
     settings = Settings.load(data_dir=tmp_path)
-    first = Membership(settings)
-    second = Membership(settings)
-    assert first.instance_id
-    assert second.instance_id is None
-    first.close()
-    third = Membership(settings)
-    assert third.instance_id == first.instance_id
-    third.close()
-    second.close()
+    with group_member(settings) as first:
+        assert first
+        with group_member(settings) as second:
+            assert second is None
+    with group_member(settings) as third:
+        assert third == first
 
 
 def app_of(tmp_path: Path, **security: object) -> faust.App:

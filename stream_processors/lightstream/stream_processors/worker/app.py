@@ -1,8 +1,13 @@
-"""The Faust application's settings, from ours."""
+"""The Faust application, its settings from ours, and its name in the consumer group."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import socket
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import faust
 from yarl import URL
@@ -13,7 +18,7 @@ from lightstream.schemas.errors import SettingsError
 
 from .transport import LightstreamTransport
 
-__all__ = ["group_id", "make_app"]
+__all__ = ["group_id", "group_member", "make_app"]
 
 SESSION_TIMEOUT_S = 6.0
 """A killed worker's partitions go to another after this long (6 s is the least that brokers allow by default)."""
@@ -29,6 +34,26 @@ POLL_RECORDS_MAX = 1000
 def group_id(settings: Settings) -> str:
     """The consumer group of all workers of one topic prefix."""
     return f"{settings.topic_prefix}lightstream-worker"
+
+
+@contextmanager
+def group_member(settings: Settings) -> Generator[str | None]:
+    """The name in the consumer group (KIP-345) of the worker of this machine and data folder, while it runs.
+
+    Without a name, Kafka keeps a killed worker's partitions for it until the session times out, 6 s later. With one,
+    the next process of that name takes them over; so only one may have it, and a lock on a file, which ends with the
+    process however that ends, decides which. A second worker with the same data folder gets ``None``.
+    """
+    folder = settings.data_dir / "worker"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "member.lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            machine_and_folder = f"{socket.gethostname()}:{settings.data_dir.resolve()}"
+            yield f"worker-{hashlib.sha256(machine_and_folder.encode()).hexdigest()[:16]}"
 
 
 def make_app(settings: Settings, instance_id: str | None = None) -> faust.App:

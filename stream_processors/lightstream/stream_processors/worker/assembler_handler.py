@@ -1,18 +1,20 @@
-"""The assembler on Kafka: spans and attempt marks from ``spans``; trajectories, and signs of life, out."""
+"""The assembler on Kafka: it reads ``spans``, and writes trajectories and heartbeats."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 
 from lightstream.runtime.kafka import run_headers
-from lightstream.runtime.large_records import large_records_folder, put_aside
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
     DeadLetterReason,
+    EventKind,
+    RolloutEvent,
     SpanRecord,
     Trajectory,
 )
@@ -21,18 +23,18 @@ from lightstream.schemas.valid_text import valid_text
 
 from ..core.assembly import LONG_SPANS_MIN, Assembler, AssemblyRules, DeferredAssembly
 from ..core.lifecycle import Limits
-from .context import WorkerContext
-from .dead_letter import Unusable, decode
+from .context import Unusable, WorkerContext
+from .deferred_assembly import LargeAttempts, LateSpanReader, revisions_of
 from .inbox import LogRecord
-from .large_attempts import LargeAttempts
-from .late_spans import LateSpanReader, revisions_of
+from .large_trajectories import smaller, without_calls
 from .outbox import Outbox
-from .smaller_trajectory import without_calls, without_triplets
-from .span_heartbeats import SpanHeartbeats
 
-__all__ = ["AssemblerHandler"]
+__all__ = ["AssemblerHandler", "SpanHeartbeats"]
 
 logger = logging.getLogger(__name__)
+
+HEARTBEATS_PER_SILENCE = 3
+"""An attempt that sends spans all the time gives this many events per ``unresponsive_seconds``."""
 
 
 class AssemblerHandler:
@@ -53,7 +55,7 @@ class AssemblerHandler:
         self._spans = context.reader(SPANS, partition)
         self._large = LargeAttempts(self._finish_large)
         self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
-        self._refused_told = 0
+        self._refused_reported = 0
 
     def recover(self) -> int:
         """Nothing to read: the state comes with the records from the committed offset on."""
@@ -67,38 +69,38 @@ class AssemblerHandler:
         now = self._context.clock.now_unix_nano()
         for record in batch:
             try:
-                decoded = decode(self._context.codec, self.topic, record)
-                assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # so decode() said
+                decoded = self._context.decode(self.topic, record)
+                assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # decode() checked it
                 if type(decoded) is AttemptClosed and self._assembler.takes_long(decoded):
                     await self._large.add(self._assembler.detach(decoded, record.offset), record)
                 else:
                     for trajectory in self._assemble(decoded, record):
                         await self._send(outbox, trajectory)
             except Unusable as unusable:
-                await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
+                await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
                 continue
-            sign = self._heartbeats.on_record(decoded, record.offset, now)
-            if sign is not None:
-                await outbox.send(ROLLOUT_EVENTS, sign.rollout_id, sign)
+            heartbeat = self._heartbeats.on_record(decoded, record.offset, now)
+            if heartbeat is not None:
+                await outbox.send(ROLLOUT_EVENTS, heartbeat.rollout_id, heartbeat)
         await self._revise(outbox)
         await outbox.hand_over()
-        return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1, self._unfinished()))
+        return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1, self._first_deferred()))
 
     async def tick(self) -> None:
-        """Time passes in the life cycle; this only reports what happened outside the batches."""
+        """Report what happened outside the batches; only in the life cycle does time change anything."""
         self._large.check()
         self._late.check()
         refused = self._assembler.refused_count + self._late.refused_count
-        if refused > self._refused_told:
+        if refused > self._refused_reported:
             logger.warning("%d late spans were refused: too late, or too many for their attempts", refused)
-            self._refused_told = refused
+            self._refused_reported = refused
 
     def held_back(self) -> int | None:
-        unfinished = self._unfinished()
-        return None if unfinished is None else self._assembler.not_between(unfinished)
+        first = self._first_deferred()
+        return None if first is None else self._assembler.not_between(first)
 
-    def _unfinished(self) -> int | None:
-        """Where the first of the work outside the batches begins."""
+    def _first_deferred(self) -> int | None:
+        """Offset at which the first of the work outside the batches begins."""
         return min((offset for offset in (self._large.oldest, self._late.oldest) if offset is not None), default=None)
 
     def close(self) -> None:
@@ -123,7 +125,7 @@ class AssemblerHandler:
         try:
             await self._send(outbox, await asyncio.to_thread(self._finished, attempt, record))
         except Unusable as unusable:
-            await self._context.set_aside(outbox, self.topic, record, unusable, "assembler")
+            await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
         await outbox.durable()
 
     async def _send_revisions(self, outbox: Outbox, revisions: Sequence[Trajectory]) -> None:
@@ -167,7 +169,8 @@ class AssemblerHandler:
         try:
             await outbox.send(TRAJECTORIES, key, trajectory, headers=headers, in_thread=in_thread)
         except RecordTooLargeError as error:
-            small = await asyncio.to_thread(self._smaller, trajectory, error.message)
+            context = self._context
+            small = await asyncio.to_thread(smaller, trajectory, error.message, context.settings, context.codec)
             try:
                 await outbox.send(TRAJECTORIES, key, small, headers=headers, in_thread=True)
             except RecordTooLargeError:
@@ -176,17 +179,6 @@ class AssemblerHandler:
                     await outbox.send(TRAJECTORIES, key, without_calls(small), headers=headers)
                 except RecordTooLargeError as still:
                     raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
-
-    def _smaller(self, trajectory: Trajectory, problem: str) -> Trajectory:
-        """What fits a record: the address of the whole, or, without a folder for that, what became of the calls."""
-        folder = large_records_folder(self._context.settings)
-        if folder is None:
-            return without_triplets(trajectory, f"{problem} LIGHTSTREAM_LARGE_RECORDS_DIR names no folder for it.")
-        try:
-            return put_aside(trajectory, self._context.codec, folder)
-        except OSError as failure:
-            logger.error("a trajectory of rollout %s cannot be stored in a file: %s", trajectory.rollout_id, failure)
-            return without_triplets(trajectory, f"{problem} It could not be stored in a file: {failure}.")
 
 
 def _failed(record: LogRecord, error: Exception) -> Unusable:
@@ -197,3 +189,40 @@ def _failed(record: LogRecord, error: Exception) -> Unusable:
 async def _finish(outbox: Outbox, low_water: int) -> int:
     await outbox.durable()
     return low_water
+
+
+@dataclass(slots=True)
+class _Heartbeat:
+    interval_nanos: int
+    sent_unix_nano: int
+
+
+class SpanHeartbeats:
+    """Passes some spans of one partition's open attempts on as heartbeat events: spans are signs of life."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._attempts: dict[str, _Heartbeat] = {}
+
+    def on_record(
+        self, record: SpanRecord | AttemptOpened | AttemptClosed, offset: int, now_unix_nano: int
+    ) -> RolloutEvent | None:
+        """The heartbeat that this record at ``offset`` stands for; ``None`` if one was sent not long ago."""
+        if isinstance(record, AttemptOpened):
+            interval = self._limits.unresponsive_nanos(record.rollout.config) // HEARTBEATS_PER_SILENCE
+            self._attempts[record.attempt_id] = _Heartbeat(interval, now_unix_nano - interval)  # the first span counts
+            return None
+        if isinstance(record, AttemptClosed):
+            self._attempts.pop(record.attempt_id, None)
+            return None
+        attempt = self._attempts.get(record.attempt_id or "")
+        if attempt is None or not record.rollout_id or now_unix_nano - attempt.sent_unix_nano < attempt.interval_nanos:
+            return None
+        attempt.sent_unix_nano = now_unix_nano
+        return RolloutEvent(
+            event_id=f"{record.attempt_id}:span:{offset}",
+            kind=EventKind.HEARTBEAT,
+            rollout_id=record.rollout_id,
+            occurred_unix_nano=now_unix_nano,
+            attempt_id=record.attempt_id,
+        )

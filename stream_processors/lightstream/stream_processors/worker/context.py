@@ -1,4 +1,4 @@
-"""What every handler of a worker shares."""
+"""What the handlers of a worker share: settings, clients, clock, and what becomes of records that cannot be used."""
 
 from __future__ import annotations
 
@@ -9,16 +9,33 @@ from lightstream.runtime.clock import Clock
 from lightstream.runtime.kafka import BatchPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import DecodeError, UnknownSchemaError
+from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
+from lightstream.schemas.valid_text import valid_text
 
-from .dead_letter import Unusable, dead_letter, dead_letter_key
 from .inbox import LogRecord
 from .log_reader import LogReader
 from .outbox import Outbox
 
-__all__ = ["WorkerContext"]
+__all__ = ["Unusable", "WorkerContext"]
 
 logger = logging.getLogger(__name__)
+
+KEY_BYTES_MAX = 64 * 1024
+"""Of a dead letter's key."""
+
+
+class Unusable(Exception):  # noqa: N818  # not an error of ours: a bad record is data
+    """A record that cannot be used.
+
+    Attributes:
+        reason: the dead letter's code.
+    """
+
+    def __init__(self, reason: DeadLetterReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +53,49 @@ class WorkerContext:
     group_id: str
 
     def outbox(self) -> Outbox:
-        """For one batch."""
+        """An outbox for one batch."""
         return Outbox(self.publisher)
 
     def reader(self, topic: Topic, partition: int) -> LogReader:
-        """Reads a partition alongside Faust's consumer."""
+        """A reader of a partition, alongside Faust's consumer."""
         return LogReader(self.settings, self.group_id, topic, partition)
 
-    async def set_aside(
+    def decode(self, topic: Topic, record: LogRecord) -> Record:
+        """The record, if it is of a type that ``topic`` carries.
+
+        Raises:
+            Unusable: it is not.
+            ServiceUnavailableError: a Schema Registry is set and does not answer; the record may be good.
+        """
+        try:
+            decoded = self.codec.decode(record.value)
+        except UnknownSchemaError as error:
+            raise Unusable(DeadLetterReason.UNKNOWN_SCHEMA, str(error)) from error
+        except DecodeError as error:
+            raise Unusable(DeadLetterReason.NOT_AVRO, str(error)) from error
+        if not isinstance(decoded, topic.records):
+            names = ", ".join(known.__name__ for known in topic.records)
+            detail = f"a {type(decoded).__name__} does not belong in {topic.name!r}, which carries {names}"
+            raise Unusable(DeadLetterReason.WRONG_TOPIC, detail)
+        return decoded
+
+    async def dead_letter(
         self, outbox: Outbox, topic: Topic, record: LogRecord, unusable: Unusable, reported_by: str
     ) -> None:
-        """Make ``record`` a dead letter."""
-        key = dead_letter_key(topic, record)
+        """Send ``record`` as a dead letter: whole, with reason and origin. The same record always has the same key."""
+        key = f"{topic.name}-{record.partition}-{record.offset}"
         logger.warning("dead letter %s (%s): %s", key, unusable.reason.value, unusable)
-        letter = dead_letter(
-            topic,
-            record,
-            unusable,
+        value = record.value or b""
+        letter = DeadLetter(
+            reason=unusable.reason,
+            detail=valid_text(str(unusable)),
+            origin_topic=topic.name,
+            origin_partition=record.partition,
+            origin_offset=record.offset,
+            key=None if record.key is None else record.key[:KEY_BYTES_MAX],
+            value=value[: self.settings.record_bytes_max // 2],
+            value_size=len(value),
             reported_by=reported_by,
-            now_unix_nano=self.clock.now_unix_nano(),
-            settings=self.settings,
+            observed_unix_nano=self.clock.now_unix_nano(),
         )
         await outbox.send(DEAD_LETTERS, key, letter)

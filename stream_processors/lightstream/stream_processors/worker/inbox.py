@@ -32,7 +32,7 @@ class LogRecord(NamedTuple):
 
 
 class Budget:
-    """How much all inboxes together may hold before the worker fetches no more. One fetch may overshoot it."""
+    """The limit of all inboxes together, beyond which the worker fetches no more. One fetch may overshoot it."""
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
         self._records_max = records_max
@@ -80,7 +80,7 @@ class Inbox:
         self._filled.set()
 
     async def take(self) -> list[LogRecord]:
-        """What is there, in order, at once or as soon as there is something; an empty list once closed."""
+        """The records that are there, in order, as soon as there are any; an empty list once closed."""
         while not self._records and not self._closed:
             self._filled.clear()
             await self._filled.wait()

@@ -1,4 +1,4 @@
-"""The life cycle on Kafka: events from ``rollout-events``; effects, then states, out."""
+"""The life cycle on Kafka: it reads ``rollout-events``, and writes effects, then states."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from lightstream.schemas.records import DeadLetterReason, Record, RolloutEvent, 
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
 
 from ..core.lifecycle import LifecyclePartition, Limits, Transition
-from .context import WorkerContext
-from .dead_letter import Unusable, decode
-from .finished_file import FinishedFile
+from .context import Unusable, WorkerContext
+from .finished_rollouts_db import FinishedRolloutsDb
 from .inbox import LogRecord
 from .outbox import Outbox
 
@@ -36,19 +35,19 @@ __all__ = ["LifecycleHandler"]
 
 
 FLUSH_STATES = 500
-"""Finished rollouts that are kept in memory before they go to the file together."""
+"""Finished rollouts that are kept in memory before they go to the db together."""
 
 QUEUES_BYTES_MAX = 16 * 1024
-"""Of a header: state records leave room for it. Runs that changed earlier are told with the next record then."""
+"""Of a header: state records leave room for it. Runs that changed earlier are in the next record's header then."""
 
 QUEUES_WITH_HEADS_MAX = 16
-"""Where more have changed, as after a restart, of each but the latest only the first place is told."""
+"""Where more have changed, as after a restart, each but the latest is reported with its first entry only."""
 
 RECOVERED_FLUSH_STATES = 20_000
 """As above, while nobody waits for an answer: about 10 MB."""
 
 
-class _Answer(NamedTuple):
+class _StateRecord(NamedTuple):
     """One record of ``rollouts``: a state, or the empty answer to a request."""
 
     key: str
@@ -57,7 +56,7 @@ class _Answer(NamedTuple):
 
 
 class _Stage:
-    """How far a batch is: its states are handed over, then durable and taken down."""
+    """The progress of a batch: its states are handed over, then durable and known to the finished-rollouts db."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.sent: asyncio.Future[None] = loop.create_future()
@@ -76,18 +75,18 @@ class LifecycleHandler:
         self.topic: Topic = ROLLOUT_EVENTS
         self.partition = partition
         self._context = context
-        self._finished: FinishedFile | None = None
+        self._finished: FinishedRolloutsDb | None = None
         self._lifecycle: LifecyclePartition  # from recover() on
         self._events = context.reader(ROLLOUT_EVENTS, partition)
         self._states = context.reader(ROLLOUTS, partition)
         self._last: _Stage | None = None
-        self._told: dict[str, QueueSummary] = {}
+        self._reported: dict[str, QueueSummary] = {}
 
     def recover(self) -> int:
-        """Fold this partition's states back into memory: the finished ones lie in a file, up to where it goes."""
+        """Fold this partition's states back into memory; the db has the finished ones, up to an offset."""
         settings = self._context.settings
         name = f"{ROLLOUTS.full_name(settings.topic_prefix)}-{self.partition}.sqlite"
-        self._finished = finished = FinishedFile(settings.data_dir / "worker" / name, self._states.topic_id())
+        self._finished = finished = FinishedRolloutsDb(settings.data_dir / "worker" / name, self._states.topic_id())
         self._lifecycle = LifecyclePartition(
             Limits.of(settings), self._context.clock, self._context.codec, finished, finished.reflected
         )
@@ -113,55 +112,55 @@ class LifecycleHandler:
 
     async def handle(self, batch: Sequence[LogRecord]) -> Coroutine[None, None, int]:
         effects = self._context.outbox()
-        answers: list[_Answer] = []
+        written: list[_StateRecord] = []
         for record in batch:
             try:
-                transitions = self._answer(record, answers)
+                transitions = self._apply(record, written)
             except Unusable as unusable:
-                await self._context.set_aside(effects, self.topic, record, unusable, "life cycle")
+                await self._context.dead_letter(effects, self.topic, record, unusable, "life cycle")
                 continue
             for effect in (effect for transition in transitions for effect in transition.effects):
                 await effects.send(effect.topic, effect.key, effect.record)
-        if answers:
-            answers[-1].headers.extend(self._queue_header())
+        if written:
+            written[-1].headers.extend(self._queue_header())
         await effects.hand_over()
         before, self._last = self._last, _Stage(asyncio.get_running_loop())
-        return self._finish(effects, answers, before, self._last, batch[-1].offset + 1)
+        return self._finish(effects, written, before, self._last, batch[-1].offset + 1)
 
     async def _finish(
         self,
         effects: Outbox,
-        answers: Sequence[_Answer],
+        records: Sequence[_StateRecord],
         before: _Stage | None,
         stage: _Stage,
         end: int,
     ) -> int:
         outbox = self._context.outbox()
-        for answer in answers:  # encoded while the effects are on their way
-            await self._encode(outbox, answer)
+        for record in records:  # encoded while the effects are on their way
+            await self._encode(outbox, record)
         await effects.durable()
         if before is not None:
             await before.sent  # states go out in the order of their events
         await outbox.hand_over()
         stage.sent.set_result(None)
-        places = await outbox.durable()
+        positions = await outbox.durable()
         if before is not None:
             await before.kept
-        for answer, place in zip(answers, places, strict=True):
-            if answer.state is not None:
-                self._keep(answer.state, place.offset)
+        for record, position in zip(records, positions, strict=True):
+            if record.state is not None:
+                self._keep(record.state, position.offset)
         stage.kept.set_result(None)
         return end
 
-    async def _encode(self, outbox: Outbox, answer: _Answer) -> None:
-        """Add the answer to what goes out; the state of a finished rollout was encoded to be kept."""
-        state, headers = answer.state, answer.headers
+    async def _encode(self, outbox: Outbox, record: _StateRecord) -> None:
+        """Add the record to what goes out; the state of a finished rollout was encoded to be kept."""
+        state, headers = record.state, record.headers
         if state is not None and self._finished is not None:
             kept = self._finished.unwritten(state.rollout.rollout_id, state.source_offset)
             if kept is not None:
-                outbox.add(Outgoing(ROLLOUTS, answer.key, kept, headers, self.partition))
+                outbox.add(Outgoing(ROLLOUTS, record.key, kept, headers, self.partition))
                 return
-        await outbox.send(ROLLOUTS, answer.key, state, headers=headers, partition=self.partition)
+        await outbox.send(ROLLOUTS, record.key, state, headers=headers, partition=self.partition)
 
     def _keep(self, state: RolloutState, offset: int) -> None:
         if self._finished is not None and state.status is not RolloutStatus.UNKNOWN:
@@ -180,28 +179,28 @@ class LifecycleHandler:
     def held_back(self) -> int | None:
         return None
 
-    def _answer(self, record: LogRecord, answers: list[_Answer]) -> list[Transition]:
-        """Fold one record and add what is to be written to ``rollouts``."""
-        decoded = decode(self._context.codec, self.topic, record)
+    def _apply(self, record: LogRecord, written: list[_StateRecord]) -> list[Transition]:
+        """Fold one record, and add to ``written`` what goes to ``rollouts``."""
+        decoded = self._context.decode(self.topic, record)
         if isinstance(decoded, TaskRequest):
             starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano or None)
             if starts is None:
                 return []
             states = [start.record for start in starts if start.record is not None]
             for left, state in zip(range(len(states) - 1, -1, -1), states, strict=True):
-                answers.append(self._to_write(state, decoded, left))
+                written.append(self._to_write(state, decoded, left))
             if not states:
-                answers.append(self._to_write(None, decoded, 0))
+                written.append(self._to_write(None, decoded, 0))
             return starts
         transition = self._fold(record, decoded)
         if transition is None:
             return []
         if transition.record is not None:
-            answers.append(self._to_write(transition.record))
+            written.append(self._to_write(transition.record))
         return [transition]
 
     def _fold(self, record: LogRecord, event: Record) -> Transition | None:
-        assert isinstance(event, RolloutEvent)  # noqa: S101  # so decode() said
+        assert isinstance(event, RolloutEvent)  # noqa: S101  # decode() checked it
         if record.key != event.rollout_id.encode():
             # Under another key it lies in another partition, where nobody knows the rollout.
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
@@ -213,22 +212,22 @@ class LifecycleHandler:
 
     def _to_write(
         self, state: RolloutState | None, request: TaskRequest | None = None, still_to_come: int = 0
-    ) -> _Answer:
+    ) -> _StateRecord:
         headers: Headers = []
-        if request is not None and not still_to_come:  # whoever asked asks again by what is left
+        if request is not None and not still_to_come:  # the Runner asks again by what is left
             headers += self._queue_header(request.run_id if state is None else None)
         if state is not None:
             headers.append((STATE, state_header(state.source_offset, state.status)))
         if request is not None:
             headers.append((ANSWERS, answers_header(request.request_id, still_to_come)))
         key = state.rollout.rollout_id if state is not None else request.request_id if request is not None else ""
-        return _Answer(key, state, headers)
+        return _StateRecord(key, state, headers)
 
     def _queue_header(self, asked: str | None = None) -> Headers:
-        """What waits now, as far as it was not said before: with the last record of a batch, and of each answer.
+        """The queues that changed since they were last reported: for the last record of a batch, and of each answer.
 
         Args:
-            asked: a run of which it is said in any case.
+            asked: a run that is reported in any case.
         """
         changed = self._lifecycle.queues_changed()
         if asked is not None:
@@ -236,19 +235,19 @@ class LifecycleHandler:
         queues: dict[str, QueueSummary] = {}
         room = QUEUES_BYTES_MAX
         for run_id in changed:
-            places = HEAD_LENGTH if len(queues) < QUEUES_WITH_HEADS_MAX else 1
-            head = [turn.place for turn in self._lifecycle.queue_head(places, run_id)]
+            count = HEAD_LENGTH if len(queues) < QUEUES_WITH_HEADS_MAX else 1
+            head = [entry.merge_key for entry in self._lifecycle.queue_head(count, run_id)]
             queue = QueueSummary(self._lifecycle.queue_length(run_id), head)
-            if queue != self._told.get(run_id) or run_id == asked:
+            if queue != self._reported.get(run_id) or run_id == asked:
                 room -= len(queues_header({run_id: queue}))
                 if room < 0 and queues:
                     break
                 queues[run_id] = queue
             self._lifecycle.queue_noted(run_id)
             if queue.waiting:
-                self._told[run_id] = queue
+                self._reported[run_id] = queue
             else:
-                self._told.pop(run_id, None)
+                self._reported.pop(run_id, None)
         return [(QUEUE, queues_header(queues))] if queues else []
 
 

@@ -42,7 +42,7 @@ class LogReader:
     def __init__(self, settings: Settings, group_id: str, topic: Topic, partition: int) -> None:
         self._settings = settings
         self._group_id = group_id
-        self._place = (topic.full_name(settings.topic_prefix), partition)
+        self._partition = (topic.full_name(settings.topic_prefix), partition)
         self._reader = PartitionReader(settings, topic, partition, group_id=group_id, limits=LIMITS)
 
     def records(self, start: int = 0) -> Generator[Message]:
@@ -63,7 +63,7 @@ class LogReader:
         """
         for message in self._reader.ranges(ranges, stopped):
             offset, key, value = message.offset() or 0, message.key(), message.value()
-            yield LogRecord(*self._place, offset, key, value, logged_unix_nano(message))
+            yield LogRecord(*self._partition, offset, key, value, logged_unix_nano(message))
 
     def first_logged_at(self, unix_nano: int) -> int:
         """Offset of the first record stamped at ``unix_nano`` or later; the end of the log where there is none.
@@ -83,12 +83,12 @@ class LogReader:
             return next(found, None) is not None
 
     def topic_id(self) -> str:
-        """What tells this topic from another of the same name (KIP-516).
+        """The id that tells this topic from another of the same name (KIP-516).
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
-        name, _ = self._place
+        name, _ = self._partition
         admin = AdminClient(common_config(self._settings))
 
         def ask() -> str:
@@ -103,14 +103,14 @@ class LogReader:
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
-        name, partition = self._place
+        name, partition = self._partition
 
         def ask() -> int:
             with closing(Consumer(consumer_config(self._settings, group_id=self._group_id))) as consumer:
-                (place,) = consumer.committed([TopicPartition(*self._place)], timeout=ANSWER_TIMEOUT_S)
-                if place.error is not None:
-                    raise KafkaException(place.error)
-                return place.offset
+                (found,) = consumer.committed([TopicPartition(*self._partition)], timeout=ANSWER_TIMEOUT_S)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                return found.offset
 
         offset = answered(ask, what=f"the offset committed for partition {partition} of {name!r} cannot be read")
         first, _ = self._reader.watermarks()

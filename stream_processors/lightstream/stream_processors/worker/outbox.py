@@ -14,7 +14,7 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """What one batch writes. Not thread-safe; use a new one per batch.
+    """The records that one batch writes. Not thread-safe; use a new one per batch.
 
     Records are encoded one by one and then handed over in a row: the client's thread finds them together and sends
     them in one request per partition, though it waits for none (a linger costs two milliseconds, however short).
@@ -80,7 +80,7 @@ class Outbox:
         """Hand over what is left, and wait until everything is durable.
 
         Returns:
-            Where it lies, in the order in which it was sent.
+            The records' positions in the log, in the order in which they were sent.
 
         Raises:
             PublishError: a record did not become durable; the others may or may not be.
@@ -88,7 +88,7 @@ class Outbox:
         if self._ready:
             await self.hand_over()
         await self._all_sent()
-        return [place for future in self._sent for place in future.result()]
+        return [position for future in self._sent for position in future.result()]
 
     async def _all_sent(self) -> None:
         await asyncio.gather(*map(asyncio.wrap_future, self._sent), return_exceptions=True)

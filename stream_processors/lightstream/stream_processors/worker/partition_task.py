@@ -57,7 +57,7 @@ class PartitionHandler(Protocol):
 
 
 class PartitionTask:
-    """Feeds a handler. Whatever it raises is reported once through ``on_failure`` and ends the process."""
+    """Feeds a handler. An error of the handler is reported once through ``on_failure`` and ends the process."""
 
     def __init__(self, handler: PartitionHandler, inbox: Inbox, on_failure: Callable[[BaseException], None]) -> None:
         self.handler = handler

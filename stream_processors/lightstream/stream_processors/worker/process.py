@@ -5,37 +5,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import threading
 import time
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import faust
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
-from lightstream.runtime.clock import SystemClock
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
-from lightstream.runtime.kafka import KafkaPublisher, kafka_unavailable
+from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers, common_config, kafka_unavailable
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError
-from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TopicMismatchError
+from lightstream.schemas.topics import DEAD_LETTERS, ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
 
-from .app import group_id, make_app
+from .app import group_id, group_member, make_app
 from .assembler_handler import AssemblerHandler
 from .context import WorkerContext
-from .large_record_sweep import sweep_for_ever
+from .large_trajectories import sweep_for_ever
 from .lifecycle_handler import LifecycleHandler
-from .log_throttle import throttled
-from .membership import Membership
 from .processors import Processors
-from .stop_request import StopRequest
-from .topic_check import check_topics
 from .watchdog import Watchdog
 
-__all__ = ["run"]
+__all__ = ["RepeatedLines", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +43,11 @@ LINGER_MS = 0.0
 """Records of a batch are handed over in a row (:class:`Outbox`) and share requests without a wait: librdkafka counts
 lingers in whole milliseconds, and any but none cost each of a rollout's records 1.2 ms. The life cycle's are small and
 few at a time: zstd costs more there than it saves, lz4 next to nothing."""
+
+REQUEST_TIMEOUT_S = 10.0
+"""For the topics, before the start."""
+
+REPEATED_LINE_INTERVAL_S = 10.0
 
 STOP_TIMEOUT_S = 20.0
 """A stop that takes longer (a thread of the Kafka client that never returns) ends the process the hard way."""
@@ -64,25 +67,73 @@ def run(settings: Settings) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RepeatedLines("aiokafka", SystemClock()))
     tune_gc()
-    stop = StopRequest()
-    with throttled("aiokafka"), stop.listening(), closing(Membership(settings)) as membership:
-        check_topics(settings)
-        # Faust's consumer thread makes its loop by the policy too.
-        asyncio.set_event_loop_policy(_loop_policy())  # pyright: ignore[reportDeprecated]  # from Python 3.14 on
-        asyncio.run(_run(settings, membership.instance_id, stop))
+    with group_member(settings) as instance_id:
+        _check_topics(settings)
+        asyncio.run(_run(settings, instance_id))
 
 
-def _loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """uvloop's where there is one: the worker takes 11% less of the processor, most of it per fetch."""
+class RepeatedLines(logging.Filter):
+    """Passes one line of each text every ten seconds: without its broker aiokafka writes 180 lines a second.
+
+    Texts count as equal that differ in their arguments only. The line that passes says how many were left out.
+
+    Args:
+        name: only lines of this logger, and of those below it, are left out.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        super().__init__(name)
+        self._clock = clock
+        self._passed: dict[tuple[str, int, str], tuple[int, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the line."""
+        if not super().filter(record):
+            return True
+        key, now = (record.name, record.levelno, str(record.msg)), self._clock.now_unix_nano()
+        passed, left_out = self._passed.get(key, (None, 0))
+        if passed is not None and now - passed < REPEATED_LINE_INTERVAL_S * NANOS_PER_SECOND:
+            self._passed[key] = passed, left_out + 1
+            return False
+        self._passed[key] = now, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more like this left out)", ()
+        return True
+
+
+def _check_topics(settings: Settings) -> None:
+    """Check that the worker's topics are there and fit together. Blocking; changes nothing.
+
+    Raises:
+        ServiceUnavailableError: the cluster does not answer, or lacks a topic.
+        TopicMismatchError: topics that must have equal numbers of partitions have not, so that partition p of one
+            would not hold the same rollouts as partition p of the other.
+    """
     try:
-        from .uvloop_policy import Policy
-    except ImportError:  # not made for Windows and PyPy
-        return asyncio.DefaultEventLoopPolicy()
-    return Policy()
+        found = AdminClient(common_config(settings)).list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise kafka_unavailable(error, what=f"Kafka at {bootstrap_servers(settings)} does not answer") from error
+    for topic in (ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, DEAD_LETTERS):
+        name = topic.full_name(settings.topic_prefix)
+        if name not in found:
+            raise ServiceUnavailableError(
+                f"the cluster has no topic {name!r}.", next_step="Create them with `lightstream topics create`."
+            )
+    wanted = len(found[ROLLOUT_EVENTS.full_name(settings.topic_prefix)].partitions)
+    for topic in (ROLLOUTS, SPANS):
+        name = topic.full_name(settings.topic_prefix)
+        partitions = len(found[name].partitions)
+        if partitions != wanted:
+            raise TopicMismatchError(name, {"partitions": (f"{wanted}, as rollout-events has", str(partitions))})
 
 
-async def _run(settings: Settings, instance_id: str | None, stop_request: StopRequest) -> None:
+async def _run(settings: Settings, instance_id: str | None) -> None:
+    stop_requested = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     app = make_app(settings, instance_id)
     codec = codec_for(settings)
     publisher = KafkaPublisher(settings, codec=codec, linger_ms=LINGER_MS)
@@ -96,7 +147,7 @@ async def _run(settings: Settings, instance_id: str | None, stop_request: StopRe
         Watchdog(settings, clock),
         {ROLLOUT_EVENTS: partial(LifecycleHandler, of_life_cycle), SPANS: partial(AssemblerHandler, context)},
     )
-    stop: asyncio.Task[Any] = asyncio.create_task(stop_request.wait())
+    stop: asyncio.Task[Any] = asyncio.create_task(stop_requested.wait())
     started: asyncio.Task[Any] = asyncio.create_task(_start_and_wait(app))
     ready: asyncio.Task[Any] = asyncio.create_task(processors.ready.wait())
     ends: list[asyncio.Future[Any]] = [stop, started, processors.failed]

@@ -1,4 +1,4 @@
-"""The agents, and which partitions they work on: built when assigned, dropped when revoked, committed in order."""
+"""The Faust agents and their partitions: built when assigned, dropped when revoked, committed in order."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Processors:
             async for event in stream.events():
                 for partition, records in groupby(event.message.value, attrgetter("partition")):
                     task = self._tasks.get(TP(topic_name, partition))
-                    if task is not None:  # else it was revoked a moment ago: whoever has it now reads the records
+                    if task is not None:  # else it was revoked a moment ago: its new worker reads the records
                         task.inbox.put(
                             [
                                 LogRecord(
@@ -108,10 +108,10 @@ class Processors:
         assigned: set[TP] = arguments[0]
         # Faust goes back to the committed offsets of all partitions, kept ones too: so all begin afresh.
         await self._drop(set(self._tasks))
-        for place in sorted(assigned):
-            make = self._factories.get(place.topic)
+        for tp in sorted(assigned):
+            make = self._factories.get(tp.topic)
             if make is not None:
-                self._tasks[place] = PartitionTask(make(place.partition), Inbox(self._consumer().budget), self._fail)
+                self._tasks[tp] = PartitionTask(make(tp.partition), Inbox(self._consumer().budget), self._fail)
         logger.info("assigned: %s", ", ".join(f"{p.topic}[{p.partition}]" for p in sorted(assigned)) or "nothing")
         self._rebalancing = False
         if not self.ready.is_set():
@@ -125,10 +125,10 @@ class Processors:
         await self._commit()
         await self._drop(revoked)
 
-    async def _drop(self, places: set[TP]) -> None:
-        dropped = [task for place in places if (task := self._tasks.pop(place, None)) is not None]
-        for place in places:
-            self._committed.pop(place, None)
+    async def _drop(self, partitions: set[TP]) -> None:
+        dropped = [task for tp in partitions if (task := self._tasks.pop(tp, None)) is not None]
+        for tp in partitions:
+            self._committed.pop(tp, None)
         await asyncio.gather(*(task.stop(0.0) for task in dropped))
 
     async def _wait_recovered(self, tasks: list[PartitionTask]) -> None:
@@ -143,9 +143,9 @@ class Processors:
 
     async def _commit(self) -> None:
         offsets = {
-            place: task.committable
-            for place, task in self._tasks.items()
-            if task.committable is not None and task.committable != self._committed.get(place)
+            tp: task.committable
+            for tp, task in self._tasks.items()
+            if task.committable is not None and task.committable != self._committed.get(tp)
         }
         if not offsets:
             return
@@ -167,7 +167,7 @@ class Processors:
     async def _watch_loop(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            positions = {place: task.position for place, task in self._tasks.items() if task.position is not None}
+            positions = {tp: task.position for tp, task in self._tasks.items() if task.position is not None}
             await asyncio.to_thread(self._watchdog.check, positions, self._rebalancing)
 
     def _background_done(self, task: asyncio.Task[None]) -> None:

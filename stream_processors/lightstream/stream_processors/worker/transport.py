@@ -1,13 +1,10 @@
-"""Faust's Kafka transport with what Faust does not offer: records in bundles, fetch settings, a commit by offset."""
+"""Faust's Kafka transport with what Faust lacks: records in bundles, a short fetch wait, a commit by offset."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from faust.transport.consumer import RecordMap
@@ -16,7 +13,6 @@ from faust.types import TP
 
 from lightstream.schemas.topics import ROLLOUT_EVENTS
 
-from .fetch_pace import FETCH_WAIT_MS, FetchPace
 from .inbox import Budget
 
 __all__ = ["LightstreamConsumer", "LightstreamTransport"]
@@ -25,42 +21,19 @@ RECORDS_IN_HAND_MAX = 4000
 BYTES_IN_HAND_MAX = 64 * 1024 * 1024
 """Two records of the largest size."""
 
+FETCH_WAIT_MS = 100
+"""How long the broker holds a fetch that finds nothing; one record ends the wait. Faust fixes 1,500 ms; but aiokafka
+keeps one fetch per broker in flight, so a partition that was left out of it (its records were still in use) waits for
+it to return."""
+
 
 class _ConsumerThread(AIOKafkaConsumerThread):
     logger = logging.getLogger("faust.transport")
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self._pace = FetchPace()
-
     def _create_worker_consumer(self, transport: Transport) -> Any:
         consumer: Any = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # an argument of aiokafka's constructor, which Faust fixes
         return consumer
-
-    async def _fetch_records(self, consumer: Any, *arguments: Any, **keywords: Any) -> RecordMap:
-        fetched: RecordMap = await super()._fetch_records(consumer, *arguments, **keywords)
-        self._pace.came(sum(map(len, fetched.values())), time.monotonic())
-        fetcher = consumer._fetcher
-        if "_proc_fetch_request" not in vars(fetcher):
-            fetcher._proc_fetch_request = partial(self._fetch_in_turn, fetcher._proc_fetch_request)
-        return fetched
-
-    async def _fetch_in_turn(self, fetch: Callable[..., Awaitable[bool]], *request: Any) -> bool:
-        """aiokafka sends the next fetch as soon as the last one's records are taken; this is a moment later.
-
-        Returns:
-            As ``fetch``, whether it brought something.
-        """
-        pause_s = self._pace.pause_s(time.monotonic())
-        if pause_s:
-            try:
-                await asyncio.sleep(pause_s)
-            except asyncio.CancelledError:  # closed or reassigned; aiokafka's own method answers so as well
-                return False
-        brought = await fetch(*request)
-        self._pace.answered(time.monotonic())
-        return brought
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Go back to what is committed, everywhere.
@@ -74,12 +47,12 @@ class _ConsumerThread(AIOKafkaConsumerThread):
     async def _seek_to_committed(self) -> dict[Any, int | None]:
         consumer = self._ensure_consumer()
         offsets: dict[Any, int | None] = {}
-        for place in consumer.assignment():
-            offsets[place] = await consumer.committed(place)
-            if offsets[place] is None:
-                await consumer.seek_to_beginning(place)
+        for tp in consumer.assignment():
+            offsets[tp] = await consumer.committed(tp)
+            if offsets[tp] is None:
+                await consumer.seek_to_beginning(tp)
             else:
-                consumer.seek(place, offsets[place])
+                consumer.seek(tp, offsets[tp])
         return offsets
 
 
@@ -88,8 +61,8 @@ class LightstreamConsumer(Consumer):
 
     Faust spends about 100 microseconds per event, most of it on four tasks; a bundle of records costs that once. The
     event's value is a list of aiokafka's ``ConsumerRecord``, of any of the topic's partitions, each in its order; the
-    event's own place is that of one of them. (Faust drops such events only during a rebalance, and all partitions
-    begin afresh after it: it need not know whose records they hold.)
+    event's own partition and offset are those of one of them. (Faust drops such events only during a rebalance, and all
+    partitions begin afresh after it: it need not know whose records they hold.)
 
     Attributes:
         budget: while it has no room, nothing is fetched. (Faust's own brake, a full stream buffer, makes it sleep for
@@ -115,22 +88,22 @@ class LightstreamConsumer(Consumer):
             return {}
         fetched = await super()._getmany(active_partitions, timeout)
         bundles: dict[str, tuple[TP, list[Any]]] = {}
-        for place, records in fetched.items():
+        for tp, records in fetched.items():
             if records:
-                bundles.setdefault(place.topic, (place, []))[1].extend(records)
+                bundles.setdefault(tp.topic, (tp, []))[1].extend(records)
         # Events first: what they lead to is on its way to Kafka while the spans are assembled.
-        in_turn = sorted(bundles.values(), key=lambda bundle: not bundle[0].topic.endswith(ROLLOUT_EVENTS.name))
-        return {place: [replace(_last_of(place, records), value=records)] for place, records in in_turn}
+        in_order = sorted(bundles.values(), key=lambda bundle: not bundle[0].topic.endswith(ROLLOUT_EVENTS.name))
+        return {tp: [replace(_last_of(tp, records), value=records)] for tp, records in in_order}
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
 
-def _last_of(place: TP, records: Sequence[Any]) -> Any:
-    return next(record for record in reversed(records) if record.partition == place.partition)
+def _last_of(tp: TP, records: Sequence[Any]) -> Any:
+    return next(record for record in reversed(records) if record.partition == tp.partition)
 
 
 class LightstreamTransport(Transport):
-    """What the app is given as its transport."""
+    """The transport of the worker's app."""
 
     Consumer = LightstreamConsumer

@@ -1,4 +1,4 @@
-"""Notices a worker that stands still although Kafka answers and has records for it."""
+"""Ends a worker that stands still although Kafka answers and has records for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STALL_S_MIN = 90.0
 
 
 def stall_s_max(settings: Settings) -> float:
-    """How long a worker may stand still while Kafka answers."""
+    """Seconds for which a worker may stand still while Kafka answers."""
     return max(STALL_S_MIN, settings.publish_timeout_s + MARGIN_S)
 
 
@@ -58,23 +58,21 @@ class Watchdog:
             waiting[None] = 0
         now = self._clock.now_unix_nano()
         before, self._since = self._since, {}
-        for place, position in waiting.items():
-            known = before.get(place)
+        for tp, position in waiting.items():
+            known = before.get(tp)
             since = known[1] if known is not None and known[0] == position else now
-            self._since[place] = (position, since)
+            self._since[tp] = (position, since)
             if now - since > self._stall_s_max * NANOS_PER_SECOND:
-                what = "got no partitions" if place is None else f"stayed at offset {position} of {place}"
+                what = "got no partitions" if tp is None else f"stayed at offset {position} of {tp}"
                 raise LightstreamError(
                     f"the worker {what} for {self._stall_s_max:g} s while Kafka answered.",
                     next_step="It ends without committing; restarted, it reads from the committed offset again.",
                 )
 
-    def _ends(self, places: list[TP]) -> dict[TP, int]:
+    def _ends(self, partitions: list[TP]) -> dict[TP, int]:
         with closing(Consumer(consumer_config(self._settings, group_id="lightstream-watchdog"))) as consumer:
             consumer.list_topics(timeout=REQUEST_TIMEOUT_S)
             return {
-                place: consumer.get_watermark_offsets(
-                    TopicPartition(place.topic, place.partition), timeout=REQUEST_TIMEOUT_S
-                )[1]
-                for place in places
+                tp: consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), timeout=REQUEST_TIMEOUT_S)[1]
+                for tp in partitions
             }

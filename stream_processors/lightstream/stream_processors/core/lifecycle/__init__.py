@@ -4,7 +4,7 @@ from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .fold import Transition, fold
 from .limits import Limits
 from .partition import FinishedInMemory, FinishedRollouts, LifecyclePartition, broken_id
-from .queue import Turn, WaitingRollouts
+from .queue import QueueEntry, WaitingRollouts
 from .situation import Situation, is_waiting, open_attempt, situation_of
 from .transitions import TRANSITIONS, Action, Rule
 
@@ -17,10 +17,10 @@ __all__ = [
     "FinishedRollouts",
     "LifecyclePartition",
     "Limits",
+    "QueueEntry",
     "Rule",
     "Situation",
     "Transition",
-    "Turn",
     "WaitingRollouts",
     "broken_id",
     "fold",

@@ -12,7 +12,7 @@ from lightstream.schemas.records import ANY_RUN, EventKind, RolloutEvent, Rollou
 from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .fold import Transition, fold
 from .limits import Limits
-from .queue import Turn, WaitingRollouts
+from .queue import QueueEntry, WaitingRollouts
 
 __all__ = ["FinishedInMemory", "FinishedRollouts", "LifecyclePartition", "broken_id"]
 
@@ -133,7 +133,7 @@ class LifecyclePartition:
     def on_request(
         self, request: TaskRequest, offset: int, logged_unix_nano: int | None = None
     ) -> list[Transition] | None:
-        """Dispatch what waits of the run that is asked for, one attempt per worker that asks, to the first in turn.
+        """Dispatch the first rollouts in the queue of the run that is asked for, one attempt per worker that asks.
 
         Args:
             logged_unix_nano: as for :meth:`on_event`.
@@ -163,11 +163,11 @@ class LifecyclePartition:
         return starts
 
     def queue_length(self, run_id: str = ANY_RUN) -> int:
-        """How many rollouts of that run wait."""
+        """Number of rollouts of that run that wait."""
         return self._waiting.length(run_id)
 
-    def queue_head(self, count: int, run_id: str = ANY_RUN) -> list[Turn]:
-        """Those ``count`` of that run whose turn is next."""
+    def queue_head(self, count: int, run_id: str = ANY_RUN) -> list[QueueEntry]:
+        """The first ``count`` entries of that run's queue."""
         return self._waiting.head(count, run_id)
 
     def queues_changed(self) -> list[str]:
@@ -175,7 +175,7 @@ class LifecyclePartition:
         return self._waiting.changed()
 
     def queue_noted(self, run_id: str) -> None:
-        """The queue of that run has been told."""
+        """The queue of that run has been reported."""
         self._waiting.noted(run_id)
 
     def _fold(

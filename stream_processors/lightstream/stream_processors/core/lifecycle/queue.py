@@ -1,4 +1,4 @@
-"""The rollouts of one partition that wait for an attempt, in the order in which they are dispatched."""
+"""The queues of one partition: rollouts that wait for an attempt, in the order in which they are dispatched."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lightstream.schemas.records import ANY_RUN, RolloutState, RolloutStatus
 
 from .situation import is_waiting
 
-__all__ = ["Turn", "WaitingRollouts", "queue_time"]
+__all__ = ["QueueEntry", "WaitingRollouts", "queue_time"]
 
 CLOCK_ERROR_NANOS_MAX = NANOS_PER_SECOND
 """Clocks that are set by the network differ by less, and events are under way for less, as a rule."""
 
 
-class Turn(NamedTuple):
-    """Compares as the queue of a partition goes.
+class QueueEntry(NamedTuple):
+    """A rollout in a queue. Entries compare in the order in which they are dispatched.
 
     Attributes:
         priority: negated.
@@ -33,8 +33,8 @@ class Turn(NamedTuple):
     rollout_id: str
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """What the queues of several partitions are merged by."""
+    def merge_key(self) -> tuple[int, int, int]:
+        """The key by which the queues of several partitions are merged."""
         return self.priority, self.first, self.unix_nano
 
 
@@ -59,42 +59,42 @@ class WaitingRollouts:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[Turn]] = {}
-        self._place_of: dict[str, tuple[str, Turn]] = {}
+        self._queues: dict[str, list[QueueEntry]] = {}
+        self._entry_of: dict[str, tuple[str, QueueEntry]] = {}
         self._changed: dict[str, None] = {}
 
     def update(self, state: RolloutState) -> str | None:
-        """The rollout has changed: it queues, keeps its place, or waits no more.
+        """Take a rollout that has changed: it enters its queue, stays in it, or leaves it.
 
         Returns:
             The run whose queue got longer.
         """
         rollout_id, run_id = state.rollout.rollout_id, state.rollout.run_id
-        known = self._place_of.get(rollout_id)
-        place = (run_id, _turn(state)) if is_waiting(state) else None
-        if place == known:
+        known = self._entry_of.get(rollout_id)
+        entry = (run_id, _entry(state)) if is_waiting(state) else None
+        if entry == known:
             return None
         if known is not None:
-            del self._place_of[rollout_id]
+            del self._entry_of[rollout_id]
             self._remove(*known)
-        if place is not None:
-            self._place_of[rollout_id] = place
+        if entry is not None:
+            self._entry_of[rollout_id] = entry
             for queue in {run_id, ANY_RUN}:
-                insort(self._queues.setdefault(queue, []), place[1])
+                insort(self._queues.setdefault(queue, []), entry[1])
                 self._has_changed(queue)
         return run_id if known is None else None
 
     def first(self, run_id: str = ANY_RUN) -> str | None:
-        """The id of the rollout of that run whose turn it is. It stays in the queue until it changes."""
+        """The id of that run's rollout that is dispatched next. It stays in the queue until it changes."""
         queue = self._queues.get(run_id)
         return queue[0].rollout_id if queue else None
 
-    def head(self, count: int, run_id: str = ANY_RUN) -> list[Turn]:
-        """The first ``count`` turns of that run."""
+    def head(self, count: int, run_id: str = ANY_RUN) -> list[QueueEntry]:
+        """The first ``count`` entries of that run."""
         return self._queues.get(run_id, [])[:count]
 
     def length(self, run_id: str = ANY_RUN) -> int:
-        """How many rollouts of that run wait."""
+        """Number of rollouts of that run that wait."""
         return len(self._queues.get(run_id, ()))
 
     def changed(self) -> list[str]:
@@ -102,13 +102,13 @@ class WaitingRollouts:
         return list(reversed(self._changed))
 
     def noted(self, run_id: str) -> None:
-        """The run's queue has been told to whom it concerns."""
+        """The run's queue has been reported."""
         self._changed.pop(run_id, None)
 
-    def _remove(self, run_id: str, turn: Turn) -> None:
+    def _remove(self, run_id: str, entry: QueueEntry) -> None:
         for name in {run_id, ANY_RUN}:
             queue = self._queues[name]
-            del queue[bisect_left(queue, turn)]
+            del queue[bisect_left(queue, entry)]
             if not queue:
                 del self._queues[name]
             self._has_changed(name)
@@ -118,7 +118,7 @@ class WaitingRollouts:
         self._changed[run_id] = None
 
 
-def _turn(state: RolloutState) -> Turn:
+def _entry(state: RolloutState) -> QueueEntry:
     spec = state.rollout
     first = 0 if state.status is RolloutStatus.REQUEUING else 1
-    return Turn(-spec.config.priority, first, state.queue_offset, state.queue_unix_nano, spec.rollout_id)
+    return QueueEntry(-spec.config.priority, first, state.queue_offset, state.queue_unix_nano, spec.rollout_id)

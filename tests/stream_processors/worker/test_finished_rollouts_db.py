@@ -8,52 +8,52 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightstream.stream_processors.worker.finished_file import FinishedFile
+from lightstream.stream_processors.worker.finished_rollouts_db import FinishedRolloutsDb
 
 
-def finish(file: FinishedFile, rollout_id: str, offset: int) -> None:
+def finish(file: FinishedRolloutsDb, rollout_id: str, offset: int) -> None:
     file.put(rollout_id, offset, f"{rollout_id}@{offset}".encode())
     file.written(rollout_id, offset, offset, terminal=True)
 
 
 def test_what_is_finished_is_found_again_by_the_next_process(tmp_path: Path) -> None:
-    file = FinishedFile(tmp_path / "f", "log")
+    file = FinishedRolloutsDb(tmp_path / "f", "log")
     file.written("open", 0, 0, terminal=False)
     finish(file, "done", 1)
     assert file.get("done") == b"done@1"
     file.close()
-    again = FinishedFile(tmp_path / "f", "log")
+    again = FinishedRolloutsDb(tmp_path / "f", "log")
     assert (again.get("done"), again.get("open"), again.read_from, again.reflected) == (b"done@1", None, 0, 1)
     again.written("open", 2, 2, terminal=False)
     finish(again, "open", 3)
     again.close()
-    assert FinishedFile(tmp_path / "f", "log").read_from == 4
+    assert FinishedRolloutsDb(tmp_path / "f", "log").read_from == 4
 
 
 def test_what_is_not_durable_stays_out_of_the_file(tmp_path: Path) -> None:
-    file = FinishedFile(tmp_path / "f", "log")
+    file = FinishedRolloutsDb(tmp_path / "f", "log")
     finish(file, "r", 1)
     file.put("r", 2, b"amended")  # on its way when the process dies
     file.flush()
     assert file.get("r") == b"amended"
-    again = FinishedFile(tmp_path / "f", "log")
+    again = FinishedRolloutsDb(tmp_path / "f", "log")
     assert again.get("r") == b"r@1"
 
 
 def test_a_file_of_another_log_is_emptied(tmp_path: Path) -> None:
-    file = FinishedFile(tmp_path / "f", "log")
+    file = FinishedRolloutsDb(tmp_path / "f", "log")
     finish(file, "r", 7)
     file.close()
-    other = FinishedFile(tmp_path / "f", "another")
+    other = FinishedRolloutsDb(tmp_path / "f", "another")
     assert (other.get("r"), other.read_from, other.reflected) == (None, 0, -1)
 
 
 def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"no database at all" * 1000)
-    file = FinishedFile(tmp_path / "f", "log")
+    file = FinishedRolloutsDb(tmp_path / "f", "log")
     finish(file, "r", 0)
     file.close()
-    assert FinishedFile(tmp_path / "f", "log").get("r") == b"r@0"
+    assert FinishedRolloutsDb(tmp_path / "f", "log").get("r") == b"r@0"
 
 
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.sampled_from(["", "flush", "crash"])), max_size=30)
@@ -66,7 +66,7 @@ def test_the_file_and_the_log_from_where_it_says_are_everything(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "f"
-        file = FinishedFile(path, "log")
+        file = FinishedRolloutsDb(path, "log")
         log: list[tuple[str, bool]] = []
         over: set[str] = set()
         for rollout_id, ends, then in steps:
@@ -80,7 +80,7 @@ def test_the_file_and_the_log_from_where_it_says_are_everything(
             if then == "flush":
                 file.flush()
             if then == "crash":
-                file = FinishedFile(path, "log")
+                file = FinishedRolloutsDb(path, "log")
                 for again, (name, was_terminal) in enumerate(log[file.read_from :], file.read_from):
                     if was_terminal:
                         file.put(name, again, f"{name}@{again}".encode())

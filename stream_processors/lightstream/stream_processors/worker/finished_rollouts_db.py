@@ -1,6 +1,7 @@
-"""Finished rollouts of one partition in a file, so that memory holds what is in flight, and a start reads only that.
+"""The finished-rollouts db: finished rollouts of one partition, in a SQLite file.
 
-The file is a cache of the topic ``rollouts``: without it, or with one of another log, everything is read again.
+So memory holds only what is in progress, and a start reads only that. The file is a cache of the topic ``rollouts``:
+without it, or with one of another log, everything is read again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-__all__ = ["FinishedFile"]
+__all__ = ["FinishedRolloutsDb"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ PRAGMA wal_autocheckpoint = 16384;
 of pages wait next to the file, so that a page that changes often is written there once."""
 
 
-class FinishedFile:
+class FinishedRolloutsDb:
     """A :class:`FinishedRollouts` that forgets nothing and holds in memory only what the file has not yet.
 
     What is put goes to the file once its state is durable in the log (:meth:`written`), and with the next

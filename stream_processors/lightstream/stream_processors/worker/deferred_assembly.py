@@ -1,4 +1,7 @@
-"""Late spans of attempts that are not in memory: the log is read back, alongside the stream of new records."""
+"""Deferred assembly: large attempts, and late spans of attempts not in memory, alongside the stream of records.
+
+What is not done when the process ends is read again: ``oldest`` holds back what is committed.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,15 @@ from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
 from ..core.assembly import KEEP_ALL, Assembler, AssemblyRules, AttemptKey, DeferredAssembly, LateSpan
+from .inbox import LogRecord
 from .log_reader import LogReader
 
-__all__ = ["LateSpanReader", "revisions_of"]
+__all__ = ["LargeAttempts", "LateSpanReader", "revisions_of"]
 
 logger = logging.getLogger(__name__)
+
+LARGE_WAITING_MAX = 8
+"""Large attempts whose buffers wait for their assembly; with more, their partition waits."""
 
 ATTEMPTS_WAITING_MAX = 100_000
 """About 50 MB. Late spans of others are left out until one comes again; the view reports them as ``late``."""
@@ -37,24 +44,100 @@ CLOCK_SKEW_S_MAX = 60.0
 """Between the clock that stamps records and the life cycle's."""
 
 UNKNOWN_REMEMBERED_MAX = 10_000
-"""Attempts that were looked for in vain, and need not be again."""
+"""Attempts that were searched for in vain, and need not be again."""
 
+Finish = Callable[[DeferredAssembly, LogRecord], Awaitable[None]]
 Send = Callable[[Sequence[Trajectory]], Awaitable[None]]
+
+
+class _SideTask:
+    """A task that runs while there is work. Not thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    def check(self) -> None:
+        """Raise what ended the work, if anything did.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+            PublishError: a trajectory did not become durable.
+        """
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    def close(self) -> None:
+        """Stop; what is not done stays in the log."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ensure_running(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=self._name)
+
+    async def _run(self) -> None:
+        await self._work()
+        self._task = None
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+
+class LargeAttempts(_SideTask):
+    """Assembles large attempts that have closed, one after the other, in the order in which they closed.
+
+    Args:
+        finish: makes the trajectory of an attempt durable; is given its closing record too.
+    """
+
+    def __init__(self, finish: Finish) -> None:
+        super().__init__("large-attempts")
+        self._finish = finish
+        self._waiting: deque[tuple[DeferredAssembly, LogRecord]] = deque()
+        self._one_done = asyncio.Event()
+
+    @property
+    def oldest(self) -> int | None:
+        """Offset of the first opening among those that are not done; nothing from there on may be committed."""
+        return min((attempt.first_offset for attempt, _ in self._waiting), default=None)
+
+    async def add(self, attempt: DeferredAssembly, record: LogRecord) -> None:
+        """Take an attempt; waits where :data:`LARGE_WAITING_MAX` are not done.
+
+        Args:
+            record: its closing record.
+        """
+        await self._fewer_than(LARGE_WAITING_MAX)
+        self._waiting.append((attempt, record))
+        self._ensure_running()
+
+    async def all_done(self) -> None:
+        """Wait until the trajectories of all are durable."""
+        await self._fewer_than(1)
+
+    async def _fewer_than(self, count: int) -> None:
+        while len(self._waiting) >= count:
+            self._one_done.clear()
+            await self._one_done.wait()
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._finish(*self._waiting[0])
+            self._waiting.popleft()
+            self._one_done.set()
 
 
 @dataclass(slots=True)
 class _Late:
-    """What came late for one attempt: its first and its newest span."""
+    """An attempt's first and newest late spans."""
 
     first: LateSpan
     newest: LateSpan
 
 
-class LateSpanReader:
+class LateSpanReader(_SideTask):
     """Revises trajectories from the log, one pass after the other, in the order in which late spans came.
-
-    Nothing is kept: what had not been sent when the process ended comes again, since :attr:`oldest` holds back what is
-    committed.
 
     Attributes:
         refused_count: spans that were left out, since those of too many attempts waited.
@@ -65,22 +148,22 @@ class LateSpanReader:
     """
 
     def __init__(self, spans_log: LogReader, codec: Codec, partition: int, rules: AssemblyRules, send: Send) -> None:
+        super().__init__(f"late-spans-{partition}")
         self._spans_log = spans_log
         self._codec = codec
         self._partition = partition
         self._rules = rules
         self._send = send
         self._waiting: dict[AttemptKey, _Late] = {}  # in the order of their first spans, as are those in progress
-        self._in_hand: deque[_Late] = deque()
+        self._in_progress: deque[_Late] = deque()
         self._unknown: dict[AttemptKey, None] = {}
         self._stopped = threading.Event()
-        self._task: asyncio.Task[None] | None = None
         self.refused_count = 0
 
     @property
     def oldest(self) -> int | None:
         """Offset of the first late span that is not done; nothing from there on may be committed."""
-        for late in self._in_hand or self._waiting.values():
+        for late in self._in_progress or self._waiting.values():
             return late.first.offset
         return None
 
@@ -96,55 +179,41 @@ class LateSpanReader:
                 self._waiting[span.key] = _Late(span, span)
             else:
                 self.refused_count += 1
-        if self._waiting and self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"late-spans-{self._partition}")
-
-    def check(self) -> None:
-        """Raise what ended the work, if anything did.
-
-        Raises:
-            ServiceUnavailableError: the cluster does not answer.
-            PublishError: a trajectory did not become durable.
-        """
-        if self._task is not None and self._task.done():
-            task, self._task = self._task, None
-            task.result()
-            self.add(())
+        if self._waiting:
+            self._ensure_running()
 
     def close(self) -> None:
-        """Stop; what is not done stays in the log."""
         self._stopped.set()
         self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
+        super().close()
 
-    async def _run(self) -> None:
+    async def _work(self) -> None:
         while self._waiting:
             waiting, self._waiting = self._waiting, {}
-            self._in_hand = deque(waiting.values())
-            await self._look_for([late for late in self._in_hand if late.newest.ranges is None])
-            while self._in_hand:
-                spans = [late.newest for late in islice(self._in_hand, ATTEMPTS_PER_PASS_MAX)]
+            self._in_progress = deque(waiting.values())
+            await self._locate([late for late in self._in_progress if late.newest.ranges is None])
+            while self._in_progress:
+                spans = [late.newest for late in islice(self._in_progress, ATTEMPTS_PER_PASS_MAX)]
                 await self._send(await asyncio.to_thread(self.read_back, spans))
                 for _ in spans:
-                    self._in_hand.popleft()
+                    self._in_progress.popleft()
 
-    async def _look_for(self, sought: Sequence[_Late]) -> None:
-        """Find where these of the attempts in progress are, all in one search; those that are nowhere are let go."""
+    async def _locate(self, sought: Sequence[_Late]) -> None:
+        """Locate these of the attempts in progress, all in one search; those that are nowhere are let go."""
         if not sought:
             return
         logged_unix_nano = min(late.first.logged_unix_nano for late in sought)
-        places = await asyncio.to_thread(self.search, [late.newest for late in sought], logged_unix_nano)
+        ranges = await asyncio.to_thread(self.search, [late.newest for late in sought], logged_unix_nano)
         for late in sought:
             key = late.newest.key
-            late.newest = replace(late.newest, ranges=places.get(key))
-            if key not in places:
+            late.newest = replace(late.newest, ranges=ranges.get(key))
+            if key not in ranges:
                 self._remember_unknown(key)
                 self._waiting.pop(key, None)
-        self._in_hand = deque(late for late in self._in_hand if late.newest.ranges is not None)
+        self._in_progress = deque(late for late in self._in_progress if late.newest.ranges is not None)
 
     def read_back(self, late: Sequence[LateSpan]) -> list[Trajectory]:
-        """The revisions up to these late spans, whose places are known; blocking.
+        """The revisions up to these late spans, whose ranges are known; blocking.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
@@ -152,8 +221,8 @@ class LateSpanReader:
         newest = {span.key: span for span in late}
         rollouts = {key[0].encode() for key in newest}
         assembler = Assembler(self._partition, self._rules, kept_spans_max=KEEP_ALL, kept_bytes_max=KEEP_ALL)
-        places = joined_ranges(place for span in newest.values() for place in span.ranges or ())
-        for record in self._spans_log.ranges(places, self._stopped):
+        ranges = joined_ranges(each for span in newest.values() for each in span.ranges or ())
+        for record in self._spans_log.ranges(ranges, self._stopped):
             if record.key not in rollouts:
                 continue
             try:
@@ -170,7 +239,7 @@ class LateSpanReader:
         return revisions_of(assembler.take_revised())
 
     def search(self, late: Sequence[LateSpan], logged_unix_nano: int) -> dict[AttemptKey, tuple[tuple[int, int], ...]]:
-        """Where the records of these spans' rollouts lie, of each attempt whose opening is found; blocking.
+        """The ranges of offsets of these spans' rollouts, by each attempt whose opening is found; blocking.
 
         Reads the log backwards, step by step.
 
@@ -218,7 +287,7 @@ class LateSpanReader:
 
 
 def revisions_of(revised: Iterable[DeferredAssembly]) -> list[Trajectory]:
-    """The trajectories of revised attempts; what came late stays so in the view where one cannot be made."""
+    """The trajectories of revised attempts. Where one cannot be made, the view reports the spans as ``late``."""
     made: list[Trajectory] = []
     for attempt in revised:
         try:
