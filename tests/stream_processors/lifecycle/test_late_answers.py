@@ -65,7 +65,7 @@ def test_silence_that_two_life_cycles_told_counts_once() -> None:
     (told,) = partition.tick(10)
     partition.write(heartbeat(), told)
     assert partition.state().status == "running"
-    assert partition.verdict().reason == "said before"
+    assert partition.verdict().reason == "already applied"
 
 
 def test_an_attempt_whose_signs_of_life_are_in_the_log_is_not_silent() -> None:

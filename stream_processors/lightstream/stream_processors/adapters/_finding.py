@@ -1,4 +1,4 @@
-"""Which spans of a tree stand for LLM calls, and which rewards are theirs: the core's answers, on the tree's nodes."""
+"""Finds the spans of a tree that stand for LLM calls, and their rewards: the core's results, on the tree's nodes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ N = TypeVar("N", bound=SpanNode)
 
 @dataclass(slots=True)
 class TreeReading:
-    """What the core reads in the spans of a tree.
+    """The core's reading of the spans of a tree.
 
     Attributes:
         key_of: node (by ``id()``) -> its key in ``attempt``; nodes that were made up have none.
-        offsets: key -> place in the log.
+        offsets: key -> position in the log.
     """
 
     attempt: AttemptReading
@@ -37,11 +37,11 @@ class TreeReading:
 
 @dataclass(slots=True)
 class FoundCall(Generic[N]):
-    """A span that stands for a call. ``told`` is the call as all spans describe it (one for each choice)."""
+    """A span that stands for a call. ``calls`` has that call as all spans describe it (one for each choice)."""
 
     node: N
     agent: str
-    told: list[Observation]
+    calls: list[Observation]
 
 
 def read_tree(root: SpanNode, calls: str | Sequence[SpanNode]) -> TreeReading:
@@ -95,28 +95,28 @@ def find_calls(
     attempt = reading.attempt
     empty = _around_others(attempt, {key for _, _, key in candidates}) if in_call is not None else set[SpanKey]()
     before = set(known)
-    told_already: set[int | tuple[str, int]] = set()
+    counted: set[int | tuple[str, int]] = set()
     found: list[FoundCall[N]] = []
     for node, named, key in candidates:
-        told = attempt.calls_at.get(key, [])
-        if key in empty or (in_call is True and all(call.is_anonymous for call in told)):
+        of_node = attempt.calls_at.get(key, [])
+        if key in empty or (in_call is True and all(call.is_anonymous for call in of_node)):
             continue
-        identities = [_identity(call, None if in_call is not None else key) for call in told]
+        identities = [_identity(call, None if in_call is not None else key) for call in of_node]
         new = [
             call
-            for call, identity in zip(told, identities, strict=True)
-            if call.read.response_id not in before and identity not in told_already
+            for call, identity in zip(of_node, identities, strict=True)
+            if call.read.response_id not in before and identity not in counted
         ]
-        if told and not new:
+        if of_node and not new:
             continue
-        told_already.update(identities)
-        known.update(call.read.response_id for call in told if call.read.response_id is not None)
+        counted.update(identities)
+        known.update(call.read.response_id for call in of_node if call.read.response_id is not None)
         found.append(FoundCall(node, named, new))
     return found
 
 
 def _identity(call: Observation, at_span: SpanKey | None) -> int | tuple[str, int]:
-    """What counts once: the call; or, as seen ``at_span``, the response that this span quotes, else the span."""
+    """The identity by which a call counts once: itself; seen ``at_span``, the response quoted there, else the span."""
     if at_span is None:
         return id(call)
     own = next(observation for observation in (call, *call.joined) if observation.key == at_span)

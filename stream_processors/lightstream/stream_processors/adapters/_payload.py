@@ -1,4 +1,4 @@
-"""What a triplet holds: token ids, messages, images, metadata."""
+"""The payload of a triplet: token ids, messages, images, metadata."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def triplet_of(span: Span, agent_name: str) -> Triplet:
     )
 
 
-def completed(triplet: Triplet, told: Sequence[Observation]) -> list[Triplet]:
+def completed(triplet: Triplet, calls: Sequence[Observation]) -> list[Triplet]:
     """With the token ids that other spans give for the call; one triplet per choice where the span holds several."""
     if not is_map(triplet.prompt) or not is_map(triplet.response):
         return [triplet]  # a subclass's own shape
-    if len(told) < 2:  # one choice
-        lacks = bool(told) and not has_tokens(triplet) and told[0].read.has_tokens
-        return [_with_tokens(triplet, told[0].read)] if lacks else [triplet]
-    choices = [_with_tokens(triplet, call.read) for call in told]
-    for choice, call in zip(choices, told, strict=True):
+    if len(calls) < 2:  # one choice
+        lacks = bool(calls) and not has_tokens(triplet) and calls[0].read.has_tokens
+        return [_with_tokens(triplet, calls[0].read)] if lacks else [triplet]
+    choices = [_with_tokens(triplet, call.read) for call in calls]
+    for choice, call in zip(choices, calls, strict=True):
         choice.metadata["choice_index"] = call.read.choice_index
     return choices
 

@@ -47,7 +47,7 @@ def in_log_order(spans: Sequence[Span]) -> list[int]:
 def record_of(span: Span, trace_id: str | None = None) -> SpanRecord:
     """The record of a span; a time that is missing or no number becomes 0, "none". ``span`` is unchanged.
 
-    What a store told in attributes of a recorded call (the proxy's) is the record's ``llm_call`` again.
+    A recorded call (the proxy's) that a store keeps in attributes becomes the record's ``llm_call`` again.
     """
     return constructed(
         SpanRecord,

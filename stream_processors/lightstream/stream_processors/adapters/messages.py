@@ -31,7 +31,7 @@ class TraceToMessages(TraceAdapter[list[OpenAIMessages]]):
     """
 
     def get_tool_calls(self, completion: Span, all_spans: Sequence[Span], /) -> Iterable[dict[str, Any]]:
-        """What the spans directly below ``completion`` record of tools: the attributes ``tool.*``, nested."""
+        """The tools that spans directly below ``completion`` record: the attributes ``tool.*``, nested."""
         return _tools_of([span for span in all_spans if span.parent_id == completion.span_id])
 
     def adapt(self, source: Sequence[Span], /) -> list[OpenAIMessages]:
@@ -43,19 +43,19 @@ class TraceToMessages(TraceAdapter[list[OpenAIMessages]]):
         for span in spans:
             if span.parent_id:
                 below.setdefault(span.parent_id, []).append(span)
-        told: set[int] = set()
+        described: set[int] = set()
         seen: set[tuple[str, str]] = set()
         conversations: list[OpenAIMessages] = []
         for span, record in zip(spans, records, strict=True):
             key = (record.trace_id, record.span_id)
             of_call = calls.get(key, [])
-            if key in seen or (of_call and all(id(call) in told for call in of_call)):
+            if key in seen or (of_call and all(id(call) in described for call in of_call)):
                 continue
             conversation = read_conversation(record) if of_call or _is_flat(record) else None
             if conversation is None:
                 continue
             seen.add(key)
-            told.update(map(id, of_call))
+            described.update(map(id, of_call))
             conversations.append(_as_openai(conversation, list(_tools_of(below.get(span.span_id, [])))))
         return conversations
 
@@ -76,14 +76,14 @@ def _as_openai(conversation: Conversation, tools: list[dict[str, Any]]) -> OpenA
     answers: list[dict[str, Any]] = []
     for answer in conversation.answer:
         message = dict(answer)
-        calls = [call for tool in tools if (call := _call_of(tool)) is not None]
+        calls = [call for tool in tools if (call := _tool_call_of(tool)) is not None]
         if calls:
             message["tool_calls"] = calls
         answers.append(message)
     return OpenAIMessages(messages=[*conversation.messages, *answers], tools=conversation.tools)
 
 
-def _call_of(tool: dict[str, Any]) -> dict[str, Any] | None:
+def _tool_call_of(tool: dict[str, Any]) -> dict[str, Any] | None:
     """A tool call of a message, from a tool span; ``None`` where the span does not say which call it answers."""
     call = tool.get("call")
     if not is_map(call) or "name" not in tool:

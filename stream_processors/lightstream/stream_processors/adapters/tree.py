@@ -228,7 +228,7 @@ class TraceTree(SpanNode):
         found = [
             (call.node, triplet)
             for call in calls
-            for triplet in _payload.completed(self.span_to_triplet(call.node.span, call.agent), call.told)
+            for triplet in _payload.completed(self.span_to_triplet(call.node.span, call.agent), call.calls)
             if _payload.has_tokens(triplet) or not _skip_empty_token_spans
         ]
         matched = _finding.match_rewards(self, reading, [node for node, _ in found], reward_match)

@@ -1,1 +1,1 @@
-"""Pure decisions: life cycle, assembly, rewards, credit. It imports the schemas alone, and is told the time."""
+"""Pure decisions: life cycle, assembly, rewards, credit. Only schemas are imported; the clock is an argument."""

@@ -144,7 +144,7 @@ def credit_rule(name: str) -> CreditRule:
 
 
 def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> tuple[list[float | None], str | None]:
-    """What each step gets by the rule of that name and what is added, and what was wrong (``None``: nothing).
+    """The value of each step by the rule of that name and what is added, and the fault of the rule, if any.
 
     A user's rule that raises, or gives no number within float32 or ``None`` for each step, gives nothing, and so does
     one whose values with what is added are beyond it: every value is missing, and the second item says why. So one bad
@@ -171,7 +171,7 @@ def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> 
 def with_rewards(
     trajectory: Trajectory, whole: float | None, by_call: Mapping[int, float], credit: str, name: str
 ) -> Trajectory:
-    """The trajectory with these rewards in place of its own, and what credit makes of them.
+    """The trajectory with these rewards in place of its own, and the credit of each call.
 
     Args:
         whole: reward of the whole trajectory; ``None`` is missing.

@@ -275,7 +275,7 @@ def _versions(triplet: TripletRecord, count: int) -> list[bytes]:
 
 
 def _token_version(version: int | None) -> int:
-    """What int32 holds of it: a larger one, say a date and time, is the turn's alone."""
+    """The version as int32; a larger one, say a date and time, is the turn's alone."""
     return version if version is not None and 0 <= version < 2**31 else NO_VERSION
 
 

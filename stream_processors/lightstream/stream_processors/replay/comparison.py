@@ -39,7 +39,7 @@ class Emitted:
 
     @classmethod
     def of(cls, trajectory: Trajectory, merge: Merge = segments_of) -> Emitted:
-        """What is kept of ``trajectory``."""
+        """The parts of ``trajectory`` that are compared."""
         drops: dict[str, int] = {}
         for drop in trajectory.drops:
             drops[drop.reason.value] = drops.get(drop.reason.value, 0) + 1

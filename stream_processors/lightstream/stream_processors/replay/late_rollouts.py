@@ -1,4 +1,4 @@
-"""Which rollouts of a partition have late spans, and where in the log everything of them lies."""
+"""Finds the rollouts of a partition that have late spans, and the offsets of all their records."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from lightstream.schemas.records import AttemptClosed, AttemptOpened, Record, Sp
 
 from .log import LogEntry
 
-__all__ = ["LateRollouts", "RolloutPlaces", "ranges_of", "rollout_of"]
+__all__ = ["LateRollouts", "RolloutOffsets", "ranges_of", "rollout_of"]
 
 BATCH_BYTES_MAX = 64 * 1024 * 1024
-"""What the records of rollouts that are assembled together take in the log; a larger one is alone."""
+"""Size in the log of the rollouts that are assembled together; a larger rollout is alone."""
 RECORD_OVERHEAD_BYTES = 1024
-"""About what a record takes in memory besides its bytes in the log."""
+"""A record takes about this much memory besides its bytes in the log."""
 
 
 @dataclass(slots=True)
-class RolloutPlaces:
-    """Where the records of a rollout lie: about 500 bytes.
+class RolloutOffsets:
+    """Offsets of the records of a rollout: about 500 bytes.
 
     Attributes:
         first_offset, last_offset: of the openings and closings of its attempts.
@@ -48,53 +48,53 @@ class LateRollouts:
 
     def __init__(self, late_spans_max: int) -> None:
         self._late_spans_max = late_spans_max
-        self._places: dict[str, RolloutPlaces] = {}  # in order of their first opening
+        self._rollouts: dict[str, RolloutOffsets] = {}  # in order of their first opening
         self._last_offset = -1
 
     def add(self, entry: LogEntry) -> None:
         """Take a record."""
         record, rollout_id = entry.record, rollout_of(entry.record)
         if isinstance(record, AttemptOpened):
-            self._places.setdefault(rollout_id, RolloutPlaces(entry.offset, entry.offset))
-        places = self._places.get(rollout_id)
-        if places is None:
+            self._rollouts.setdefault(rollout_id, RolloutOffsets(entry.offset, entry.offset))
+        offsets = self._rollouts.get(rollout_id)
+        if offsets is None:
             return
         self._last_offset = entry.offset
         if isinstance(record, SpanRecord):
-            late = places.late_offsets.get(record.attempt_id or "")
+            late = offsets.late_offsets.get(record.attempt_id or "")
             if late is not None:
                 if len(late) >= self._late_spans_max:
                     return
                 late.append(entry.offset)
         else:
-            places.last_offset = entry.offset
+            offsets.last_offset = entry.offset
             if isinstance(record, AttemptClosed):
-                places.late_offsets.setdefault(record.attempt_id, [])
-        places.size_bytes += entry.size_bytes + RECORD_OVERHEAD_BYTES
+                offsets.late_offsets.setdefault(record.attempt_id, [])
+        offsets.size_bytes += entry.size_bytes + RECORD_OVERHEAD_BYTES
 
     def __contains__(self, rollout_id: str) -> bool:
         """Whether late spans came for an attempt of the rollout."""
-        places = self._places.get(rollout_id)
-        return places is not None and places.is_late
+        offsets = self._rollouts.get(rollout_id)
+        return offsets is not None and offsets.is_late
 
     @property
     def everything(self) -> list[tuple[int, int]]:
         """The range of offsets, both ends inclusive, of all rollouts that are known; empty where none is."""
-        first = next(iter(self._places.values()), None)
+        first = next(iter(self._rollouts.values()), None)
         return [] if first is None else [(first.first_offset, self._last_offset)]
 
-    def batches(self) -> Iterator[Mapping[str, RolloutPlaces]]:
+    def batches(self) -> Iterator[Mapping[str, RolloutOffsets]]:
         """The rollouts with late spans, in order of their first opening, as many together as there is room for."""
-        batch: dict[str, RolloutPlaces] = {}
+        batch: dict[str, RolloutOffsets] = {}
         left_bytes = BATCH_BYTES_MAX
-        for rollout_id, places in self._places.items():
-            if not places.is_late:
+        for rollout_id, offsets in self._rollouts.items():
+            if not offsets.is_late:
                 continue
-            if batch and places.size_bytes > left_bytes:
+            if batch and offsets.size_bytes > left_bytes:
                 yield batch
                 batch, left_bytes = {}, BATCH_BYTES_MAX
-            batch[rollout_id] = places
-            left_bytes -= places.size_bytes
+            batch[rollout_id] = offsets
+            left_bytes -= offsets.size_bytes
         if batch:
             yield batch
 
@@ -106,8 +106,8 @@ def rollout_of(record: Record) -> str:
     return record.rollout_id or "" if isinstance(record, SpanRecord | AttemptClosed) else ""
 
 
-def ranges_of(batch: Collection[RolloutPlaces]) -> list[OffsetRange]:
+def ranges_of(batch: Collection[RolloutOffsets]) -> list[OffsetRange]:
     """Ascending ranges of offsets in which everything of these rollouts lies."""
-    places = [(p.first_offset, p.last_offset) for p in batch]
-    places += [(offset, offset) for p in batch for late in p.late_offsets.values() for offset in late]
-    return joined_ranges(places)
+    offsets = [(p.first_offset, p.last_offset) for p in batch]
+    offsets += [(offset, offset) for p in batch for late in p.late_offsets.values() for offset in late]
+    return joined_ranges(offsets)

@@ -15,7 +15,7 @@ from lightstream.schemas.topics import SPANS
 from ..core.assembly import KEEP_ALL, Assembler, AssemblyRules
 from ..core.segments import Segment, segments_of, transitions_of
 from .comparison import Merge
-from .late_rollouts import LateRollouts, RolloutPlaces, ranges_of, rollout_of
+from .late_rollouts import LateRollouts, RolloutOffsets, ranges_of, rollout_of
 from .log import AttemptKey, LogEntry, Selection, TopicReader
 from .reward_rule import ReplayedAttempt, RewardRule, RuleErrors, reward_again
 
@@ -24,7 +24,7 @@ __all__ = ["MERGES", "Replay", "ReplayRules"]
 logger = logging.getLogger(__name__)
 
 MERGES = ("prefix", "none")
-"""How calls become sequences: one where a prompt continues the previous ids exactly; or each call alone."""
+"""Calls become one sequence while a prompt continues the previous ids exactly; or each call stays alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Replay:
         self._count(reading)
 
     def _with_late_spans(
-        self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutPlaces]
+        self, reader: TopicReader, partition: int, batch: Mapping[str, RolloutOffsets]
     ) -> Iterator[Trajectory]:
         reading = _Reading(partition, self._rules, self.rule_errors, kept_max=KEEP_ALL)
         newest: dict[AttemptKey, Trajectory] = {}

@@ -21,14 +21,14 @@ __all__ = ["ReplayedAttempt", "ReplayedCall", "RewardRule", "RuleErrors", "load_
 
 
 class RuleErrors:
-    """Counts, and ends the replay where there are too many.
+    """Counts the failures of a rule, and ends the replay when there are too many.
 
     Args:
         allowed: how many there may be; ``None``: any number.
 
     Attributes:
         count: in how many attempts the rule failed.
-        first: the first error: its rollout, what was said, and where; empty where there was none.
+        first: the first error: its rollout, text and line; empty if there was none.
     """
 
     def __init__(self, allowed: int | None) -> None:
@@ -43,7 +43,7 @@ class RuleErrors:
             SettingsError: it is one too many.
         """
         self.count += 1
-        self.first = self.first or f"rollout {rollout_id}: {type(error).__name__}: {error}{_place(error)}"
+        self.first = self.first or f"rollout {rollout_id}: {type(error).__name__}: {error}{_line(error)}"
         if self._allowed is not None and self.count > self._allowed:
             raise SettingsError(
                 f"the reward rule failed in more than {self._allowed} attempts; the first was {self.first}",
@@ -51,8 +51,8 @@ class RuleErrors:
             ) from error
 
 
-def _place(error: Exception) -> str:
-    """Where the rule raised; nothing where it gave something that is no reward."""
+def _line(error: Exception) -> str:
+    """The line where the rule raised; empty if it returned something that is no reward."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # behind the call of the rule
     if not frames or frames[0].name == "_checked":
         return ""
@@ -81,7 +81,7 @@ class ReplayedCall:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedAttempt:
-    """What a rule gets: the trajectory as assembled again, and its spans in log order."""
+    """The argument of a rule: the trajectory as assembled again, and its spans in log order."""
 
     trajectory: Trajectory
     spans: Sequence[SpanRecord]
@@ -126,7 +126,7 @@ def reward_again(
     A rule that raises, or gives something other than a reward, leaves the rewards missing and a drop that says why.
 
     Args:
-        on_error: told of that.
+        on_error: called with the error.
 
     Raises:
         SettingsError: there is no such credit rule.

@@ -1,4 +1,4 @@
-"""What the handlers of a worker share: settings, clients, clock, and what becomes of records that cannot be used."""
+"""The context that a worker's handlers share: settings, clients and clock, decoding and dead letters."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ ATTEMPTS_PER_PASS_MAX = 16
 """Read together, since late spans come in bursts; each takes at most ``trajectory_bytes_max`` of memory."""
 
 FIRST_STEP_RECORDS = 10_000
-"""How far the search for an attempt's opening goes back at first; twice as far each time."""
+"""The search for an attempt's opening goes back this far at first, and twice as far each time."""
 
 CLOCK_SKEW_S_MAX = 60.0
 """Between the clock that stamps records and the life cycle's."""

@@ -107,11 +107,11 @@ class FinishedRolloutsDb:
 
     @property
     def unflushed(self) -> int:
-        """How many finished rollouts the next :meth:`flush` will bring to the file."""
+        """Number of finished rollouts that the next :meth:`flush` brings to the file."""
         return len(self._durable)
 
     def flush(self) -> None:
-        """Make the file say what :meth:`written` was told. Blocking, some microseconds per state."""
+        """Write the states that are :meth:`written` to the file. Blocking, some microseconds per state."""
         if not self._changed:
             return
         self.read_from = min(self._open.values(), default=self._end)

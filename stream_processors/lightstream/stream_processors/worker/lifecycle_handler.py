@@ -41,7 +41,7 @@ QUEUES_BYTES_MAX = 16 * 1024
 """Of a header: state records leave room for it. Runs that changed earlier are in the next record's header then."""
 
 QUEUES_WITH_HEADS_MAX = 16
-"""Where more have changed, as after a restart, each but the latest is reported with its first entry only."""
+"""If more have changed, as after a restart, each but the latest is reported with its first entry only."""
 
 RECOVERED_FLUSH_STATES = 20_000
 """As above, while nobody waits for an answer: about 10 MB."""
@@ -202,7 +202,7 @@ class LifecycleHandler:
     def _fold(self, record: LogRecord, event: Record) -> Transition | None:
         assert isinstance(event, RolloutEvent)  # noqa: S101  # decode() checked it
         if record.key != event.rollout_id.encode():
-            # Under another key it lies in another partition, where nobody knows the rollout.
+            # Under another key it lies in another partition, whose life cycle does not know the rollout.
             detail = f"the key is {record.key!r}, the rollout {event.rollout_id!r}"
             raise Unusable(DeadLetterReason.BROKEN_RULE, detail)
         try:

@@ -1,4 +1,4 @@
-"""One partition of one topic under one processor: recover, then take batches until told to stop."""
+"""One partition of one topic under one processor: recover, then take batches until stopped."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ __all__ = ["Processors"]
 logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL_S = 0.5
-"""How much work, in seconds, a killed worker leaves to be done again."""
+"""A killed worker leaves this many seconds of work to be done again."""
 
 TICK_INTERVAL_S = 0.1
-"""How late a deadline may be noticed."""
+"""A deadline is noticed at most this late."""
 
 STOP_GRACE_S = 5.0
 """For the batches in progress when the worker stops."""

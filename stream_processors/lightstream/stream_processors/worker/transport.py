@@ -22,7 +22,7 @@ BYTES_IN_HAND_MAX = 64 * 1024 * 1024
 """Two records of the largest size."""
 
 FETCH_WAIT_MS = 100
-"""How long the broker holds a fetch that finds nothing; one record ends the wait. Faust fixes 1,500 ms; but aiokafka
+"""The broker holds a fetch that finds nothing this long; one record ends the wait. Faust fixes 1,500 ms; but aiokafka
 keeps one fetch per broker in flight, so a partition that was left out of it (its records were still in use) waits for
 it to return."""
 
@@ -57,7 +57,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class LightstreamConsumer(Consumer):
-    """Delivers what a fetch brought for one topic as a single Faust event, and commits what it is told to.
+    """Delivers the records that a fetch brought for one topic as a single Faust event, and commits given offsets.
 
     Faust spends about 100 microseconds per event, most of it on four tasks; a bundle of records costs that once. The
     event's value is a list of aiokafka's ``ConsumerRecord``, of any of the topic's partitions, each in its order; the

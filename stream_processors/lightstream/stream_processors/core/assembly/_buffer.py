@@ -32,7 +32,7 @@ LINKABLE_ATTRIBUTES_MAX = 64
 
 
 class AttemptBuffer:
-    """What is kept of an open attempt's spans until it closes: token data, rewards and a few words per span.
+    """Keeps of an open attempt's spans, until it closes, token data, rewards and a few words per span.
 
     Messages and other payloads are let go. Each span costs the same, however many came before. All lists are in log
     order; ``nodes`` has one entry per distinct span, in log order too.

@@ -1,4 +1,4 @@
-"""Calls: observations (what single spans tell of a call), and the groups of them that are one call each."""
+"""Calls: observations (each one span's description of a call), and the groups of them that are one call each."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Observation:
         self.note_source(field, source)
 
     def reset(self) -> None:
-        """Go back to what the span told, as before joining."""
+        """Go back to the span's own description, as before joining."""
         if self.own_values is not None:
             for field, value in self.own_values.items():
                 setattr(self.read, field, value)

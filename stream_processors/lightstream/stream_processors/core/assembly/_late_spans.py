@@ -42,8 +42,8 @@ AttemptKey = tuple[str, str]
 class DeferredAssembly:
     """A closed attempt whose trajectory, or the next revision of it, is still to be made by the caller.
 
-    Nobody else holds a detached attempt (:meth:`Assembler.detach`), so any thread may assemble it; a revised one
-    (:meth:`Assembler.take_revised`), while its assembler rests.
+    A detached attempt (:meth:`Assembler.detach`) belongs to the caller alone, so any thread may assemble it; a revised
+    one (:meth:`Assembler.take_revised`) may be assembled while its assembler takes no record.
     """
 
     _buffer: AttemptBuffer

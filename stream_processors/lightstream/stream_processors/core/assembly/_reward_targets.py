@@ -1,4 +1,4 @@
-"""What a reward may name in an attempt: calls, by ids and attributes, and the spans around them."""
+"""The targets that a reward may name in an attempt: calls, by ids and attributes, and the spans around them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def index_calls(
     rule: str,
     all_calls: Sequence[Observation] | None = None,
 ) -> CallIndex:
-    """What rewards may name calls by (in log order); only what the rule asks for where no reward has a link.
+    """Index of the ids and attributes by which rewards name calls; without links only what the rule asks for.
 
     Args:
         all_calls: all calls of the attempt, where ``calls`` are only some.
@@ -63,7 +63,7 @@ def _spans_around(
     tree: Tree,
     position_of: Mapping[int, int],
 ) -> Iterator[tuple[str, SpanAround]]:
-    """Each span of the attempt with one of these ids that tells of no call, by its id.
+    """Each span of the attempt with one of these ids that describes no call, by its id.
 
     Linear but for the merging of sets (n log n), at any depth of the tree.
 

@@ -97,7 +97,7 @@ class AssemblyRules:
                 raise SettingsError(f"agents is {self.agents!r}: {error}.") from error
 
     def with_those_of(self, rollout: AssemblySpec | None, instead: AssemblySpec | None = None) -> AssemblyRules:
-        """These, with what a rollout's own say in their place; ``instead`` has the last word.
+        """These rules, overridden by a rollout's own, and those by ``instead``.
 
         Rules that cannot be used here, as a function in a module that this process does not find, leave these, and say
         so in ``unusable``.

@@ -229,7 +229,7 @@ def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
 
 
 def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, rewards: MatchedRewards) -> list[Note]:
-    """One note per oddity that cost the attempt nothing, with a count, in the order of :class:`NoteReason`."""
+    """Notes on what is malformed without costing the attempt anything, in the order of :class:`NoteReason`."""
     without_times = [key[1] for key, node in buffer.nodes.items() if not node.has_times]
     nested = [other.key[1] for call in deduplicated.calls for other in call.joined]
     nested += [wrapper.key[1] for wrapper in deduplicated.wrappers]

@@ -52,7 +52,7 @@ class Inherited:
 
 @dataclass(slots=True)
 class Tree:
-    """Every span's surroundings, and what was odd about the tree (spans in log order)."""
+    """Every span's surroundings, and the spans at which the tree is malformed (in log order)."""
 
     inherited: dict[SpanKey, Inherited] = field(default_factory=dict[SpanKey, Inherited])
     cycles: list[SpanKey] = field(default_factory=list[SpanKey])

@@ -41,7 +41,7 @@ class Assembler:
     never began, and nothing comes of it.
 
     A span after the closing record of its attempt revises the trajectory: revision ``n`` is the attempt with the first
-    ``n`` late spans that changed anything, whoever assembles it and however often. Revisions wait for
+    ``n`` late spans that changed anything, in every process that assembles it, however often. Revisions wait for
     :meth:`take_revisions`, so that many late spans at once cost one. Of attempts whose buffers
     are gone :meth:`take_to_read` names what to read of the log and to give to another assembler.
 
@@ -50,7 +50,7 @@ class Assembler:
         rules: how to assemble, where a rollout has no rules of its own.
         instead: rules that hold for every rollout, whatever its own say.
         kept_spans_max, kept_bytes_max: how much of closed attempts' buffers to keep for late spans.
-        reads_back: somebody calls :meth:`take_to_read`. Buffers are then kept only once late spans come.
+        reads_back: the caller uses :meth:`take_to_read`. Buffers are then kept only once late spans come.
     """
 
     def __init__(

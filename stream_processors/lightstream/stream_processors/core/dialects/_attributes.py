@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT, POLICY_VERSION
@@ -19,60 +20,56 @@ _OUTPUT = "gen_ai.output.messages"
 _OF_THE_ONLY_CHOICE = ("ai.response.finishReason", "llm.finish_reason")
 _OF_A_MESSAGE = "finish_reason"
 
-_UNREAD: Any = object()
-
 
 class FinishReasons:
-    """Those that one span tells of its choices. Each text in it is parsed once at most, and only when asked for."""
+    """The finish reasons of a span's choices. Each text in it is parsed once at most, and only when needed."""
 
     def __init__(self, span: SpanRecord) -> None:
         self._attributes = span.attributes
-        self._listed: Any = _UNREAD
-        self._messages: Any = _UNREAD
-        self._unread_events = iter(span.events)
-        self._in_events: dict[float, tuple[str, str]] = {}
+        self._events = span.events
 
     def of(self, choice_index: int) -> tuple[str, str] | None:
-        """Why this choice of the answer ended, and where the span says so; ``None`` where it does not."""
+        """The finish reason of this choice, and the attribute or event that has it; ``None`` for none."""
         attributes = self._attributes
         if found := self._in_list(choice_index):
             return found, _OF_ALL
         source = f"gen_ai.completion.{choice_index}.finish_reason"
         if found := text_or_none(attributes.get(source)):
             return found, source
-        if found := self._of_message(choice_index):
+        messages = self._messages
+        if found := _reason_of(messages[choice_index]) if choice_index < len(messages) else None:
             return found, f"{_OUTPUT}[{choice_index}]"
         for source in _OF_THE_ONLY_CHOICE if choice_index == 0 else ():
             if found := text_or_none(attributes.get(source)):
                 return found, source
-        return self._of_event(choice_index)
+        return self._in_events.get(choice_index)
 
     def _in_list(self, index: int) -> str | None:
         """One of a list, which may be JSON text; or the text alone, of the first choice."""
-        value = self._attributes.get(_OF_ALL)
-        if self._listed is _UNREAD:
-            self._listed = parse_json(value)
-        if is_list(self._listed):
-            return text_or_none(self._listed[index]) if index < len(self._listed) else None
+        value, listed = self._attributes.get(_OF_ALL), self._listed
+        if is_list(listed):
+            return text_or_none(listed[index]) if index < len(listed) else None
         return value if index == 0 and isinstance(value, str) and value.isidentifier() else None
 
-    def _of_message(self, index: int) -> str | None:
-        if self._messages is _UNREAD:
-            self._messages = _messages(self._attributes.get(_OUTPUT))
-        return _reason_of(self._messages[index]) if index < len(self._messages) else None
+    @cached_property
+    def _listed(self) -> Any:
+        return parse_json(self._attributes.get(_OF_ALL))
 
-    def _of_event(self, index: int) -> tuple[str, str] | None:
-        """The first event that tells it."""
-        while index not in self._in_events:
-            event = next(self._unread_events, None)
-            if event is None:
-                return None
-            for choice, reason in _told_in(event):
-                self._in_events.setdefault(choice, (reason, event.name))
-        return self._in_events[index]
+    @cached_property
+    def _messages(self) -> Sequence[Any]:
+        return _messages(self._attributes.get(_OUTPUT))
+
+    @cached_property
+    def _in_events(self) -> dict[float, tuple[str, str]]:
+        """Choice -> the reason in the first event that has one, and the event's name."""
+        found: dict[float, tuple[str, str]] = {}
+        for event in self._events:
+            for choice, reason in _reasons_in(event):
+                found.setdefault(choice, (reason, event.name))
+        return found
 
 
-def _messages(value: object) -> list[Any] | tuple[Any, ...]:
+def _messages(value: object) -> Sequence[Any]:
     if isinstance(value, str) and f'"{_OF_A_MESSAGE}"' not in value:
         return ()  # long, and parsed for nothing
     messages = parse_json(value)
@@ -83,15 +80,15 @@ def _reason_of(message: object) -> str | None:
     return text_or_none(message.get(_OF_A_MESSAGE)) if is_map(message) else None
 
 
-def _told_in(event: SpanEventRecord) -> Iterator[tuple[float, str]]:
-    """Choices and why they ended: a choice's own event tells of one, others may hold the whole answer."""
+def _reasons_in(event: SpanEventRecord) -> Iterator[tuple[float, str]]:
+    """Choices and their finish reasons: a choice's own event has one, others may hold the whole answer."""
     attributes = event.attributes
     if event.name == "gen_ai.choice":
         index = attributes.get("index", 0)
-        told = [(index, attributes)] if isinstance(index, (int, float)) else []
+        found = [(index, attributes)] if isinstance(index, (int, float)) else []
     else:
-        told = list(enumerate(_messages(attributes.get(_OUTPUT))))
-    return ((index, reason) for index, message in told if (reason := _reason_of(message)))
+        found = list(enumerate(_messages(attributes.get(_OUTPUT))))
+    return ((index, reason) for index, message in found if (reason := _reason_of(message)))
 
 
 _RESPONSE_IDS = (
@@ -112,7 +109,7 @@ def response_id(attributes: Mapping[str, Any]) -> str | None:
 
 
 def _response_id(attributes: Mapping[str, Any]) -> tuple[str, str]:
-    """LiteLLM puts its own id of the call where the server gave none: nobody else quotes that one."""
+    """LiteLLM puts its own id of the call where the server gave none: no other tracer quotes that one."""
     found = _first(attributes, _RESPONSE_IDS)
     return ("", "") if found[0] and found[0] == attributes.get(_LITELLM_CALL_ID) else found
 
@@ -214,7 +211,7 @@ _OTHER_OPERATIONS = frozenset(f"{_WORDS_OF_AGENTS} {_WORDS_OF_OTHER_MODELS} {_WO
 _NO_LETTERS = re.compile("[^a-z]+")
 
 _MODEL_REQUESTS = (".doGenerate", ".doStream")
-"""How Vercel's operations end that ask a model to write; ``ai.generateText`` lies around them."""
+"""Ends of the names of Vercel's operations that ask a model to write; ``ai.generateText`` lies around them."""
 _MLFLOW_TYPES = frozenset({"CHAT_MODEL", "LLM"})
 
 
@@ -240,7 +237,7 @@ def _is_another(operation: str) -> bool:
 
 
 def _is_marked(attributes: Mapping[str, Any]) -> bool:
-    """Whether AgentOps, Langfuse, MLflow (whose values are JSON) or Vercel tell of a model's run."""
+    """Whether AgentOps, Langfuse, MLflow (whose values are JSON) or Vercel mark the span as a model's run."""
     operation, mlflow_type = attributes.get("ai.operationId"), attributes.get("mlflow.spanType")
     return (
         attributes.get("agentops.span.kind") == "llm"

@@ -15,7 +15,7 @@ INDEX_DIGITS_MAX = 9
 
 
 def unflattened(attributes: Mapping[str, Any], prefix: str) -> Any:
-    """What lies below ``prefix.``; ``None`` where nothing does.
+    """The nested value below ``prefix.``; ``None`` where there is none.
 
     Mappings whose keys are exactly 0 … n-1 become lists. A name that is also the beginning of another gives way.
     """

@@ -57,13 +57,13 @@ class ReadCall:
     policy_version_runs: tuple[PolicyVersionRun, ...] = ()
 
     def note_source(self, field: str, source: str) -> None:
-        """Note where in the span ``field`` was found."""
+        """Record where in the span ``field`` was found."""
         if self.sources is None:
             self.sources = {}
         self.sources[field] = source
 
     def source_of(self, field: str) -> str:
-        """Where in the span ``field`` was found; the dialect's name where that says it all."""
+        """The attribute or path where ``field`` was found; the dialect's name where none was noted."""
         return (self.sources or {}).get(field, self.dialect)
 
     @property
@@ -80,7 +80,7 @@ JSON_CHARS_MAX = 64 * 1024 * 1024
 """Longest text parsed as JSON: twice the largest Kafka record, so never reached by a record that arrived."""
 
 _SURROGATES = ("\\ud", "\\uD")
-"""How a surrogate begins that is escaped in JSON; some Hangul too."""
+"""The beginning of a surrogate that is escaped in JSON; some Hangul begin so too."""
 
 
 def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -174,7 +174,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def _parsed(value: object) -> object:
-    """What JSON text holds, ``None`` where it says nothing; text that is not JSON as it is."""
+    """The value of JSON text, ``None`` for null and empty text; text that is not JSON as it is."""
     if not isinstance(value, str):
         return value
     if value.strip() in _NOTHING:

@@ -120,13 +120,13 @@ _OF_ANSWERS = frozenset(
         *(f"choices.0.{name}" for name in _OF_A_CHOICE),
     )
 )
-"""Names of which every LLM's answer has some: other spans are told by them at once."""
+"""Every LLM's answer has some of these attributes: spans without any are left out at once."""
 
 
 KIND = "openinference.span.kind"
 
 COUNTING = "count_tokens"
-"""How the names of spans end that are of LLM kind, though no model is asked: Anthropic's count of a prompt's tokens."""
+"""End of the names of spans of LLM kind that ask no model: Anthropic's count of a prompt's tokens."""
 
 
 def read_openinference(span: SpanRecord) -> list[ReadCall]:
@@ -178,7 +178,7 @@ def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
     provider, body = raw_values(span, _KEYS)
     if not body:
         return []
-    calls = read_response(body, provider, "litellm_legacy") or [_untold(body)]
+    calls = read_response(body, provider, "litellm_legacy") or [_without_answer(body)]
     for call in calls:
         call.is_request = True
     return complete(calls, span)
@@ -195,7 +195,7 @@ def raw_values(span: SpanRecord, keys: frozenset[str]) -> tuple[str, dict[str, A
     return provider, values
 
 
-def _untold(body: dict[str, Any]) -> ReadCall:
+def _without_answer(body: dict[str, Any]) -> ReadCall:
     """An answer that cannot be read has an id all the same."""
     return ReadCall("litellm_legacy", text_or_none(body.get("id")), model=text_or_none(body.get("model")) or "")
 

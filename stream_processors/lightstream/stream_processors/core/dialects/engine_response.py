@@ -42,9 +42,9 @@ def read_response(body: object, source: str, dialect: str) -> list[ReadCall]:
         for call, item in zip(calls, items, strict=False):
             _generation(call, item, f"{source}:output[{call.choice_index}]")
         return calls
-    told = body.get("response_token_ids", body.get("token_ids"))
-    if is_list(told):
-        return _without_choices(body, told, source, dialect)
+    ids_of_choices = body.get("response_token_ids", body.get("token_ids"))
+    if is_list(ids_of_choices):
+        return _without_choices(body, ids_of_choices, source, dialect)
     if _is_message(body):
         call = _start(body, 0, dialect)
         call.finish_reason = text_or_none(body.get("stop_reason"))
@@ -61,9 +61,15 @@ def _is_message(body: Mapping[str, Any]) -> bool:
     return body.get("type") == "message" and is_list(body.get("content"))
 
 
-def _without_choices(body: Mapping[str, Any], told: Sequence[Any], source: str, dialect: str) -> list[ReadCall]:
+def _without_choices(
+    body: Mapping[str, Any], ids_of_choices: Sequence[Any], source: str, dialect: str
+) -> list[ReadCall]:
     """Response ids at the top: of one choice, or a list of one list per choice."""
-    per_choice = told[:CHOICES_MAX] if told and all(is_list(ids) for ids in told) else [told]
+    per_choice = (
+        ids_of_choices[:CHOICES_MAX]
+        if ids_of_choices and all(is_list(ids) for ids in ids_of_choices)
+        else [ids_of_choices]
+    )
     shared = _with_prompt(body, source, dialect)
     calls: list[ReadCall] = []
     for position, ids in enumerate(per_choice):
@@ -136,11 +142,11 @@ def _choice(
     return call
 
 
-def _of_choice(told: object, call: ReadCall, *, alone: bool) -> object:
+def _of_choice(ids_of_choices: object, call: ReadCall, *, alone: bool) -> object:
     """Ids next to the choices: a list of one list per choice, else those of the only choice; ``None`` for none."""
-    if is_list(told) and told and is_list(told[0]):
-        return told[call.choice_index] if call.choice_index < len(told) else None
-    return told if alone else None
+    if is_list(ids_of_choices) and ids_of_choices and is_list(ids_of_choices[0]):
+        return ids_of_choices[call.choice_index] if call.choice_index < len(ids_of_choices) else None
+    return ids_of_choices if alone else None
 
 
 def _generation(call: ReadCall, item: Mapping[str, Any], source: str) -> None:

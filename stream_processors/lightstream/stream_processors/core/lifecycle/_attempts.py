@@ -124,7 +124,7 @@ def new(state: RolloutState, event: RolloutEvent) -> AttemptState:
 
 
 def noted(attempt: AttemptState, changes: AttemptChanges) -> AttemptState:
-    """What ``changes`` say, all but the status."""
+    """The attempt with ``changes`` applied, all but the status."""
     given: dict[str, Any] = {
         "worker_id": changes.worker_id,
         "last_heartbeat_unix_nano": changes.last_heartbeat_unix_nano,
@@ -182,7 +182,7 @@ def close(
 def without_open(state: RolloutState, event: RolloutEvent) -> tuple[list[AttemptState], AttemptState | None]:
     """The attempts after another takes the place of the open one, and the one that lost it.
 
-    One that fell silent is given up for good. Any other keeps its status: whoever runs it may still say how it ends.
+    One that fell silent is given up for good. Any other keeps its status: its Runner may still report how it ends.
     """
     attempt = open_attempt(state)
     if attempt is None:

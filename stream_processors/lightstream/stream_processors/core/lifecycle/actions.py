@@ -1,4 +1,4 @@
-"""What each action of the transition table does. Pure: a state and an event give a state and _attempts."""
+"""The actions of the transition table. Pure: a state and an event give a state and effects."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _update_rollout(state: RolloutState | None, event: RolloutEvent, limits: Lim
     if status is RolloutStatus.SUCCEEDED:
         return _finished(state, event, status, AttemptStatus.SUCCEEDED, None, None)
     if status in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING):
-        # The open attempt stays open: whichever comes first goes on, another or a word of this one.
+        # The open attempt stays open: whichever comes first goes on, another attempt or a sign of life of this one.
         return moved(state, event, status, state.attempts), []
     attempts = state.attempts
     silent = open_attempt(state)
@@ -222,7 +222,7 @@ def _finished(
     error_type: str | None,
     reason: str | None,
 ) -> Result:
-    """End the rollout by somebody's word, and its open attempt with it."""
+    """End the rollout on request, and its open attempt with it."""
     now = event.occurred_unix_nano
     running = open_attempt(state)
     if running is None:
@@ -261,14 +261,14 @@ def _check_metadata(state: RolloutState, attempt: AttemptState) -> None:
 
 def _known(state: RolloutState | None) -> RolloutState:
     if state is None:
-        raise AssertionError("the table sends no event about an unknown rollout here")
+        raise AssertionError("the table has no such action for an unknown rollout")
     return state
 
 
 def _named(state: RolloutState, event: RolloutEvent) -> AttemptState:
     attempt = named_attempt(state, event)
     if attempt is None:
-        raise AssertionError("the table sends only events about an attempt of the rollout here")
+        raise AssertionError("the table has such an action only for an attempt of the rollout")
     return attempt
 
 
@@ -283,5 +283,5 @@ def _watched(state: RolloutState | None) -> RolloutState:
 def _open(state: RolloutState) -> AttemptState:
     attempt = open_attempt(state)
     if attempt is None:
-        raise AssertionError("the table sends only events about an open attempt here")
+        raise AssertionError("the table has such an action only for an open attempt")
     return attempt

@@ -1,4 +1,4 @@
-"""Which open attempts are overdue: deadlines since the start, and silence since the last sign of life."""
+"""Finds the open attempts that are overdue: deadlines since the start, silence since the last sign of life."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transitions import Action
 __all__ = ["SIGNS_OF_LIFE", "Deadlines"]
 
 SIGNS_OF_LIFE = frozenset({Action.REMEMBER_HEARTBEAT, Action.SIGN_OF_LIFE_OF_OPEN_ATTEMPT, Action.UPDATE_OPEN_ATTEMPT})
-"""What is said of an open attempt by those who run it: :meth:`Deadlines.heard`."""
+"""Actions that show that an open attempt is alive: :meth:`Deadlines.heard`."""
 
 
 VOID_MAX = 1_000
@@ -48,7 +48,7 @@ class _Watch:
     queued_unix_nano: int | None = None
 
     def next_unix_nano(self) -> int | None:
-        """When there will be something to say, unless it hears from the attempt before; ``None`` for never."""
+        """Time of the next event about the attempt, unless it is heard of before; ``None`` for never."""
         if self.timeout_reported:
             return None
         if self.suspected_unix_nano is not None:
@@ -57,7 +57,7 @@ class _Watch:
 
 
 class Deadlines:
-    """Deadlines of the open attempts of one partition. Needs no clock: whoever calls says what time it is.
+    """Deadlines of the open attempts of one partition. Needs no clock: the caller passes the time.
 
     Cost: two heap entries per open attempt at most (and :data:`VOID_MAX`); :meth:`due` looks only at those whose time
     has come.
@@ -136,7 +136,7 @@ class Deadlines:
         )
 
     def next_unix_nano(self) -> int | None:
-        """When to ask :meth:`due` again at the earliest; ``None`` while nothing is watched."""
+        """The earliest time to ask :meth:`due` again; ``None`` while nothing is watched."""
         return self._heap[0][0] if self._watches and self._heap else None
 
     def due(self, now_unix_nano: int) -> list[RolloutEvent]:
@@ -173,7 +173,7 @@ def _begun(attempt: AttemptState) -> int:
 
 
 def _ago_nanos(event: RolloutEvent) -> int:
-    """How long before the event its attempt was last heard of, as it says: by its writer's clock alone, right or wrong.
+    """Time from the last sign of life that the event reports to the event: by its writer's clock alone.
 
     A time that was still to come counts as now.
     """

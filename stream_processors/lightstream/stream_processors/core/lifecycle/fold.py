@@ -25,7 +25,7 @@ __all__ = ["Transition", "fold"]
 
 
 class Transition(NamedTuple):
-    """What one event did.
+    """The result of one event.
 
     Attributes:
         action: what happened; ``NOTHING`` and ``REMEMBER_HEARTBEAT`` left the rollout as it was.
@@ -42,12 +42,12 @@ class Transition(NamedTuple):
 
 
 MOVED_BY_MAX = 8
-"""Whoever repeats an event does so within seconds; in between, few others move the same rollout."""
+"""A writer repeats an event within seconds; in between, few others move the same rollout."""
 
-REPEATED = Rule(Action.NOTHING, VerdictOutcome.IGNORED, "said before")
+REPEATED = Rule(Action.NOTHING, VerdictOutcome.IGNORED, "already applied")
 
 BEGINNINGS = frozenset({Action.CREATE_WITH_ATTEMPT, Action.START_NEXT_ATTEMPT, Action.ADD_ATTEMPT})
-"""What gives the rollout one more attempt."""
+"""Actions that give the rollout one more attempt."""
 
 
 def fold(
@@ -109,7 +109,7 @@ def _moves_again(event: RolloutEvent) -> bool:
     """Whether the same event, folded once more, might do something else to the rollout than the first time."""
     if event.kind is EventKind.ROLLOUT_UPDATED:
         return event.rollout_changes is not None and "status" in event.rollout_changes.fields
-    if event.kind is EventKind.UNRESPONSIVE:  # said twice by two life cycles, with a sign of life in between
+    if event.kind is EventKind.UNRESPONSIVE:  # reported twice by two life cycles, with a sign of life in between
         return True
     return event.kind is EventKind.ATTEMPT_UPDATED and event.attempt_id == LATEST
 

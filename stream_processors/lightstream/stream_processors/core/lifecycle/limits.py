@@ -123,7 +123,7 @@ class Rejected(Exception):  # noqa: N818  # not an error: the event is answered
 NO_VERDICT = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
 
 UNLESS_NONE: dict[str, Any] = {"input_json": "null", "metadata_json": "null", "mode": RolloutMode.UNKNOWN}
-"""What a value of ``None`` means, for fields of a rollout that have one always."""
+"""Values that stand for ``None`` in fields of a rollout that always have one."""
 
 SPEC_FIELDS = {
     "input": "input_json",
@@ -155,7 +155,7 @@ def new_state(event: RolloutEvent, status: RolloutStatus, limits: Limits) -> Rol
 
 
 def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tuple[RolloutSpec, RolloutStatus | None]:
-    """What is asked for after the changes, and the status that they want.
+    """The spec after the changes, and the status that they ask for.
 
     Raises:
         Rejected: a change breaks a rule.
@@ -178,7 +178,7 @@ def changed_spec(state: RolloutState, event: RolloutEvent, limits: Limits) -> tu
 
 def _checked(spec: RolloutSpec, limits: Limits, attempts_made: int = 0) -> RolloutSpec:
     try:
-        # What was decoded has Avro's types, but nobody has checked the model's rules yet.
+        # What was decoded has Avro's types, but the model's rules are not checked yet.
         nested = {"config": spec.config.__dict__, "assembly": None if spec.assembly is None else spec.assembly.__dict__}
         checked = RolloutSpec.model_validate(spec.__dict__ | nested)
     except ValidationError as error:

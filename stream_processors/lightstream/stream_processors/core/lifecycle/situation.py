@@ -1,4 +1,4 @@
-"""Where a rollout stands from the point of view of one event: the columns of the transition table."""
+"""The situation of a rollout from the point of view of one event: the columns of the transition table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ABOUT_AN_ATTEMPT = frozenset(
 
 
 class Situation(StrEnum):
-    """What an event meets.
+    """The situation that an event meets.
 
     For an event that names an attempt of the rollout: ``PREPARING``, ``RUNNING`` or ``SILENT`` when it is the open one,
     ``SUPERSEDED`` when another took its place before it had ended, ``OVER`` when it has ended or its rollout has. A

@@ -13,25 +13,25 @@ __all__ = ["TRANSITIONS", "Action", "Rule"]
 
 
 class Action(StrEnum):
-    """What an event does to the rollout. All but ``NOTHING`` and ``REMEMBER_HEARTBEAT`` may change its state."""
+    """The action of an event on the rollout. All but ``NOTHING`` and ``REMEMBER_HEARTBEAT`` may change its state."""
 
     NOTHING = "nothing"
     ENQUEUE_ROLLOUT = "enqueue rollout"
     CREATE_WITH_ATTEMPT = "create with attempt"
     """A rollout and its first attempt together."""
     UPDATE_ROLLOUT = "update rollout"
-    """What is said of a rollout that is not over, its status included."""
+    """Replaces fields of a rollout that is not over, its status included."""
     UPDATE_FINISHED_ROLLOUT = "update finished rollout"
-    """What is said of a rollout that is over: all but its status."""
+    """Replaces fields of a rollout that is over: all but its status."""
     CANCEL_ROLLOUT = "cancel rollout"
     START_NEXT_ATTEMPT = "start next attempt"
     """The one that the queue is for."""
     ADD_ATTEMPT = "add attempt"
     """One more, past the queue."""
     UPDATE_OPEN_ATTEMPT = "update open attempt"
-    """What is said of it, its end included."""
+    """Replaces its fields, its end included."""
     UPDATE_PAST_ATTEMPT = "update past attempt"
-    """What is said of an attempt that no longer decides about its rollout."""
+    """Replaces fields of an attempt that no longer decides about its rollout."""
     REMEMBER_HEARTBEAT = "remember heartbeat"
     """Of an attempt that runs: it moves the deadline in memory, and nothing is written."""
     SIGN_OF_LIFE_OF_OPEN_ATTEMPT = "sign of life of open attempt"
@@ -51,7 +51,7 @@ class Rule:
 
     Attributes:
         action: what is done.
-        outcome: the verdict's word; ``None`` where there is no verdict (heartbeats).
+        outcome: of the verdict; ``None`` where there is no verdict (heartbeats).
         reason: for the verdict; may name ``{rollout_id}``, ``{status}``, ``{attempt_id}``,
             ``{open_attempt}``, ``{missing_attempt}``.
     """
@@ -66,7 +66,7 @@ def _apply(action: Action) -> Rule:
 
 
 def _ignore(reason: str) -> Rule:
-    """What the event says already holds, or no longer matters. Its writer has nothing to do."""
+    """The event's content already holds, or no longer matters. Its writer has nothing to do."""
     return Rule(Action.NOTHING, VerdictOutcome.IGNORED, reason)
 
 
@@ -76,7 +76,7 @@ def _refuse(reason: str) -> Rule:
 
 
 def _miss(reason: str) -> Rule:
-    """What the event is about does not exist."""
+    """The event's subject does not exist."""
     return Rule(Action.NOTHING, VerdictOutcome.NOT_FOUND, reason)
 
 

@@ -1,4 +1,4 @@
-"""What was said in an LLM call, as OpenAI chat messages, whichever dialect the span speaks."""
+"""The messages of an LLM call, as OpenAI's chat API has them, from spans of any dialect."""
 
 from ..dialects import grouped, in_order, unflattened
 from ._conversation import Conversation, as_text, text_of

@@ -116,7 +116,7 @@ class Conversation:
         return self.answer[index if index < len(self.answer) else 0]
 
     def whole(self, choice_index: int) -> list[Message]:
-        """What was sent, then this choice of the answer, as far as it is told."""
+        """The messages sent, then this choice of the answer, as far as the span has them."""
         chosen = self.choice(choice_index)
         return [*self.messages, chosen] if chosen else list(self.messages)
 

@@ -113,12 +113,12 @@ def messages_of_parts(values: object) -> list[Message]:
 def system_message(instructions: object) -> list[Message]:
     """A system message of ``gen_ai.system_instructions``: a list of parts (LiteLLM: of messages), or plain text."""
     parsed = parse_json(instructions)
-    told = instructions if parsed is None else parsed
-    if is_list(told):
-        parts = [part for item in told for part in _parts_of(item)]
+    given = instructions if parsed is None else parsed
+    if is_list(given):
+        parts = [part for item in given for part in _parts_of(item)]
         text = text_of(content_of(parts))
     else:
-        text = told if isinstance(told, str) else ""
+        text = given if isinstance(given, str) else ""
     return [{"role": "system", "content": text}] if text else []
 
 
@@ -162,7 +162,7 @@ _ROLES = {
 }
 _PROMPT_EVENT, _COMPLETION_EVENT = "gen_ai.content.prompt", "gen_ai.content.completion"
 _BODY = "gen_ai.event.content"
-"""Where Azure's tracers keep the event as JSON."""
+"""The attribute in which Azure's tracers keep the event as JSON."""
 
 
 def read_events(span: SpanRecord) -> Conversation | None:
@@ -179,7 +179,7 @@ def read_events(span: SpanRecord) -> Conversation | None:
 
 
 def conversation_of_events(source: str, events: Iterable[tuple[str, Mapping[str, Any]]]) -> Conversation:
-    """What events (name, content) say; those of other names say nothing."""
+    """The conversation in events (name, content); those of other names are ignored."""
     found = Conversation(source)
     choices: list[tuple[int, Message]] = []
     for name, attributes in events:

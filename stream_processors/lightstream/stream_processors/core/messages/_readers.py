@@ -97,8 +97,8 @@ def _asked(request: Mapping[str, Any], choice_index: int) -> list[Message]:
         return messages
     if is_list(prompt):
         wanted = request.get("n")
-        place = choice_index // wanted if type(wanted) is int and wanted > 0 else choice_index
-        prompt = prompt[place] if 0 <= place < len(prompt) else None
+        index = choice_index // wanted if type(wanted) is int and wanted > 0 else choice_index
+        prompt = prompt[index] if 0 <= index < len(prompt) else None
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
 
 
@@ -179,7 +179,7 @@ _VERCEL_CALLS = "ai.response.toolCalls"
 
 
 def read_vercel(span: SpanRecord) -> Conversation | None:
-    """What a request to the model says; the structured answer of ``generateObject`` is its text."""
+    """A request to the model and its answer; the structured answer of ``generateObject`` is its text."""
     at = span.attributes
     if not any(name in at for name in (_VERCEL_PROMPT, *_VERCEL_TEXTS, _VERCEL_CALLS)):
         return None
@@ -202,8 +202,8 @@ def _vercel_messages(role: str, content: object) -> list[Message]:
     if role == "tool":
         return [_vercel_result(part) for part in parts if part.get("type") == "tool-result"]
     calls = [_vercel_call(part) for part in parts if part.get("type") == "tool-call"]
-    said = content_of(content)
-    return [_vercel_assistant(said, calls)] if calls else [{"role": role, "content": said}]
+    text = content_of(content)
+    return [_vercel_assistant(text, calls)] if calls else [{"role": role, "content": text}]
 
 
 def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
@@ -216,7 +216,7 @@ def _vercel_call(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vercel_result(part: Mapping[str, Any]) -> Message:
-    """``result`` up to version 4, then ``output``, which tells its kind."""
+    """``result`` up to version 4, then ``output``, which names its kind."""
     output = part.get("output")
     result = output.get("value", "") if is_map(output) else part.get("result", output)
     return {"role": "tool", "content": as_text(result), "tool_call_id": str(part.get("toolCallId") or "")}
@@ -231,8 +231,8 @@ def read_pydantic_ai(span: SpanRecord) -> Conversation | None:
     for name in ("events", "all_messages_events"):
         events = parse_json(at.get(name))
         if is_list(events):
-            told = [(str(event.get("event.name")), event) for event in events if is_map(event)]
-            return _ended(conversation_of_events(PYDANTIC_AI, told))
+            named = [(str(event.get("event.name")), event) for event in events if is_map(event)]
+            return _ended(conversation_of_events(PYDANTIC_AI, named))
     if "pydantic_ai.all_messages" in at:
         return _ended(Conversation(PYDANTIC_AI, messages_of_parts(at["pydantic_ai.all_messages"])))
     return None
@@ -246,7 +246,7 @@ def _ended(found: Conversation) -> Conversation:
 
 
 Reader = Callable[[SpanRecord], Conversation | None]
-"""What a span says of a call's messages; ``None`` where it speaks another dialect. Never raises, changes nothing."""
+"""A span -> its call's messages; ``None`` where it speaks another dialect. Never raises, changes nothing."""
 
 READERS: tuple[Reader, ...] = (
     read_recorded,
@@ -265,7 +265,7 @@ READERS: tuple[Reader, ...] = (
 
 
 def read_conversation(span: SpanRecord) -> Conversation | None:
-    """What ``span`` says was asked and answered; ``None`` when it says nothing."""
+    """The conversation of ``span``; ``None`` when it has no messages."""
     for reader in READERS:
         found = reader(span)
         if found is not None and (found.messages or found.answer):

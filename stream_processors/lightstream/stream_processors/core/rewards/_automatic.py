@@ -20,7 +20,7 @@ from ._read import RewardReading, is_reward
 __all__ = ["AUTOMATIC", "AutomaticRule", "automatic_rules", "read_automatic"]
 
 AutomaticRule = Callable[[SpanRecord], float | None]
-"""What a span is worth to the call before it; ``None`` for nothing. Pure."""
+"""A span -> its reward for the call before it; ``None`` for nothing. Pure."""
 
 AUTOMATIC = "automatic"
 """Names of such rewards begin with it: ``automatic.tool_error``."""
@@ -102,7 +102,7 @@ def _rule(name: str) -> tuple[str, AutomaticRule]:
 
 
 def read_automatic(rules: Sequence[tuple[str, AutomaticRule]], span: SpanRecord, offset: int) -> list[RewardReading]:
-    """What the rules make of a span; most spans are worth nothing. Never raises."""
+    """The rewards that the rules give for a span; most spans have none. Never raises."""
     readings: list[RewardReading] = []
     for name, rule in rules:
         reading = RewardReading(span.span_id, span.trace_id, offset, adds=True)

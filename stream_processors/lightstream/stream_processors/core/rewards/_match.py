@@ -16,7 +16,7 @@ __all__ = ["LINK_TARGETS_MAX", "CallIndex", "MatchedRewards", "SpanAround", "mat
 
 @dataclass(frozen=True, slots=True)
 class SpanAround:
-    """What a reward for such a span rewards.
+    """A span that a reward names although it is no call: an agent's, an operation's, a chain's.
 
     Attributes:
         trace_id: the span's trace.
@@ -82,7 +82,7 @@ class CallIndex:
         return [call for call in lists[0] if all(_contains(others, call) for others in lists[1:])]
 
     def spans_named(self, links: Sequence[tuple[str, str]]) -> list[SpanAround]:
-        """The spans that are not calls and that links name by their id, with or without their trace."""
+        """The spans other than calls that links name by their id, with or without their trace."""
         named = named_span(links)
         if named is None:
             return []
@@ -228,7 +228,7 @@ def _match_one(reading: RewardReading, calls: CallIndex, call_before: _CallBefor
 
 
 def _linked(reading: RewardReading, calls: CallIndex) -> tuple[RewardMatch, Sequence[int | None] | None]:
-    """How the links match, and the calls they mean; ``None`` where these are more than a link may name.
+    """The kind of match of the links, and their calls; ``None`` where these are more than a link may name.
 
     A link to a span other than a call means the calls below it; to a root, or a span around all calls, the trajectory.
     """

@@ -41,7 +41,7 @@ class RewardReading:
     """One emitted reward.
 
     Attributes:
-        span_id, trace_id, offset: where it was emitted; the offset is its place in the log.
+        span_id, trace_id, offset: where it was emitted; the offset is its position in the log.
         dimensions: (dimension, name, value); dimension 0 is the reward, and may be missing when it was malformed.
         problems: what was malformed, one sentence each.
         links: what the rewarded call must match, all of it: (key, value); empty for a reward without a link.
@@ -105,7 +105,7 @@ def _of_events(span: SpanRecord, offset: int) -> list[RewardReading]:
     One without a score (it may have only a label) does not count.
     """
     readings: dict[tuple[str, str], RewardReading] = {}
-    places: dict[tuple[str, str], int] = {}
+    dimensions: dict[tuple[str, str], int] = {}
     for event in span.events:
         score = event.attributes.get("gen_ai.evaluation.score.value") if event.name == _EVALUATION else None
         if score is None:
@@ -118,7 +118,7 @@ def _of_events(span: SpanRecord, offset: int) -> list[RewardReading]:
             judged = readings[target] = RewardReading(
                 span.span_id, span.trace_id, offset, links=[target], scope=_scope(span)
             )
-        dimension = places[target] = places.get(target, -1) + 1
+        dimension = dimensions[target] = dimensions.get(target, -1) + 1
         if dimension < DIMENSIONS_MAX:
             name = event.attributes.get("gen_ai.evaluation.name")
             judged.add(dimension, name if isinstance(name, str) else "", score)
@@ -177,7 +177,7 @@ def _take_agentops(reading: RewardReading, attributes: Mapping[str, Any]) -> boo
 
 
 def _agentops_reward(attributes: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a function that AgentOps watches returned, where that is a reward."""
+    """The return value of a function that AgentOps watches, if it is a reward."""
     for name in _AGENTOPS:
         if name in attributes:
             output = parse_json(attributes[name])
