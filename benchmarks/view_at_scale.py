@@ -11,12 +11,11 @@ from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import ViewDatabase, default_path
 from lightstream.store_views.materialiser.cluster import topic_ids
-from lightstream.store_views.stores._query import Query
-from lightstream.store_views.stores._rollouts_query import rollouts_query
+from lightstream.store_views.stores.kafka.log import STATISTICS_SQL
 from lightstream.store_views.stores.kafka.query_sql import Parameters, Statement
+from lightstream.store_views.stores.kafka.rollouts_sql import page_and_count_sql, states_sql
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
-from lightstream.store_views.stores.kafka.sql import page_and_count_sql, states_sql
-from lightstream.store_views.stores.kafka.store import STATISTICS_SQL
+from lightstream.store_views.stores.queries import Query, rollouts_query
 
 from .finished_rollouts import batches
 from .view_process import CATCH_UP_TIMEOUT_S, memory_bytes_max, view_process

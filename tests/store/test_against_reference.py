@@ -90,13 +90,13 @@ class Stormy(ContractMachine):
         """In both, so that both know of it."""
         self.notice_crashes()
         super().fire_due()
-        self.store.fire_due()
+        self.store.log.fire_due()
         self.notice_crashes()
 
     def notice_crashes(self) -> None:
         """A life cycle that starts again counts silence from then on."""
-        if self.store.crashes != self.crashes:
-            self.crashes = self.store.crashes
+        if self.store.log.crashes != self.crashes:
+            self.crashes = self.store.log.crashes
             for rollout in self.reference.rollouts.values():
                 if (attempt := rollout.in_charge) is not None:
                     attempt.heard = self.reference.now
@@ -105,13 +105,15 @@ class Stormy(ContractMachine):
     def attempts_open_and_close_once(self) -> None:
         """Effects may be repeated, but not contradicted; each rollout that is over has one final record."""
         self.fire_due()
-        closings = {(record.attempt_id, record.model_dump_json()): record for record in self.store.partition.closed()}
+        closings = {
+            (record.attempt_id, record.model_dump_json()): record for record in self.store.log.partition.closed()
+        }
         times = Counter(record.attempt_id for record in closings.values())
         assert set(times.values()) <= {1}, times
         finals = Counter(record.rollout_id for record in closings.values() if record.final)
         assert finals == Counter(rollout.rollout_id for rollout in self.reference.rollouts.values() if rollout.over)
         known = {attempt.attempt_id for rollout in self.reference.rollouts.values() for attempt in rollout.attempts}
-        assert known <= set(self.store.partition.opened())
+        assert known <= set(self.store.log.partition.opened())
 
 
 class OnKafka(ContractMachine):

@@ -9,7 +9,7 @@ import pytest
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, EnqueueRolloutRequest
-from lightstream.store_views.stores._json_depth import JSON_DEPTH_MAX
+from lightstream.store_views.stores.json_text import JSON_DEPTH_MAX
 
 from .support import begun, span_of, taken, unique
 

@@ -19,6 +19,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LogPositions, PromptTemplate
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
+from lightstream.store_views.stores.kafka.log import KafkaLog
 
 from .support import begun, span_of
 
@@ -168,7 +169,9 @@ def test_text_that_is_no_positions(text: str) -> None:
 async def test_the_loop_of_the_caller_is_free_while_a_reader_catches_up(kafka_settings: Settings) -> None:
     async with on_kafka(kafka_settings) as one, on_kafka(kafka_settings) as two:
         # Seen elsewhere, not read here yet: in truth it is written only below, or it might be read too soon.
-        two._tail.resources.seen(one.positions().offsets.get("resources", {}).get(0, -1) + 1)  # pyright: ignore[reportPrivateUsage]  # see() refuses what is not in the log
+        log = two.store._log  # pyright: ignore[reportPrivateUsage]  # see() refuses what is not in the log
+        assert isinstance(log, KafkaLog)
+        log._resources.observe(one.positions().offsets.get("resources", {}).get(0, -1) + 1)  # pyright: ignore[reportPrivateUsage]  # see() refuses what is not in the log
         waiting = asyncio.ensure_future(two.get_latest_resources())
         assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
         made = await one.add_resources({})

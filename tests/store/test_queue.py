@@ -9,8 +9,8 @@ import pytest
 
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, AttemptedRollout, EnqueueRolloutRequest, PromptTemplate, RolloutConfig
-from lightstream.store_views.stores._identity import repeatable
 from lightstream.store_views.stores.http import LightningStoreClient
+from lightstream.store_views.stores.identity import repeatable
 from tests.store_views.stores_http.support import local_settings, served
 
 from .support import cancel_what_is_left, taken, under_way, unique

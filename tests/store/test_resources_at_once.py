@@ -9,6 +9,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.store_views.stores.kafka.log import KafkaLog
 
 from .support import unique
 
@@ -67,7 +68,9 @@ async def test_stores_of_their_own(kafka_settings: Settings) -> None:
 
 async def test_resources_that_are_not_in_memory_any_more_come_from_the_view(kafka_settings: Settings) -> None:
     store = KafkaLightningStore(kafka_settings)
-    store._tail.resources._kept_max = 2  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
+    log = store.store._log  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
+    assert isinstance(log, KafkaLog)
+    log._resources._kept_max = 2  # pyright: ignore[reportPrivateUsage]  # 10,000 take too long
     await store.start()
     try:
         family = unique()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 import pytest
 
@@ -31,10 +31,9 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import Topic
 from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.store_views.stores.kafka.dispatch import Dispatch, Want
+from lightstream.store_views.stores.kafka.dispatcher import Dispatcher, LeaseRequest
 from lightstream.up import Stack
 from tests.store.support import under_way
-from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +99,7 @@ class Log:
     def __init__(self) -> None:
         self.written: list[tuple[TaskRequest, int]] = []
         self.futures: list[Future[Position]] = []
+        self.more = asyncio.Event()
 
     def publish(
         self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
@@ -107,32 +107,50 @@ class Log:
         assert isinstance(record, TaskRequest)
         self.written.append((record, partition))
         self.futures.append(Future())
+        self.more.set()
         return self.futures[-1]
 
     def flush(self, timeout_s: float) -> int:
         return 0
 
 
+def at_once(call: Callable[[], None]) -> None:
+    call()
+
+
 class Asked:
-    """A dispatch that knows of two partitions, in which nothing waits yet."""
+    """A dispatcher that knows of two partitions, in which nothing waits yet."""
 
     def __init__(self) -> None:
         self.log = Log()
-        self.given_back: list[str] = []
-        self.dispatch = Dispatch(
-            self.log, SystemClock(), [0, 1], answer_timeout_s=60.0, give_back=lambda s: self.given_back.append(s.status)
+        self.requeued: list[str] = []
+        self.dispatcher = Dispatcher(
+            self.log,
+            SystemClock(),
+            [0, 1],
+            answer_timeout_s=60.0,
+            requeue=lambda s: self.requeued.append(s.status),
+            post=at_once,
         )
-        self.dispatch.ready()
-        for request, partition in self.log.written:
-            assert request.worker_ids == []
-            self.dispatch.on_queues(partition, {ANY_RUN: QueueSummary(0, ())})
-            self.dispatch.on_answer(request.request_id, None, 0)
-        self.log.written.clear()
 
-    def wants(self, *workers: str, deadline_s: float = 1e12, run_id: str = ANY_RUN) -> list[Want]:
-        wants = [Want(worker, deadline_s, run_id) for worker in workers]
-        self.dispatch.want(wants)
-        return wants
+    @classmethod
+    async def ready(cls) -> Self:
+        asked = cls()
+        ready = asyncio.create_task(asked.dispatcher.ready())
+        await asyncio.sleep(0)
+        for request, partition in asked.log.written:
+            assert request.worker_ids == []
+            asked.dispatcher.on_queues(partition, {ANY_RUN: QueueSummary(0, ())})
+            asked.dispatcher.on_answer(request.request_id, None, 0)
+        asked.log.written.clear()
+        await ready
+        return asked
+
+    def lease(self, *workers: str, deadline_s: float = 1e12, run_id: str = ANY_RUN) -> list[LeaseRequest]:
+        leases = [LeaseRequest(worker, deadline_s, run_id) for worker in workers]
+        self.dispatcher.add(leases)
+        self.dispatcher.flush()
+        return leases
 
     def asked(self) -> list[tuple[int, list[str]]]:
         return [(partition, request.worker_ids) for request, partition in self.log.written]
@@ -150,91 +168,88 @@ def state(rollout_id: str) -> RolloutState:
     )
 
 
-def test_nothing_is_asked_for_where_nothing_waits() -> None:
-    asked = Asked()
-    assert asked.dispatch.ready().done()
-    wants = asked.wants("a", "b")
+async def test_nothing_is_asked_for_where_nothing_waits() -> None:
+    asked = await Asked.ready()
+    leases = asked.lease("a", "b")
     assert asked.asked() == []
-    assert all(asked.dispatch.withdraw(want) for want in wants)
+    assert all(asked.dispatcher.cancel(lease) for lease in leases)
 
 
-def test_one_request_asks_for_all_that_wait_here_in_the_order_of_both_queues() -> None:
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 10), (0, 1, 30)])})
-    asked.dispatch.on_queues(1, {ANY_RUN: QueueSummary(3, [(-5, 1, 99), (0, 0, 50)])})
-    asked.wants("a", "b", "c", "d", "e", "f")
+async def test_one_request_asks_for_all_that_wait_here_in_the_order_of_both_queues() -> None:
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 10), (0, 1, 30)])})
+    asked.dispatcher.on_queues(1, {ANY_RUN: QueueSummary(3, [(-5, 1, 99), (0, 0, 50)])})
+    asked.lease("a", "b", "c", "d", "e", "f")
     # By priority, retry, age: partition 1 (-5), 1 (a retry), 0 (10), 0 (30), and what is behind the head.
     assert asked.asked() == [(1, ["a", "b", "e"]), (0, ["c", "d"])]
 
 
-def test_who_missed_is_served_next_and_who_has_left_gives_back() -> None:
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 1), (0, 1, 2)])})
-    first, second = asked.wants("a", "b")
+async def test_who_missed_is_served_next_and_who_has_left_gives_back() -> None:
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 1), (0, 1, 2)])})
+    first, second = asked.lease("a", "b")
     ((request, _),) = asked.log.written
     first.future.cancel()
-    asked.dispatch.on_answer(request.request_id, state("r"), 0)
-    assert asked.given_back == ["preparing"]
+    asked.dispatcher.on_answer(request.request_id, state("r"), 0)
+    assert asked.requeued == ["preparing"]
     assert not second.future.done()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 2)])})
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 2)])})
     assert asked.asked()[-1] == (0, ["b"])
 
 
-def test_who_has_no_more_time_is_told_that_there_was_nothing() -> None:
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 1)])})
-    (want,) = asked.wants("a", deadline_s=0.0)
-    assert not asked.dispatch.withdraw(want)
-    asked.dispatch.on_answer(asked.log.written[0][0].request_id, None, 0)
-    assert want.future.result(0) is None
+async def test_who_has_no_more_time_is_told_that_there_was_nothing() -> None:
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 1)])})
+    (lease,) = asked.lease("a", deadline_s=0.0)
+    assert not asked.dispatcher.cancel(lease)
+    asked.dispatcher.on_answer(asked.log.written[0][0].request_id, None, 0)
+    assert lease.future.result() is None
 
 
-def test_who_missed_asks_again_as_soon_as_the_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_missed_asks_again_once_the_pause_is_over() -> None:
     """Others were quicker, and more waits."""
-    for name in ("MISS_DELAY_S", "MISS_DELAY_S_MAX"):
-        monkeypatch.setattr(f"lightstream.store_views.stores.kafka.dispatch.{name}", 1.0)
-    monkeypatch.setattr("random.random", lambda: 1.0)
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 1), (0, 1, 2)])})
-    asked.wants("a")
-    assert asked.dispatch.due_in_s() == math.inf
-    asked.dispatch.on_answer(asked.log.written[0][0].request_id, None, 0)
-    assert (len(asked.log.written), asked.dispatch.due_in_s() <= 1.0) == (1, True)
-    eventually(lambda: asked.dispatch.due_in_s() <= 0)
-    asked.dispatch.ask()
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(2, [(0, 1, 1), (0, 1, 2)])})
+    asked.lease("a")
+    asked.log.more.clear()
+    asked.dispatcher.on_answer(asked.log.written[0][0].request_id, None, 0)
+    assert len(asked.log.written) == 1, "it pauses"
+    await asyncio.wait_for(asked.log.more.wait(), 60)
     assert asked.asked() == [(0, ["a"]), (0, ["a"])]
-    assert asked.dispatch.due_in_s() == math.inf
 
 
-def test_a_request_that_does_not_become_durable_is_an_error() -> None:
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 1)])})
-    (want,) = asked.wants("a")
+async def test_a_request_that_does_not_become_durable_is_an_error() -> None:
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(1, [(0, 1, 1)])})
+    (lease,) = asked.lease("a")
     asked.log.futures[-1].set_exception(PublishError("lost"))
-    assert isinstance(want.future.exception(0), PublishError)
+    assert isinstance(lease.future.exception(), PublishError)
 
 
-def test_answers_to_others_are_passed_over() -> None:
-    asked = Asked()
-    assert not asked.dispatch.knows("other")
-    asked.dispatch.on_answer("other", state("r"), 0)
-    assert asked.given_back == []
+async def test_answers_to_others_are_passed_over() -> None:
+    asked = await Asked.ready()
+    assert not asked.dispatcher.knows("other")
+    asked.dispatcher.on_answer("other", state("r"), 0)
+    assert asked.requeued == []
 
 
-def test_who_asks_for_a_run_is_neither_served_nor_held_up_by_another() -> None:
-    asked = Asked()
-    asked.dispatch.on_queues(0, {ANY_RUN: QueueSummary(9, [(0, 1, 1)]), "a": QueueSummary(9, [(0, 1, 1)])})
-    asked.wants("of b", run_id="b")
+async def test_who_asks_for_a_run_is_neither_served_nor_held_up_by_another() -> None:
+    asked = await Asked.ready()
+    asked.dispatcher.on_queues(0, {ANY_RUN: QueueSummary(9, [(0, 1, 1)]), "a": QueueSummary(9, [(0, 1, 1)])})
+    waiting = asyncio.create_task(asked.dispatcher.ready("b"))
+    await asyncio.sleep(0)
+    asked.lease("of b", run_id="b")
     assert {(p, r.run_id, len(r.worker_ids)) for r, p in asked.log.written} == {(0, "b", 0), (1, "b", 0)}
     for request, partition in list(asked.log.written):
-        asked.dispatch.on_queues(partition, {"b": QueueSummary(0, [])})
-        asked.dispatch.on_answer(request.request_id, None, 0)
+        asked.dispatcher.on_queues(partition, {"b": QueueSummary(0, [])})
+        asked.dispatcher.on_answer(request.request_id, None, 0)
+    await waiting
     asked.log.written.clear()
-    asked.dispatch.ask()
+    asked.dispatcher.flush()
     assert asked.log.written == []
-    asked.wants("of any")
-    asked.dispatch.on_answer(asked.log.written.pop()[0].request_id, None, 0)  # in vain: it pauses
-    asked.dispatch.on_queues(1, {"b": QueueSummary(1, [(0, 1, 1)])})
+    asked.lease("of any")
+    asked.dispatcher.on_answer(asked.log.written.pop()[0].request_id, None, 0)  # in vain: it pauses
+    asked.dispatcher.on_queues(1, {"b": QueueSummary(1, [(0, 1, 1)])})
     ((request, partition),) = asked.log.written
     assert (request.run_id, request.worker_ids, partition) == ("b", ["of b"], 1)
 

@@ -26,9 +26,9 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import ROLLOUTS
 from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
-from lightstream.store_views.stores._rollouts_query import rollouts_query, value_of_state
+from lightstream.store_views.stores.kafka.rollouts_sql import page_and_count_sql
 from lightstream.store_views.stores.kafka.rows import state_of_row
-from lightstream.store_views.stores.kafka.sql import page_and_count_sql
+from lightstream.store_views.stores.queries import rollouts_query, value_of_state
 from lightstream.store_views.tables import tables_of
 
 FROM_HISTORY = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from lightstream.store_views.stores._identity import new_id, repeatable
+from lightstream.store_views.stores.identity import new_id, repeatable
 
 FORKS = """
 import os
-from lightstream.store_views.stores._identity import new_id
+from lightstream.store_views.stores.identity import new_id
 
 new_id("event", 32)
 reading, writing = os.pipe()

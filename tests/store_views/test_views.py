@@ -24,8 +24,8 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
 )
 from lightstream.store_views.sql_literal import sql_literal
-from lightstream.store_views.stores._query import Query
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
+from lightstream.store_views.stores.queries import Query
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state, step

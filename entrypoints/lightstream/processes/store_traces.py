@@ -15,7 +15,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import DeadLetterReason, SpanRecord
 from lightstream.schemas.types import Span
 from lightstream.store_views.stores.http import TracesEndpoint
-from lightstream.store_views.stores.kafka.spans import span_of_record
+from lightstream.store_views.stores.kafka.span_record import span_of_record
 
 __all__ = ["traces_of_store"]
 

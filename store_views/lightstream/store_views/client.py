@@ -1,11 +1,13 @@
-"""Asking the view from another process."""
+"""Clients of the view, for other processes: one that blocks, one for event loops."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 import httpx
@@ -15,13 +17,16 @@ from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError
 
-__all__ = ["AtLeast", "QueryResult", "ViewClient"]
+__all__ = ["AsyncViewClient", "AtLeast", "QueryResult", "ViewClient"]
 
 RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
 
 AtLeast: TypeAlias = Mapping[str, Mapping[int, int]] | Iterable[Position] | Literal["now"]
 """Records that an answer must reflect: offsets by topic and partition, where records landed, or all there is now."""
+
+
+Params: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class QueryResult:
 
 
 class ViewClient:
-    """Queries the view server that ``view_url`` names, else the one announced here.
+    """Queries the view server that ``view_url`` names, else the one announced here. Blocks.
 
     Args:
         patience_s: how long to wait for an unavailable server (restarting, say) before giving up.
@@ -65,7 +70,7 @@ class ViewClient:
         sql: str,
         at_least: AtLeast | None = None,
         *,
-        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        params: Params | None = None,
         timeout_s: float = 30.0,
         wait_s: float = 30.0,
         rows_max: int | None = None,
@@ -81,15 +86,8 @@ class ViewClient:
             QueryError: the statement was refused, failed, or took too long.
             ServiceUnavailableError: no server answers, or it has not caught up in time.
         """
-        body: dict[str, Any] = {"sql": sql, "timeout_s": timeout_s, "wait_s": wait_s}
-        if params is not None:
-            body["params"] = dict(params) if isinstance(params, Mapping) else list(params)
-        if at_least is not None:
-            body["at_least"] = _wire(at_least)
-        if rows_max is not None:
-            body["rows_max"] = rows_max
-        answer = self._request("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S)
-        return QueryResult(**answer)
+        body = _body(sql, at_least, params, timeout_s, wait_s, rows_max)
+        return QueryResult(**self._request("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S))
 
     def wait_for(self, at_least: AtLeast = "now", *, wait_s: float = 30.0) -> None:
         """Block until the view reflects ``at_least``.
@@ -108,22 +106,64 @@ class ViewClient:
         self._http.close()
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + self._patience_s
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        patience, timeout = _Patience(self._patience_s), httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         while True:
-            try:
-                url = self._settings.view_url or discover(self._settings, "view").address
-                return _answer(self._http.request(method, url.rstrip("/") + path, json=body, timeout=timeout))
-            except httpx.TransportError as error:
-                problem = ServiceUnavailableError(f"the view does not answer: {error!r}.")
-                if time.monotonic() >= deadline:
-                    raise problem from error
-            except _NotCaughtUpError:
-                raise
-            except ServiceUnavailableError:
-                if time.monotonic() >= deadline:
-                    raise
+            with patience:
+                return _answer(self._http.request(method, _url(self._settings, path), json=body, timeout=timeout))
             time.sleep(RETRY_PAUSE_S)
+
+
+class AsyncViewClient:
+    """As :class:`ViewClient`, for the tasks of one event loop."""
+
+    def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
+        self._settings = settings
+        self._patience_s = patience_s
+        self._http = httpx.AsyncClient()
+
+    async def query(
+        self,
+        sql: str,
+        at_least: AtLeast | None = None,
+        *,
+        params: Params | None = None,
+        timeout_s: float = 30.0,
+        wait_s: float = 30.0,
+        rows_max: int | None = None,
+    ) -> QueryResult:
+        """As :meth:`ViewClient.query`. Being cancelled ends the request."""
+        body = _body(sql, at_least, params, timeout_s, wait_s, rows_max)
+        patience = _Patience(self._patience_s)
+        timeout = httpx.Timeout(timeout_s + wait_s + CONNECT_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        while True:
+            with patience:
+                url = _url(self._settings, "/v1/sql")
+                return QueryResult(**_answer(await self._http.post(url, json=body, timeout=timeout)))
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+
+class _Patience:
+    """Lets pass, within its blocks, that nobody answers, until the patience is over."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._until_s = time.monotonic() + patience_s
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_over = time.monotonic() >= self._until_s
+        if isinstance(error, httpx.TransportError):
+            if is_over:
+                raise ServiceUnavailableError(f"the view does not answer: {error!r}.") from error
+            return True
+        return isinstance(error, ServiceUnavailableError) and not isinstance(error, _NotCaughtUpError) and not is_over
 
 
 class _NotCaughtUpError(ServiceUnavailableError):
@@ -155,3 +195,20 @@ def _wire(at_least: AtLeast) -> Any:
         offsets = wanted.setdefault(place.topic, {})
         offsets[str(place.partition)] = max(place.offset, offsets.get(str(place.partition), -1))
     return wanted
+
+
+def _url(settings: Settings, path: str) -> str:
+    return (settings.view_url or discover(settings, "view").address).rstrip("/") + path
+
+
+def _body(
+    sql: str, at_least: AtLeast | None, params: Params | None, timeout_s: float, wait_s: float, rows_max: int | None
+) -> dict[str, Any]:
+    body: dict[str, Any] = {"sql": sql, "timeout_s": timeout_s, "wait_s": wait_s}
+    if params is not None:
+        body["params"] = dict(params) if isinstance(params, Mapping) else list(params)
+    if at_least is not None:
+        body["at_least"] = _wire(at_least)
+    if rows_max is not None:
+        body["rows_max"] = rows_max
+    return body

@@ -14,18 +14,15 @@ from lightstream.schemas.records import (
     RolloutState,
     TaskRequest,
     VerdictOutcome,
-    WorkerHeartbeat,
 )
-from lightstream.schemas.types import AttemptedRollout, Rollout
-from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores import _events as events_of
-from lightstream.store_views.stores import _shapes as shapes
-from lightstream.store_views.stores._query import Query
-from lightstream.store_views.stores._rollouts_query import value_of_state
-from lightstream.store_views.stores._workers import WorkerChange
+from lightstream.store_views.stores.log import NextWorker
+from lightstream.store_views.stores.memory import MemoryLog
+from lightstream.store_views.stores.queries import Query, value_of_state
+from lightstream.store_views.stores.store import Store
+from lightstream.stream_processors.core.lifecycle import Limits
 from tests.stream_processors.lifecycle.build import Partition
 
-__all__ = ["StormyStore"]
+__all__ = ["StormyLog", "StormyStore"]
 
 ONCE_FOR_ALL = frozenset(
     {
@@ -44,97 +41,88 @@ WRITES_MAX = 6
 """Records that become durable before a crash; a batch seldom writes more."""
 
 
-class StormyStore(InMemoryLightningStore):
-    """Spans, resources and workers are kept in memory; rollouts by a partition of the life cycle.
+class StormyStore(Store):
+    """Spans, resources and workers are kept in memory; rollouts by a partition of the life cycle."""
 
-    Calls made at once share a batch.
+    def __init__(self, clock: ManualClock, chance: random.Random) -> None:
+        self.log = StormyLog(clock, chance)
+        super().__init__(self.log, clock)
+
+
+class StormyLog(MemoryLog):
+    """Calls made at once share a batch.
 
     Attributes:
         crashes: how often the life cycle was dropped and restored from what it had written.
     """
 
     def __init__(self, clock: ManualClock, chance: random.Random) -> None:
-        super().__init__(clock=clock)
+        super().__init__(Limits(), clock)
         self.partition = Partition()
         self.partition.clock = clock
         self.partition.crash()  # a life cycle by that clock
         self.crashes = 0
+        self._now = clock.now_unix_nano
         self._chance = chance
         self._written: list[RolloutEvent] = []
-        self._verdicts: dict[str, RolloutState] = {}
+        self._results: dict[str, RolloutState] = {}
         self._told = 0
         self._ids: dict[str, None] = {}
 
-    async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = "*"
-    ) -> list[AttemptedRollout]:
-        taken: list[AttemptedRollout] = []
-        while len(taken) < limit:
-            begun = self._begun_next(worker_id, run_id)
-            if begun is None:
-                break
-            taken.append(await self._handed_out(begun, begun.attempts[-1], dequeued=True))
-        if limit > 0 and not taken and worker_id is not None:
-            known = await self._worker(worker_id)
-            await self._keep_worker(worker_id, WorkerChange.found_nothing(known, self._clock.now_unix_nano()))
-        return taken
+    async def lease(self, count: int, worker_id: str | None, timeout_s: float, run_id: str) -> list[RolloutState]:
+        leased: list[RolloutState] = []
+        while len(leased) < count and (begun := self._begin_by_request(worker_id, run_id)) is not None:
+            leased.append(begun)
+        return leased
 
-    def _begun_next(self, worker_id: str | None, run_id: str) -> RolloutState | None:
+    def _begin_by_request(self, worker_id: str | None, run_id: str) -> RolloutState | None:
         self.fire_due()
-        now = self._clock.now_unix_nano()
         request = TaskRequest(
             request_id=uuid.uuid4().hex,
             worker_ids=[worker_id or ""],
-            occurred_unix_nano=now,
+            occurred_unix_nano=self._now(),
             stands_nanos=REQUEST_STANDS_NANOS,
             run_id=run_id,
         )
         self._deliver([request])
-        return self._verdicts.get(request.request_id)
+        return self._results.get(request.request_id)
 
-    async def wait_for_rollouts(
+    async def wait_ended(
         self,
-        *,
         rollout_ids: Sequence[str],
-        timeout: float | None = None,  # noqa: ASYNC109  # the interface's name
-        count: int | None = None,
-        share: float | None = None,
-    ) -> list[Rollout]:
-        over = {state.rollout.rollout_id: state for state in self._states() if state.status.is_terminal}
-        return [shapes.rollout_as_it_stands(over[rollout_id]) for rollout_id in rollout_ids if rollout_id in over]
+        needed: int,
+        timeout: float | None,  # noqa: ASYNC109  # the log's name
+    ) -> dict[str, RolloutState]:
+        states = await self.states_of(rollout_ids)
+        return {rollout_id: state for rollout_id, state in states.items() if state.status.is_terminal}
 
-    async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
-        now = self._clock.now_unix_nano()
+    async def heartbeat(self, worker_id: str, change: NextWorker, events: Sequence[RolloutEvent]) -> None:
         self.fire_due()
-        self._deliver([events_of.heartbeat(*attempt, worker.worker_id, now) for attempt in attempts])
-        await super().heartbeat(worker, [])
+        self._deliver(events)
+        await super().heartbeat(worker_id, change, [])
 
     def fire_due(self) -> None:
         """Write the events that the passing of time has made. Once written they are durable, as any event."""
         while due := self.partition.lifecycle.due():
             self._deliver(due)
 
-    async def _judge(self, event: RolloutEvent) -> RolloutState:
+    async def submit(self, events: Sequence[RolloutEvent]) -> list[RolloutState]:
         self.fire_due()
-        self._written.append(event)
+        self._written.extend(events)
         await asyncio.sleep(0)  # whoever writes at once shares the batch
         if self._written:
             batch, self._written = self._written, []
             self._deliver(batch)
-        return self._verdicts[event.event_id]
+        return [self._results[event.event_id] for event in events]
 
-    async def _state_of(self, rollout_id: str) -> RolloutState | None:
+    async def states_of(self, rollout_ids: Sequence[str]) -> dict[str, RolloutState]:
         self.fire_due()
-        return self.partition.lifecycle.state_of(rollout_id)
+        found = {rollout_id: self.partition.lifecycle.state_of(rollout_id) for rollout_id in rollout_ids}
+        return {rollout_id: state for rollout_id, state in found.items() if state is not None}
 
-    async def _page_of(self, query: Query) -> tuple[list[RolloutState], int]:
-        page = query.page(self._states(), value_of_state)
+    async def page_of_rollouts(self, query: Query) -> tuple[list[RolloutState], int]:
+        page = query.page((await self.states_of(list(self._ids))).values(), value_of_state)
         return list(page.items), page.total
-
-    def _states(self) -> list[RolloutState]:
-        self.fire_due()
-        found = (self.partition.lifecycle.state_of(rollout_id) for rollout_id in self._ids)
-        return [state for state in found if state is not None]
 
     def _deliver(self, batch: Sequence[RolloutEvent | TaskRequest]) -> None:
         """Append to the log, in an order and with repeats that the contract does not see, and fold it, with crashes."""
@@ -150,7 +138,7 @@ class StormyStore(InMemoryLightningStore):
             self.crashes += 1
         partition.process(left)
         for state in partition.states[self._told :]:
-            self._verdicts.setdefault(state.verdict.event_id, state)
+            self._results.setdefault(state.verdict.event_id, state)
         self._told = len(partition.states)
 
     def _shuffled(self, batch: Sequence[RolloutEvent | TaskRequest]) -> list[RolloutEvent | TaskRequest]:
@@ -181,7 +169,7 @@ class StormyStore(InMemoryLightningStore):
             for event in self.partition.events
             if isinstance(event, RolloutEvent)
             and event.kind in ONCE_FOR_ALL
-            and self._verdicts[event.event_id].verdict.outcome is VerdictOutcome.APPLIED
+            and self._results[event.event_id].verdict.outcome is VerdictOutcome.APPLIED
         ]
         return self._chance.choice(applied) if applied else None
 

@@ -87,7 +87,7 @@ class KnownWorkers(dict[str, KnownWorker]):
     def as_it_stands(self, worker_id: str, rollouts: Mapping[str, KnownRollout]) -> KnownWorker:
         """What is shown: who has in hand what a deadline took, or silence, has it no more, while that stands."""
         worker = self[worker_id]
-        if worker.status is ANY or worker.status != "busy":
+        if worker.status != "busy" and (worker.status is not ANY or worker.runs is None):
             return worker
         held = worker.runs or set[str]()
         if worker.rollout_id is not ANY and worker.rollout_id is not None:

@@ -16,7 +16,7 @@ from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import SpanRecord, Trajectory
 from lightstream.store_views.exports import to_atif
 from lightstream.store_views.imports import ImportedTrace, read_traces
-from lightstream.store_views.stores.kafka.spans import span_record
+from lightstream.store_views.stores.kafka.span_record import span_record
 from lightstream.stream_processors.core.assembly import AssemblyRules
 from tests.stream_processors.assembly.build import assemble, framework_span, proxy_span, reward_span, span_id
 

@@ -15,7 +15,7 @@ from lightstream.schemas.packing import unpack_int32
 from lightstream.store_views.exports import conversations_of, to_atif
 from lightstream.store_views.imports import check_score, read_traces
 from lightstream.store_views.imports.trace import STORED_SECONDS_MAX, seconds
-from lightstream.store_views.stores._times import SECONDS_MAX
+from lightstream.store_views.stores.times import SECONDS_MAX
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks, talk
 from tests.store_views.log_file import LogFile

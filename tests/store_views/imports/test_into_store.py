@@ -49,7 +49,7 @@ async def test_an_import_is_finished_however_long_after_it_was_interrupted(tmp_p
     class Away(InMemoryLightningStore):
         goes = False
 
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
             if self.goes:
                 raise ServiceUnavailableError("it is away.")
             return await super().add_many_spans(spans)
@@ -72,7 +72,7 @@ async def test_a_rollout_that_somebody_else_ended_is_no_success(tmp_path: Path) 
     traces = read_traces(saved(tmp_path / "a.json", otlp("1" * 32, CALL)))
 
     class Cancelling(InMemoryLightningStore):
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
             await self.cancel_rollout(spans[0].rollout_id)
             return await super().add_many_spans(spans)
 
@@ -151,7 +151,7 @@ async def test_nothing_is_begun_once_the_cluster_does_not_answer() -> None:
     class Away(InMemoryLightningStore):
         asked = 0
 
-        async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
+        async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
             self.asked += 1
             raise ServiceUnavailableError("it is away.")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from lightstream.schemas.errors import StoreError
-from lightstream.store_views.stores.kafka import end_offsets
-from lightstream.store_views.stores.kafka.end_offsets import EndOffsets
+from lightstream.store_views.stores.kafka import offsets as offsets_module
+from lightstream.store_views.stores.kafka.offsets import EndOffsets
 
 
 class Log:
@@ -49,7 +49,7 @@ def test_what_lies_beyond_a_known_end_is_asked_for_again() -> None:
 
 def test_a_known_end_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker may lose its last records."""
-    monkeypatch.setattr(end_offsets, "HELD_S", -1.0)
+    monkeypatch.setattr(offsets_module, "HELD_S", -1.0)
     log = Log()
     ends = EndOffsets(log.ends_of)
     ends.check("rollouts", {0: 9})

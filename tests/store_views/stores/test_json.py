@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightstream.schemas.errors import StoreError
-from lightstream.store_views.stores._json import from_json, to_json
-from lightstream.store_views.stores._json_depth import JSON_DEPTH_MAX
+from lightstream.store_views.stores.json_text import JSON_DEPTH_MAX, from_json, to_json
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(

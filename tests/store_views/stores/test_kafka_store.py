@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,10 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import ROLLOUT_EVENTS, WORKERS
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, RolloutConfig
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.store_views.stores.kafka import writing
-from lightstream.store_views.stores.kafka.dispatch import Want
-from lightstream.store_views.stores.kafka.judge import SLICE_EVENTS, SLICES_AT_ONCE
-from lightstream.store_views.stores.kafka.writing import TAKEN_AT_ONCE_MAX
+from lightstream.store_views.stores.kafka import log as log_module
+from lightstream.store_views.stores.kafka.dispatcher import LeaseRequest
+from lightstream.store_views.stores.kafka.log import LEASED_AT_ONCE_MAX, KafkaLog
+from lightstream.store_views.stores.kafka.writer import SLICE_EVENTS, SLICES_AT_ONCE
 from lightstream.up import Stack
 from tests.support.log_tail import LogTail
 
@@ -115,7 +116,7 @@ async def test_an_enqueue_of_very_many_is_answered_in_their_order(running: Setti
         assert await store.dequeue_rollout(timeout_s=0.5) is None
 
 
-async def test_who_waits_for_a_verdict_is_told_that_the_store_was_closed(settings: Settings) -> None:
+async def test_who_waits_for_a_result_is_told_that_the_store_was_closed(settings: Settings) -> None:
     """Without a worker none comes. A ``CancelledError`` would mean that somebody had cancelled the task."""
     events = LogTail(settings, ROLLOUT_EVENTS)
     async with opened(settings) as store:
@@ -123,7 +124,7 @@ async def test_who_waits_for_a_verdict_is_told_that_the_store_was_closed(setting
         while not await asyncio.to_thread(events.poll):
             assert not waiting.done()
     events.close()
-    with pytest.raises(ServiceUnavailableError, match=r"closed before the verdict came\..*may still take effect"):
+    with pytest.raises(ServiceUnavailableError, match=r"closed before the result came\..*may still take effect"):
         await waiting
 
 
@@ -138,7 +139,7 @@ async def test_who_waits_for_work_is_told_that_the_store_was_closed(running: Set
             await task
 
 
-def test_of_very_many_events_only_some_hundred_wait_for_their_verdict(settings: Settings) -> None:
+def test_of_very_many_events_only_some_hundred_wait_for_their_result(settings: Settings) -> None:
     """Without a worker none is answered: the others were never written."""
     impatient = settings.model_copy(update={"publish_timeout_s": 2.0})
 
@@ -194,13 +195,13 @@ async def test_many_workers_take_each_rollout_once(running: Settings) -> None:
 def test_a_limit_far_beyond_what_waits_is_asked_for_in_parts(
     running: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, made = 2 * TAKEN_AT_ONCE_MAX + 3, list[Want]()
+    count, made = 2 * LEASED_AT_ONCE_MAX + 3, list[LeaseRequest]()
 
-    def want(worker_id: str, deadline_s: float, run_id: str) -> Want:
-        made.append(Want(worker_id, deadline_s, run_id))
+    def request(worker_id: str, deadline_s: float, run_id: str) -> LeaseRequest:
+        made.append(LeaseRequest(worker_id, deadline_s, run_id))
         return made[-1]
 
-    monkeypatch.setattr(writing, "Want", want)
+    monkeypatch.setattr(log_module, "LeaseRequest", request)
 
     async def scenario() -> None:
         async with opened(running) as store:
@@ -211,42 +212,37 @@ def test_a_limit_far_beyond_what_waits_is_asked_for_in_parts(
             assert await store.dequeue_many_rollouts(limit=10**6, worker_id="w1", timeout_s=0.5) == []
 
     asyncio.run(scenario())
-    assert len(made) <= count + 2 * TAKEN_AT_ONCE_MAX
+    assert len(made) <= count + 2 * LEASED_AT_ONCE_MAX
 
 
-def test_who_leaves_while_more_is_asked_for_gives_back_what_came_before(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+async def test_a_caller_that_leaves_while_more_is_asked_for_leaves_what_came_before(
+    running: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, given_back = KafkaLightningStore(settings), list[RolloutState]()
-    came = [state_of(f"r{number}") for number in range(TAKEN_AT_ONCE_MAX)]
+    """One part was leased, and the next is being asked for: all of it goes back into the queue."""
+    asks_for_more, lease_part = asyncio.Event(), KafkaLog._lease_part  # pyright: ignore[reportPrivateUsage]  # where a part begins
+    loop = asyncio.get_running_loop()
 
-    async def ready(run_id: str) -> None:
-        return None
-
-    async def scenario() -> None:
-        asks_for_more = asyncio.Event()
-
-        async def taken(
-            dispatch: object, worker_id: str, count: int, deadline_s: float, run_id: str
-        ) -> list[RolloutState]:
-            if not asks_for_more.is_set() and count == len(came):
-                asks_for_more.set()
-                return came
+    async def lease(self: KafkaLog, *arguments: Any) -> list[RolloutState]:
+        if arguments[3] == 0.0:  # not the first part: nothing comes
+            loop.call_soon_threadsafe(asks_for_more.set)
             await asyncio.Event().wait()
-            return []
+        return await lease_part(self, *arguments)
 
-        monkeypatch.setattr(store, "_dispatch_ready", ready)
-        monkeypatch.setattr(store, "_taken", taken)
-        monkeypatch.setattr(store, "_give_back", given_back.append)
-        asking = asyncio.create_task(store.dequeue_many_rollouts(limit=10**6))
+    async with opened(running) as store, opened(running) as other:
+        asked = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=i) for i in range(LEASED_AT_ONCE_MAX)])
+        monkeypatch.setattr(KafkaLog, "_lease_part", lease)
+        asking = asyncio.create_task(store.dequeue_many_rollouts(limit=10**6, timeout_s=60))
         await asks_for_more.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await store.close()
-
-    asyncio.run(scenario())
-    assert given_back == came
+        monkeypatch.undo()
+        again = set[str]()
+        async with asyncio.timeout(60):
+            while len(again) < len(asked):
+                again |= {one.rollout_id for one in await other.dequeue_many_rollouts(limit=300, timeout_s=60)}
+        assert again == {one.rollout_id for one in asked}
+        await asyncio.gather(*(other.update_rollout(one, status="succeeded") for one in again))
 
 
 async def test_a_failed_attempt_is_retried_and_keeps_its_error(running: Settings) -> None:

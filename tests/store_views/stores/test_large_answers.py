@@ -22,7 +22,7 @@ from lightstream.schemas.records import (
 from lightstream.store_views.client import QueryResult
 from lightstream.store_views.server import QueryLimits
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.store_views.stores.kafka import view_reader
+from lightstream.store_views.stores.kafka import view as view_module
 from lightstream.store_views.stores.kafka.query_sql import Parameters
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
@@ -44,7 +44,7 @@ class View:
         self.meanwhile: Callable[[], None] | None = None
         self._ask = asks(log, limits)
 
-    def query(self, statement: str, *_: Any, params: Parameters | None = None, **__: Any) -> QueryResult:
+    async def query(self, statement: str, *_: Any, params: Parameters | None = None, **__: Any) -> QueryResult:
         self.asked.append(statement)
         told: dict[str, Any] = {**self._ask(statement, params)}
         answer = QueryResult(**told)
@@ -54,7 +54,7 @@ class View:
             self.meanwhile = None
         return answer
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 
@@ -86,7 +86,7 @@ def told(settings: Settings, view: View, call: Callable[[KafkaLightningStore], A
 
     async def scenario() -> T:
         store = KafkaLightningStore(settings)
-        store._view._connected = lambda: view  # type: ignore[method-assign,assignment,return-value]  # pyright: ignore[reportPrivateUsage,reportAttributeAccessIssue]  # no server is needed
+        store.store._log._view._client = view  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateUsage,reportAttributeAccessIssue]  # no server is needed
         try:
             return await call(store)
         finally:
@@ -169,7 +169,7 @@ def test_questions_about_attempts_ask_for_no_inputs(offline: Settings, log: LogF
 def test_many_ids_are_asked_for_some_hundred_at_a_time(
     offline: Settings, log: LogFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_reader, "CHARACTERS_PER_QUESTION_MAX", 7)
+    monkeypatch.setattr(view_module, "CHARACTERS_PER_QUESTION_MAX", 7)
     view = View(log, QueryLimits())
     log.write(*map(state, range(9)))
     ids = [f"r{number}" for number in range(9)]

@@ -69,7 +69,7 @@ async def test_what_was_told_to_nobody_is_left_for_whoever_comes() -> None:
     _enqueued_by_a_thread(store)
     only.cancel()
     await asyncio.wait([only])
-    assert await store.dequeue_rollout("next") is not None
+    assert await store.dequeue_rollout("next", timeout_s=LONG_S) is not None
     await store.close()
 
 

@@ -9,9 +9,9 @@ from lightstream.schemas.llm_attributes import call_of_attributes
 from lightstream.schemas.packing import pack_float32
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
-from lightstream.store_views.stores._query import Query
-from lightstream.store_views.stores.kafka.spans import span_of_row
+from lightstream.store_views.stores.kafka.span_record import span_of_row
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
+from lightstream.store_views.stores.queries import Query
 from lightstream.stream_processors.adapters import LlmProxyTraceToTriplet, TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile

@@ -5,22 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 import pytest
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions, Version
+from lightstream.store_views.stores.kafka.resources import ResourceVersions, Version
 from tests.support.older_resources import none_older
-
-T = TypeVar("T")
-
-
-def now(answer: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(answer)
 
 
 def record(offset: int, write_id: str | None = None) -> ResourcesRecord:
@@ -32,17 +25,17 @@ def record(offset: int, write_id: str | None = None) -> ResourcesRecord:
     )
 
 
-def test_the_latest_is_what_was_read_last() -> None:
+async def test_the_latest_is_what_was_read_last() -> None:
     versions = ResourceVersions(none_older)
-    assert (now(versions.find(None, 0.0)), versions.latest_offset()) == (None, -1)
+    assert ((await versions.find(None, 0.0)), versions.latest_offset()) == (None, -1)
     for offset in range(10):
         versions.read(record(offset), offset)
-        assert (now(versions.find(None, 0.0)), versions.latest_offset()) == (record(offset), offset)
-        assert now(versions.find(f"rs-{offset % 3}", 0.0)) == record(offset)
-    assert [known.version for known in now(versions.all())] == [9, 7, 8]
+        assert ((await versions.find(None, 0.0)), versions.latest_offset()) == (record(offset), offset)
+        assert (await versions.find(f"rs-{offset % 3}", 0.0)) == record(offset)
+    assert [known.version for known in (await versions.all())] == [9, 7, 8]
 
 
-def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
+async def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
     versions = ResourceVersions(none_older)
     mine = record(6, "mine")
     first = versions.expect(mine)
@@ -58,18 +51,20 @@ def test_a_writer_learns_what_the_log_has_before_its_own() -> None:
     assert second.result() is None
 
 
-def test_the_first_of_a_number_holds() -> None:
+async def test_the_first_of_a_number_holds() -> None:
     versions = ResourceVersions(none_older)
     first, other, after = record(3, "first"), record(3, "other"), record(6, "after")
     for offset, read in enumerate([first, other, after, first, other]):
         versions.read(read, offset)
-        assert now(versions.find("rs-0", 0.0)) == now(versions.find(None, 0.0)) == (first if offset < 2 else after)
+        assert (
+            (await versions.find("rs-0", 0.0)) == (await versions.find(None, 0.0)) == (first if offset < 2 else after)
+        )
     not_by_a_store = record(0)
     versions.read(not_by_a_store, 5)
-    assert now(versions.find("rs-0", 0.0)) == not_by_a_store
+    assert (await versions.find("rs-0", 0.0)) == not_by_a_store
 
 
-def test_what_is_not_kept_whole_is_asked_for_and_its_number_known() -> None:
+async def test_what_is_not_kept_whole_is_asked_for_and_its_number_known() -> None:
     asked: list[Sequence[str]] = []
 
     async def older(resources_ids: Sequence[str]) -> dict[str, ResourcesRecord]:
@@ -79,45 +74,45 @@ def test_what_is_not_kept_whole_is_asked_for_and_its_number_known() -> None:
     versions = ResourceVersions(older, kept_max=2)
     for offset in (0, 1, 2, 3):  # of rs-0 the version 0, of rs-1 and rs-2 too, and rs-0 again: rs-1 is the oldest
         versions.read(record(offset, f"w{offset}"), offset)
-    assert now(versions.find("rs-0", 0.0)) == record(3, "w3")
-    assert now(versions.find("rs-2", 0.0)) == record(2, "w2")
+    assert (await versions.find("rs-0", 0.0)) == record(3, "w3")
+    assert (await versions.find("rs-2", 0.0)) == record(2, "w2")
     assert not asked
-    assert now(versions.find("rs-1", 0.0)) == record(1)
-    assert [known.resources_id for known in now(versions.all())] == ["rs-0", "rs-1", "rs-2"]
+    assert (await versions.find("rs-1", 0.0)) == record(1)
+    assert [known.resources_id for known in (await versions.all())] == ["rs-0", "rs-1", "rs-2"]
     assert asked == [["rs-1"], ["rs-1"]]
-    assert now(versions.count()) == 3
+    assert (await versions.count()) == 3
     versions.read(record(1, "too late"), 4)  # its number was told before
-    assert now(versions.find("rs-1", 0.0)) == record(1)
+    assert (await versions.find("rs-1", 0.0)) == record(1)
     assert len(asked) == 3
     versions.read(record(4, "next"), 5)
-    assert now(versions.find("rs-1", 0.0)) == now(versions.find(None, 0.0)) == record(4, "next")
+    assert (await versions.find("rs-1", 0.0)) == (await versions.find(None, 0.0)) == record(4, "next")
 
 
-def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
+async def test_a_writer_is_told_when_nothing_will_be_read_any_more() -> None:
     versions = ResourceVersions(none_older)
     expected = versions.expect(record(0, "mine"))
     versions.stop()
     with pytest.raises(ServiceUnavailableError, match="closed"):
-        expected.result(0)
+        expected.result()
 
 
-def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
+async def test_a_reader_waits_for_what_it_has_seen_elsewhere() -> None:
     async def scenario() -> None:
         versions = ResourceVersions(none_older)
         versions.read(record(0), 0)
-        versions.seen(2)
+        versions.observe(2)
         readers = [asyncio.create_task(versions.find(None, 0.0)), asyncio.create_task(first_of(versions))]
         await asyncio.sleep(0)
         for step in (partial(versions.read, record(1), 1), partial(versions.passed, 2)):
             await asyncio.sleep(0)
             assert not any(reader.done() for reader in readers)
-            await asyncio.to_thread(step)  # what stood at 2 was compacted away, or is a transaction's end
+            step()  # what stood at 2 was compacted away, or is a transaction's end
         assert await asyncio.gather(*readers) == [record(1), record(0)]
 
     async def first_of(versions: ResourceVersions) -> ResourcesRecord:
         return (await versions.all())[0]
 
-    asyncio.run(scenario())
+    await scenario()
 
 
 async def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> None:
@@ -129,10 +124,10 @@ async def test_who_waits_for_resources_takes_no_thread_and_leaves_nothing() -> N
     for leaves in waiting[::2]:
         leaves.cancel()
     await asyncio.wait(waiting[::2])
-    assert len(versions._waiters._waiting) == 100  # pyright: ignore[reportPrivateUsage]  # what it keeps
-    await asyncio.to_thread(versions.read, record(1), 0)
+    assert len(versions._changed._waiting) == 100  # pyright: ignore[reportPrivateUsage]  # what it keeps
+    versions.read(record(1), 0)
     assert await asyncio.gather(*waiting[1::2]) == [record(1)] * 100
-    assert not versions._waiters._waiting  # pyright: ignore[reportPrivateUsage]  # what it keeps
+    assert not versions._changed._waiting  # pyright: ignore[reportPrivateUsage]  # what it keeps
 
 
 async def test_who_waits_is_told_when_nothing_will_be_read_any_more() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.store_views.stores.kafka.resource_versions import ResourceVersions
-from lightstream.store_views.stores.kafka.resource_writer import ResourceWriter
+from lightstream.store_views.stores.kafka.resources import ResourceVersions, ResourceWriter
 from tests.support.older_resources import none_older
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from lightstream.runtime.kafka import Position
 from lightstream.schemas.errors import BackpressureError, PublishError
 from lightstream.schemas.types import Span
-from lightstream.store_views.stores.kafka.span_writer import SpanWriter
+from lightstream.store_views.stores.kafka.spans import SpanWriter
 
 PLACE = Position("spans", 0, 7)
 
@@ -47,7 +47,7 @@ def span(number: int) -> Span:
 
 def keep(writer: SpanWriter, *numbers: int) -> asyncio.Task[list[Span]]:
     """A call that has come as far as it can."""
-    call: Coroutine[Any, Any, list[Span]] = writer.keep(
+    call: Coroutine[Any, Any, list[Span]] = writer.append(
         [span(number) for number in numbers], [str(number).encode() for number in numbers]
     )
     return asyncio.create_task(call)
@@ -58,13 +58,17 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def soon(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
+
+
 def numbers_of(spans: Sequence[Span]) -> list[int]:
     return [one.sequence_id for one in spans]
 
 
 async def test_a_call_tells_which_it_wrote() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     first = keep(writer, 1, 2, 1)
     await turns()
     assert client.values == [b"1", b"2"]
@@ -78,12 +82,12 @@ async def test_a_call_tells_which_it_wrote() -> None:
     await turns()
     client.taken[-1][-1].set_result(PLACE)
     assert numbers_of(await second) == [3]
-    assert numbers_of(await writer.keep([], [])) == []
+    assert numbers_of(await writer.append([], [])) == []
 
 
 async def test_who_leaves_before_a_span_was_handed_over_has_not_written_it() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     first = keep(writer, 1)
     await turns()
     client.has_room.clear()
@@ -103,7 +107,7 @@ async def test_who_leaves_before_a_span_was_handed_over_has_not_written_it() -> 
 
 async def test_a_repeat_waits_until_the_first_is_durable() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     first = keep(writer, 1)
     await turns()
     repeat = keep(writer, 1)
@@ -117,7 +121,7 @@ async def test_a_repeat_waits_until_the_first_is_durable() -> None:
 
 async def test_a_repeat_of_what_is_lost_is_told_so_and_the_next_one_writes_it() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     calls = [keep(writer, 1), keep(writer, 1)]
     await turns()
     client.taken[0][-1].set_exception(PublishError("lost"))
@@ -133,7 +137,7 @@ async def test_a_repeat_of_what_is_lost_is_told_so_and_the_next_one_writes_it() 
 
 async def test_a_repeat_writes_what_the_first_could_not_hand_over() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     client.has_room.clear()
     first = keep(writer, 1)
     await turns()
@@ -151,7 +155,7 @@ async def test_a_repeat_writes_what_the_first_could_not_hand_over() -> None:
 
 async def test_what_was_handed_over_is_known_once_durable_though_its_writer_left() -> None:
     client = Client()
-    writer = SpanWriter(client.hand_over)
+    writer = SpanWriter(client.hand_over, soon)
     first = keep(writer, 1)
     await turns()
     first.cancel()

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span
-from lightstream.store_views.stores._query import Query, query_of
-from lightstream.store_views.stores.kafka.spans import span_of_record, span_of_row
+from lightstream.store_views.stores.kafka.span_record import span_of_record, span_of_row
 from lightstream.store_views.stores.kafka.spans_sql import (
     span_count_sql,
     span_offsets_sql,
     spans_at_sql,
     spans_page_sql,
 )
+from lightstream.store_views.stores.queries import Query, query_of
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import open_log_file
 

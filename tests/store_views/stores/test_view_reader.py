@@ -11,7 +11,7 @@ import pytest
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.store_views.stores.kafka.query_sql import Parameters, Statement
-from lightstream.store_views.stores.kafka.view_reader import ViewReader
+from lightstream.store_views.stores.kafka.view import ViewReader
 
 ONE = Statement("SELECT 1", Parameters())
 
@@ -19,9 +19,9 @@ ONE = Statement("SELECT 1", Parameters())
 def test_who_asks_a_silent_view_is_told_that_the_store_was_closed(tmp_path: Path) -> None:
     async def scenario(port: int) -> None:
         reader = ViewReader(Settings.load(view_url=f"http://127.0.0.1:{port}", data_dir=tmp_path))
-        asking = [asyncio.create_task(reader.ask(ONE, {})) for _ in range(10)]  # more than there are threads
+        asking = [asyncio.create_task(reader.ask(ONE, {})) for _ in range(10)]  # more than are asked at once
         accepted, _ = await asyncio.to_thread(silent.accept)
-        reader.close()
+        await reader.close()
         for task in asking:
             with pytest.raises(ServiceUnavailableError, match="closed"):
                 await asyncio.wait_for(task, 60)

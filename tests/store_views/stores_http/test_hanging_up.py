@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class SlowStore(InMemoryLightningStore):
 
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = "*"
-    ) -> list[AttemptedRollout]:
+    ) -> Sequence[AttemptedRollout]:
         taken = await super().dequeue_many_rollouts(
             limit=limit, worker_id=worker_id, timeout_s=timeout_s, run_id=run_id
         )

@@ -32,7 +32,7 @@ class HeldStore(InMemoryLightningStore):
         self.was_asked = threading.Semaphore(0)
         self.may_go_on = threading.Event()
 
-    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
         self.was_asked.release()
         await asyncio.to_thread(self.may_go_on.wait)
         return await super().enqueue_many_rollouts(rollouts)
@@ -248,7 +248,7 @@ def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
     settings = local_settings(tmp_path)
     client = LightningStoreClient(settings=settings)
 
-    async def wait() -> list[Rollout]:
+    async def wait() -> Sequence[Rollout]:
         return await client.wait_for_rollouts(rollout_ids=["r1", "r2"], count=2)
 
     async def take() -> AttemptedRollout | None:

@@ -61,7 +61,7 @@ def seconds_since_1970(timestamp: float | None) -> float | None:
     """A timestamp of seconds or nanoseconds, in seconds; none for none (or 0, OpenTelemetry's none)."""
     if not timestamp:
         return None
-    return timestamp / 1e9 if timestamp > NANOSECONDS_FROM else timestamp
+    return timestamp / 10**9 if timestamp > NANOSECONDS_FROM else timestamp
 
 
 class _Open(JsonModel):

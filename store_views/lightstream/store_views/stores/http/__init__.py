@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ._forwarding import ForwardingStore
+    from ..forwarding import ForwardingStore
     from .app import TracesEndpoint, create_app
     from .client import LightningStoreClient
     from .legacy.client import AgentLightningClient
@@ -36,7 +36,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "AgentLightningClient": "legacy.client",
         "AgentLightningServer": "legacy.server",
-        "ForwardingStore": "_forwarding",
         "LightningStoreClient": "client",
         "LightningStoreServer": "server",
         "MakeTraces": "server",

@@ -25,10 +25,17 @@ from lightstream.schemas.types import (
     Unset,
 )
 
-from .. import _query
-from .._checks import check_dequeue, check_report, check_timeout, checked_attempts, checked_ids, checked_requests
-from .._ends import enough
-from .._rollouts_query import rollouts_query
+from .. import queries
+from ..queries import rollouts_query
+from ..validation import (
+    check_dequeue,
+    check_report,
+    check_timeout,
+    checked_attempts,
+    checked_ids,
+    checked_requests,
+    enough,
+)
 from ._connection import Connection
 from ._wire import UNFINISHED, WAIT_S_MAX, path_segment
 
@@ -199,7 +206,7 @@ class ClientOfRollouts(LightningStore):
         offset: int = 0,
     ) -> PaginatedResult[Attempt]:
         path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/search"
-        _query.query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
+        queries.query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
         body = {"sort_by": sort_by, "sort_order": sort_order, "limit": limit_asked(limit), "offset": offset}
         page = (await self._connection.post(path, body, writes=False)).value
         return page_of(page, [Attempt.model_validate(value) for value in page["items"]], limit)
@@ -257,7 +264,7 @@ def limit_asked(limit: int) -> int:
 def page_of(page: dict[str, Any], items: list[Any], limit: int) -> PaginatedResult[Any]:
     """The server's page with parsed items, as ``limit`` asked for it."""
     kept = [] if limit == 0 else items
-    return _query.page_of(kept, limit=limit, offset=page["offset"], total=page["total"])
+    return queries.page_of(kept, limit=limit, offset=page["offset"], total=page["total"])
 
 
 def known_words(words: Any, known: Any) -> Any:

@@ -19,13 +19,13 @@ from urllib.request import getproxies
 import aiohttp
 from yarl import URL
 
+from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
 from lightstream.schemas.types import LogPositions
 
 from ._errors import Answer, raised_by, worth_a_retry
-from ._loop_thread import LoopThread
 from ._wire import ASKS_AGAIN, GIVE_BACK, IDEMPOTENCY_KEY, POSITIONS, PREFIX, WAIT_S_MAX, encode_request
 
 __all__ = ["PATIENCE_S", "Connection", "Reply"]
@@ -83,7 +83,7 @@ class Connection:
         self._prefix = prefix
         self._seen_lock = threading.Lock()
         self._seen = LogPositions()
-        self._thread = LoopThread("lightstream-store-client")
+        self._thread = LoopThread("lightstream-store-client", "the store client")
         self._session: tuple[int, aiohttp.ClientSession] | None = None
         self._found: str | None = None
 
@@ -224,6 +224,10 @@ class Connection:
         return self._session[1]
 
     async def _close_session(self) -> None:
+        under_way = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         if self._session is not None and self._session[0] == os.getpid():
             await self._session[1].close()
 

@@ -11,8 +11,7 @@ from pydantic_core import to_json as models_to_json
 
 from lightstream.schemas.errors import StoreError
 
-from .._json import encoded, to_json
-from .._json_depth import is_too_deep
+from ..json_text import encoded, is_too_deep, to_json
 
 __all__ = [
     "ASKS_AGAIN",

@@ -25,7 +25,7 @@ from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LogPositions
 
-from .._identity import repeatable
+from ..identity import repeatable
 from ._answers import AnswerMemory
 from ._calls import Call
 from ._errors import Answer, error_answer, no_body_answer, refusal, rejected_answer

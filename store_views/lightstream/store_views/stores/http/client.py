@@ -22,8 +22,8 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
-from .._checks import check_timeout, checked_attempts, checked_resources, listed_spans
-from .._query import query_of
+from ..queries import query_of
+from ..validation import check_timeout, checked_attempts, checked_resources, listed_spans
 from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
 from ._wire import TRACES_PATH, WAIT_S_MAX, path_segment

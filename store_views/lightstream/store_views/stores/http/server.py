@@ -17,8 +17,8 @@ from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LightningStoreCapabilities
 
+from ..forwarding import ForwardingStore
 from ..kafka import KafkaLightningStore
-from ._forwarding import ForwardingStore
 from ._latch import Latch
 from ._wire import TRACES_PATH
 from .app import TracesEndpoint, create_app

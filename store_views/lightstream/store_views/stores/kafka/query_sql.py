@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from .._query import ALL, Condition, Operator, Query
-from .._times import HALF_A_STEP_NANOS, nanos
+from ..queries import ALL, Condition, Operator, Query
+from ..times import HALF_A_STEP_NANOS, nanos
 
 __all__ = ["Columns", "Parameters", "Statement", "matching", "ordered", "paged", "select", "where"]
 

@@ -16,7 +16,7 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 
-from .._json import from_json
+from ..json_text import from_json
 
 __all__ = ["attempts_of_row", "resources_of_row", "state_of_row"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._query import Query
+from ..queries import Query
 from .query_sql import Parameters, Statement, matching, ordered, paged, select
 
 __all__ = ["span_count_sql", "span_offsets_sql", "spans_at_sql", "spans_page_sql"]

@@ -19,7 +19,7 @@ from lightstream.schemas.attribute_names import (
 from lightstream.schemas.types import Attributes, RolloutLegacy, Span, Triplet
 from lightstream.stream_processors.core.rewards import read_rewards
 
-from ...kafka.spans import span_record
+from ...kafka.span_record import span_record
 from ._otel_json import span_of_json
 
 __all__ = ["final_reward_in", "report_in", "spans_of"]

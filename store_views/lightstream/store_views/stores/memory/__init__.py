@@ -1,5 +1,0 @@
-"""A store in this process's memory."""
-
-from .store import InMemoryLightningStore
-
-__all__ = ["InMemoryLightningStore"]
