@@ -12,7 +12,7 @@ from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import UNSET, LightningStoreCapabilities, LightningStoreStatistics, Rollout, Unset
 from lightstream.store_views.stores import InMemoryLightningStore as MemoryStore
-from lightstream.store_views.stores.http import ForwardingStore
+from lightstream.store_views.stores.forwarding import ForwardingStore
 from lightstream.store_views.stores.http import LightningStoreClient as HttpClient
 from lightstream.store_views.stores.http import LightningStoreServer as HttpServer
 from lightstream.stream_processors.core.lifecycle import Limits

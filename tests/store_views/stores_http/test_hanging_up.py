@@ -148,7 +148,7 @@ def test_an_answer_that_was_lost_on_its_way_is_given_back(
 
     async def scenario() -> None:
         await behind.enqueue_rollout(1, rollout_id="r")
-        thread.call = call_and_be_cancelled  # type: ignore[method-assign]  # the point
+        thread.call = call_and_be_cancelled  # type: ignore[method-assign,assignment]  # the point
         with pytest.raises(asyncio.CancelledError):
             await client.dequeue_rollout("w")
 

@@ -16,9 +16,9 @@ import pytest
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.types import AttemptedRollout, LightningStoreCapabilities, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
+from lightstream.store_views.stores.forwarding import ForwardingStore
 from lightstream.store_views.stores.http import (
     AgentLightningServer,
-    ForwardingStore,
     LightningStoreClient,
     LightningStoreServer,
 )

@@ -32,7 +32,7 @@ EVENT_LOOK_INTERVAL_S = 0.2
 def _store_for_spans(store: LightningStore) -> LightningStore | None:
     """The store that a tracer has to write to; ``None`` where Kafka is the store, to which spans go anyway."""
     from lightstream.store_views.stores import KafkaLightningStore
-    from lightstream.store_views.stores.http import ForwardingStore
+    from lightstream.store_views.stores.forwarding import ForwardingStore
 
     while isinstance(store, ForwardingStore):
         store = store.store

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lightstream.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..forwarding import ForwardingStore
     from .app import TracesEndpoint, create_app
     from .client import LightningStoreClient
     from .legacy.client import AgentLightningClient
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentLightningClient",
     "AgentLightningServer",
-    "ForwardingStore",
     "LightningStoreClient",
     "LightningStoreServer",
     "MakeTraces",
