@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 END_TIMEOUT_S = 30.0
 FINISH_TIMEOUT_S = 5.0
-"""How long calls under way may take to end by themselves once what they wait for was closed."""
+"""Calls under way may take so long to end by themselves once what they wait for was closed."""
 
 
 class LoopThread:
@@ -126,7 +126,7 @@ class LoopThread:
             thread.join(END_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """End the thread without a word to whoever waits; does not block."""
+        """End the thread without a word to callers that wait; does not block."""
         with self._lock:
             self._closed = True
             loop, self._loop = self._loop, None
@@ -134,7 +134,7 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
 
     def _take_posted(self) -> None:
-        self._is_woken = False  # before the look: whoever posts after it wakes the loop again
+        self._is_woken = False  # before the look: a later post wakes the loop again
         loop = asyncio.get_running_loop()
         while self._posted:
             loop.call_soon(self._posted.popleft())

@@ -121,7 +121,7 @@ def running_services(settings: Settings) -> list[Service]:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """What Linux says of a process, after its name; ``None`` where it says nothing."""
+    """The fields of ``/proc/PID/stat`` after the name; ``None`` where there are none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except OSError:

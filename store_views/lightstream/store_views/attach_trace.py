@@ -109,7 +109,7 @@ def _refuse_second_attempt(view: ViewClient, trace_id: str, rollout_id: str, att
 
 
 def _unattached(view: ViewClient, trace_id: str, rollout_id: str, attempt_id: str) -> list[tuple[int, int]]:
-    """Where the spans lie that are still to be written, in log order; of a repeated span the first."""
+    """Places of the spans that are still to be written, in log order; of a repeated span the first."""
     places: list[tuple[int, int]] = []
     total: int = view.query(
         "SELECT count(*) FROM spans_raw WHERE trace_id = ? AND rollout_id IS NULL", params=[trace_id]

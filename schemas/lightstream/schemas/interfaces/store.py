@@ -47,9 +47,9 @@ class LightningStore:
     Threads and tasks. Any number of them may use one of our stores at once. Of other implementations
     :attr:`capabilities` tells: this class, which keeps nothing, promises neither.
 
-    Writes. A write returns once it is durable and judged by the life cycle. One that raises has changed nothing, but
-    for two cases. A call that writes several things is checked as a whole before anything is written; what only the
-    life cycle can tell (an id that does not exist, say) concerns one of them, and the others may have taken effect
+    Writes. A write returns once it is durable and the life cycle has answered it. One that raises has changed nothing,
+    but for two cases. A call that writes several things is checked as a whole before anything is written; what only
+    the life cycle can tell (an id that does not exist, say) concerns one of them, and the others may have taken effect
     (the methods say what remains). And where a process fails or the store is closed in the middle
     (:class:`ServiceUnavailableError`, :class:`PublishError`), what was durable by then takes effect. Ask the store how
     things stand before you write again, unless the same call twice is the same as once.

@@ -141,7 +141,7 @@ class TaskRequest(Record):
     """``rollout-events``, to one partition of its writer's choice: who has time for a rollout that waits there.
 
     The life cycle starts an attempt of one waiting rollout per entry of ``worker_ids``, as far as there are any. Each
-    start is a state in ``rollouts`` whose verdict names ``request_id``; the header ``answers`` of the answer's records
+    start is a state in ``rollouts`` whose ``verdict`` names ``request_id``; the header ``answers`` of the answer's records
     says how many of them are still to come, and an answer without a start is an empty record under that key.
     """
 
@@ -163,7 +163,7 @@ class EventKind(RecordEnum):
 
     ``rollout_started`` makes a rollout with an attempt of its own, past the queue; ``attempt_started`` begins the
     attempt that a rollout waits for (the life cycle derives it from a :class:`TaskRequest`); ``attempt_added`` makes
-    one more attempt past the queue. ``heartbeat`` is the one kind that gets no verdict unless it changes something;
+    one more attempt past the queue. ``heartbeat`` is the one kind that gets no result unless it changes something;
     ``span_added`` is a sign of life whose writer wants to know; ``numbers_taken`` reserves sequence numbers for spans
     to come. ``suspected`` of silence is what nothing was heard of for too long: if no sign of life lay in the log
     before, the life cycle calls it ``unresponsive``.
@@ -300,7 +300,7 @@ class Verdict(Record):
 class RolloutState(Record):
     """``rollouts``: a rollout after an event. Made by the life cycle; compacted, the latest is the current state.
 
-    An event that changed nothing still yields a record, with the state unchanged and the verdict on that event.
+    An event that changed nothing still yields a record, with the state unchanged and that event's result.
     """
 
     rollout: RolloutSpec

@@ -57,7 +57,7 @@ def encoded(what: str, value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """What ``text`` says.
+    """The value of JSON text.
 
     Raises:
         ValueError: it is not valid JSON.

@@ -1,4 +1,4 @@
-"""What a store needs of the place where everything is kept."""
+"""The interface between a store and the place where everything is kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Log(ABC):
 
     @abstractmethod
     async def statistics(self) -> LightningStoreStatistics:
-        """How much there is."""
+        """Counts of everything kept."""
 
     def positions(self) -> LogPositions:
         """As the store's."""

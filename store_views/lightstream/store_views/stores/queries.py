@@ -1,4 +1,4 @@
-"""Filtering, sorting and paging as the interface has it. Pure."""
+"""Queries as objects: filters, order and page, checked. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = -1
 
 
 class Operator(Enum):
-    """How a field is compared."""
+    """A comparison of a field with a value."""
 
     EXACT = "exact"
     WITHIN = "within"

@@ -79,7 +79,7 @@ __all__ = ["Store"]
 logger = logging.getLogger(__name__)
 
 WRITE_IDS_MAX = 8
-"""Whoever repeats a write does so within seconds; in between, few others write the same resources."""
+"""A write is repeated within seconds; in between, few others write the same resources."""
 
 
 class Store(LightningStore):

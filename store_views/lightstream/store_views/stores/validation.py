@@ -266,7 +266,7 @@ def _listed(what: str, values: Any, kind: str) -> list[Any]:
 
 
 def enough(asked: int, count: int | None, share: float | None) -> int:
-    """How many of ``asked`` rollouts a waiter needs.
+    """The number of rollouts, of ``asked``, that a caller needs.
 
     Raises:
         StoreError: it asks for more than there are, or for none, or what it asks for is not a number.

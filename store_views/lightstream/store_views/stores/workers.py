@@ -1,4 +1,4 @@
-"""What a worker's record says after the store saw it do something. Pure."""
+"""Records of workers, changed by what the store sees them do. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WorkInHand: TypeAlias = "list[tuple[str, str]]"
 
 @dataclass(frozen=True, slots=True)
 class WorkerChange:
-    """What a worker did.
+    """A change of a worker's record.
 
     Attributes:
         fields: of its record to replace; the rest stays.
@@ -87,7 +87,7 @@ class WorkerChange:
 
 
 def _in_hand(known: WorkerHeartbeat) -> WorkInHand:
-    """What a Runner runs, as far as is known; of any other worker, what counts beside the attempt that is spoken of."""
+    """The attempts that a Runner runs, as far as is known; none for any other worker, which has one at a time."""
     if known.kind != RUNNER:
         return []
     return list(zip_longest(known.rollout_ids, known.attempt_ids[: len(known.rollout_ids)], fillvalue=""))

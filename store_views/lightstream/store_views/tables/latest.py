@@ -22,7 +22,7 @@ LATEST_COLUMNS: tuple[Column, ...] = tuple(
     for column in (*LOG_COLUMNS, *_STATES.columns)
     if column.name != "logged_unix_nano" and not column.name.startswith("verdict_")
 )
-"""What a rollout is; the verdict is on one event."""
+"""What a rollout is; the result is that of one event."""
 
 LATEST_DDL = (
     f"CREATE TABLE IF NOT EXISTS {LATEST_TABLE} ("

@@ -24,7 +24,7 @@ from ..condition import Condition
 __all__ = ["Dispatcher", "LeaseRequest"]
 
 PATIENCE_S = 1.0
-"""How long partitions that do not tell what waits there (their worker is starting) hold up what is known of others."""
+"""Partitions whose queue is unknown (their worker is starting) hold up the others for so long."""
 
 ANSWER_MARGIN_S = 5.0
 """Between the time after which a request is void and giving up on its answer: clocks drift, and answers travel."""
@@ -173,7 +173,7 @@ class Dispatcher:
         return True
 
     def on_queues(self, partition: int, queues: Mapping[str, QueueSummary]) -> None:
-        """What waits in a partition now, of the runs named."""
+        """The queues of a partition as they are now, by run."""
         wanted = False
         for run_id, queue in queues.items():
             if (line := self._lines.get(run_id)) is not None:

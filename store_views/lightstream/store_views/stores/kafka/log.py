@@ -68,16 +68,16 @@ LINGER_MS = 0.0
 go by lz4."""
 
 CATCH_UP_S = 10.0
-"""How long a request for work waits to read what it was told of, by another store as a rule (``see``)."""
+"""A request for work waits so long to read what its caller has seen at another store (``see``)."""
 
 REQUEUE_S = 2.0
-"""How long a store that closes waits for answers, to requeue what they bring."""
+"""A store that closes waits so long for answers, to requeue what they bring."""
 
 LEASED_AT_ONCE_MAX = 256
 """Rollouts that one call asks for at a time: a caller may name any limit, and each takes a kilobyte or two."""
 
 IDLE_REPORT_INTERVAL_S = 10.0
-"""How often a worker that finds nothing again and again is written down as having asked."""
+"""Between records of a worker that finds nothing again and again."""
 
 STATUSES_AT_ONCE_MAX = 10_000
 """Rollouts whose status is asked for at once: two short columns each."""
@@ -209,7 +209,7 @@ class KafkaLog(Log):
                 await asyncio.to_thread(self._end_offsets.check, topic.name, news)
 
     def _known(self, rollouts_at_least: Mapping[int, int] | None = None) -> Offsets:
-        """What an answer of the view must reflect: all that was written or told here, and what is named."""
+        """Offsets that an answer of the view must reflect: all that was written or told here, and those named."""
         told = self.positions().merged(LogPositions(self._log_id, {ROLLOUTS.name: rollouts_at_least or {}})).offsets
         return {topic: told[topic] for topic in (ROLLOUTS.name, SPANS.name)}
 

@@ -25,7 +25,7 @@ REQUEST_TIMEOUT_S = 5.0
 ID_TIMEOUT_S = 10.0
 
 HELD_S = 1.0
-"""How long an end proves what lies before it. For what lies beyond, it is asked for again."""
+"""An end offset proves for so long that the records before it are there. Beyond it, Kafka is asked again."""
 
 PARTITIONS_MAX = 2**31
 
@@ -74,7 +74,7 @@ class EndOffsets:
 
 
 def ends_in_kafka(settings: Settings) -> EndsOf:
-    """What asks the cluster that ``settings`` name."""
+    """A function that asks the cluster that ``settings`` name."""
     clients: list[AdminClient] = []
 
     def client() -> AdminClient:
@@ -95,7 +95,7 @@ def ends_in_kafka(settings: Settings) -> EndsOf:
                 if (end := _end(answer)) is not None:
                     ends[place.partition] = end
         except (KafkaException, TimeoutError) as error:
-            raise ServiceUnavailableError(f"Kafka does not say where the log ends: {error!r}.") from error
+            raise ServiceUnavailableError(f"Kafka does not tell the log's end offsets: {error!r}.") from error
         return ends
 
     return ends_of

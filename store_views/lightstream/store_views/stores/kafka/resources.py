@@ -18,7 +18,7 @@ from ..log import NextVersion
 __all__ = ["Older", "ResourceVersions", "ResourceWriter", "Version", "is_valid"]
 
 CATCH_UP_TIMEOUT_S = 30.0
-"""How long a reader waits for what it is known to have seen elsewhere: a broker's restart passes."""
+"""A reader waits so long for versions that it has seen elsewhere: a broker's restart passes."""
 
 RESOURCES_KEPT_MAX = 10_000
 """Resources kept whole in memory (about 1 KB each): those that were written last. Of older ones the number is."""
@@ -132,12 +132,12 @@ class ResourceVersions:
         return [record for record in found if record is not None]
 
     async def count(self) -> int:
-        """How many there are; raises as :meth:`find`."""
+        """The number of resources; raises as :meth:`find`."""
         await self._catch_up()
         return len(self._known)
 
     def stop(self) -> None:
-        """Nobody reads any more: wake whoever waits."""
+        """Nothing will be read any more: wake callers that wait."""
         self._stopped = True
         expected = list(self._expected.values())
         self._changed.notify()

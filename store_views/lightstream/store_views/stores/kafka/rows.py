@@ -1,4 +1,4 @@
-"""What the view shows, as the records it was made of."""
+"""Rows of the view as the records they were made of."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIG = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "retry_cond
 
 
 def state_of_row(row: dict[str, Any]) -> RolloutState:
-    """A row of the view ``rollouts``. The verdict is not told."""
+    """A row of the view ``rollouts``. The result of its last event is not in it."""
     assembly = {name: row[name] for name in ASSEMBLY if row[name] is not None}
     return RolloutState(
         rollout=RolloutSpec(

@@ -116,7 +116,7 @@ def span_of_row(row: dict[str, Any]) -> Span:
 
 
 def _rest(span: Span) -> dict[str, Any]:
-    """What :func:`span_of_row` could not make up again."""
+    """The fields that :func:`span_of_row` could not make up again."""
     rest: dict[str, Any] = dict(span.model_extra or {})
     if span.context != _context(span.trace_id, span.span_id):
         rest["context"] = span.context
@@ -133,7 +133,7 @@ def _rest(span: Span) -> dict[str, Any]:
 
 
 def _infinite(span: Span) -> dict[str, Any]:
-    """What has numbers that strict JSON, as in the view's columns, cannot say: they would come back as text."""
+    """The fields with numbers that strict JSON, as in the view's columns, cannot hold: they would come back as text."""
     found: dict[str, Any] = {}
     if _is_infinite(span.attributes):
         found["attributes"] = {name: value for name, value in span.attributes.items() if _is_infinite(value)}

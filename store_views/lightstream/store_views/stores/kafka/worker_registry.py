@@ -21,7 +21,7 @@ __all__ = ["FLUSH_INTERVAL_S", "WorkerRegistry"]
 logger = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 0.5
-"""How late others may learn what a worker does. Each store reads all of it, and nothing is decided by it."""
+"""Others learn so late what a worker does. Each store reads all of it, and nothing is decided by it."""
 
 ON_ITS_WAY = math.inf
 """Offset of a record that was made here and is not in the log yet: all that the log tells before it is older."""

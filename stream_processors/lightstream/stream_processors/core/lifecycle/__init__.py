@@ -1,4 +1,4 @@
-"""The life cycle of rollouts, without I/O: events in; states, verdicts and effects out."""
+"""The life cycle of rollouts, without I/O: events in; states, results and effects out."""
 
 from .deadlines import SIGNS_OF_LIFE, Deadlines
 from .fold import Transition, fold

@@ -1,4 +1,4 @@
-"""The fold: a rollout's state and one event give the next state, a verdict and effects. Pure and deterministic."""
+"""The fold: a rollout's state and one event give the next state, a result and effects. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Transition(NamedTuple):
     Attributes:
         action: what happened; ``NOTHING`` and ``REMEMBER_HEARTBEAT`` left the rollout as it was.
         state: the rollout now; ``None`` when there is none.
-        record: what ``rollouts`` gets: the state with the verdict, or, for a rollout that does not exist, a stub of
+        record: what ``rollouts`` gets: the state with the event's result, or, for a rollout that does not exist, a stub of
             status ``unknown``. ``None`` for a heartbeat that changes nothing.
         effects: what goes out before ``record``, in this order.
     """

@@ -47,7 +47,7 @@ ATTEMPTS_METADATA_BYTES_MAX = 256 * 1024
 """Metadata of all attempts of a rollout together: they travel in each of its state records."""
 
 RECORD_RESERVE_BYTES = 64 * 1024 + ATTEMPTS_METADATA_BYTES_MAX
-"""Room for the rest of a state record: verdict, ids, framing, the attempts' metadata."""
+"""Room for the rest of a state record: result, ids, framing, the attempts' metadata."""
 
 RESOURCES_RESERVE_BYTES = 64 * 1024
 """Room for the rest of a record of resources: ids, times, the checkpoint's address, framing."""
@@ -113,14 +113,14 @@ def _nanos(seconds: float) -> int:
 
 
 class Rejected(Exception):  # noqa: N818  # not an error: the event is answered
-    """The event changes nothing; its verdict says why."""
+    """The event changes nothing; its result says why."""
 
     def __init__(self, reason: str, outcome: VerdictOutcome = VerdictOutcome.REFUSED) -> None:
         super().__init__(reason)
         self.outcome = outcome
 
 
-NO_VERDICT = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
+NO_RESULT = Verdict(event_id="-", kind=EventKind.UNKNOWN, outcome=VerdictOutcome.UNKNOWN)
 
 UNLESS_NONE: dict[str, Any] = {"input_json": "null", "metadata_json": "null", "mode": RolloutMode.UNKNOWN}
 """Values that stand for ``None`` in fields of a rollout that always have one."""
@@ -150,7 +150,7 @@ def new_state(event: RolloutEvent, status: RolloutStatus, limits: Limits) -> Rol
         status=status,
         updated_unix_nano=event.occurred_unix_nano,
         source_offset=-1,
-        verdict=NO_VERDICT,
+        verdict=NO_RESULT,
     )
 
 

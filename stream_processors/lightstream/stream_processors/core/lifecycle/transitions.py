@@ -51,8 +51,8 @@ class Rule:
 
     Attributes:
         action: what is done.
-        outcome: of the verdict; ``None`` where there is no verdict (heartbeats).
-        reason: for the verdict; may name ``{rollout_id}``, ``{status}``, ``{attempt_id}``,
+        outcome: of the event; ``None`` where it has no result (heartbeats).
+        reason: for the outcome; may name ``{rollout_id}``, ``{status}``, ``{attempt_id}``,
             ``{open_attempt}``, ``{missing_attempt}``.
     """
 
