@@ -141,8 +141,8 @@ class TaskRequest(Record):
     """``rollout-events``, to one partition of its writer's choice: who has time for a rollout that waits there.
 
     The life cycle starts an attempt of one waiting rollout per entry of ``worker_ids``, as far as there are any. Each
-    start is a state in ``rollouts`` whose ``verdict`` names ``request_id``; the header ``answers`` of the answer's records
-    says how many of them are still to come, and an answer without a start is an empty record under that key.
+    start is a state in ``rollouts`` whose ``verdict`` names ``request_id``; the header ``answers`` of the answer's
+    records says how many of them are still to come, and an answer without a start is an empty record under that key.
     """
 
     request_id: str = Field(min_length=1, max_length=64)

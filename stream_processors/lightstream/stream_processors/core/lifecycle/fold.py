@@ -30,8 +30,8 @@ class Transition(NamedTuple):
     Attributes:
         action: what happened; ``NOTHING`` and ``REMEMBER_HEARTBEAT`` left the rollout as it was.
         state: the rollout now; ``None`` when there is none.
-        record: what ``rollouts`` gets: the state with the event's result, or, for a rollout that does not exist, a stub of
-            status ``unknown``. ``None`` for a heartbeat that changes nothing.
+        record: what ``rollouts`` gets: the state with the event's result, or, for a rollout that does not exist, a
+            stub of status ``unknown``. ``None`` for a heartbeat that changes nothing.
         effects: what goes out before ``record``, in this order.
     """
 
