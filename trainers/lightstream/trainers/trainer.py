@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import Assembly, RolloutConfig
+from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, Rollout, RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
 from .groups.deadlines import longest_rollout_s
@@ -22,7 +24,6 @@ from .report import StepObserver
 from .run_identity import check_same_run, identity_of_dataset, name_of_program
 from .run_lock import RunLock, checked_name
 from .runners import RunnerProcesses
-from .store_thread import StoreThread
 from .tasks import Dataset
 from .training_log import TrainingLog, log_path
 from .trajectory_source import TrajectorySource
@@ -31,6 +32,9 @@ __all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
 
 RETRY_WHAT_IS_LOST = RolloutConfig(max_attempts=3, retry_condition=["unresponsive", "timeout"])
 """An attempt whose Runner died is tried again. One that the agent failed is data."""
+
+
+Enqueue: TypeAlias = "Callable[[Sequence[EnqueueRolloutRequest]], Sequence[Rollout]]"
 
 
 class Trainer:
@@ -157,41 +161,37 @@ class Trainer:
         log = TrajectorySource(settings, ledger.group_id, run_id=self._run_id)
         try:
             log.start(history.low_water)
-            with runners:
-                store = self._open_store(settings)
+            with runners, self._enqueuing(settings) as enqueue:
                 source = LoggedGroups(
                     log,
                     self._run_id,
                     consumed=history.consumed,
                     skipped=history.skipped_groups,
                     limit_s=longest_rollout_s(self._rollout_config, settings.rollout_timeout_s),
-                    enqueue=lambda requests: store.call(store.store.enqueue_many_rollouts(requests)),
+                    enqueue=enqueue,
                     check=runners.check,
                     progress=self._progress,
                 )
-                try:
-                    self._algorithm.run(
-                        AlgorithmContext(
-                            settings=settings,
-                            run_id=self._run_id,
-                            trainer_id=self._trainer_id,
-                            train_dataset=train_dataset,
-                            val_dataset=val_dataset,
-                            seed=self._seed,
-                            rollout_config=self._rollout_config,
-                            source=source,
-                            ledger=ledger,
-                            servers=FollowingServers(settings, self._progress),
-                            history=history,
-                            observers=self._observers,
-                            clock=self._clock,
-                            progress=self._progress,
-                            made_with=made_with,
-                            assembly=self._assembly,
-                        )
+                self._algorithm.run(
+                    AlgorithmContext(
+                        settings=settings,
+                        run_id=self._run_id,
+                        trainer_id=self._trainer_id,
+                        train_dataset=train_dataset,
+                        val_dataset=val_dataset,
+                        seed=self._seed,
+                        rollout_config=self._rollout_config,
+                        source=source,
+                        ledger=ledger,
+                        servers=FollowingServers(settings, self._progress),
+                        history=history,
+                        observers=self._observers,
+                        clock=self._clock,
+                        progress=self._progress,
+                        made_with=made_with,
+                        assembly=self._assembly,
                     )
-                finally:
-                    store.close()
+                )
             if self._progress.curve:
                 say(self._progress.curve)
                 say(f"Every step: lightstream sql \"FROM training_steps WHERE run_id = '{self._run_id}'\"")
@@ -199,10 +199,22 @@ class Trainer:
             log.close()
             ledger.close()
 
-    def _open_store(self, settings: Settings) -> StoreThread:
-        if self._store is not None:
-            return StoreThread(self._store)
-        from lightstream.store_views.stores import KafkaLightningStore
+    @contextmanager
+    def _enqueuing(self, settings: Settings) -> Generator[Enqueue]:
+        """A call of the store that blocks; a store of this trainer's own is open within the block."""
+        loop = LoopThread("lightstream-trainer-store", "the trainer's store")
+        store = self._store
+        if store is None:
+            from lightstream.store_views.stores import KafkaLightningStore
 
-        store = KafkaLightningStore(settings)
-        return StoreThread(store, opening=store.start(), closes_store=True)
+            store = KafkaLightningStore(settings)
+        try:
+            if self._store is None:
+                loop.run(store.start)
+            yield lambda requests: loop.run(partial(store.enqueue_many_rollouts, requests))
+        finally:
+            loop.close(store.close if self._store is None else _nothing)
+
+
+async def _nothing() -> None:
+    return None
