@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, RolloutConfig
-from lightstream.trainers.tasks import sample_indices, step_group_id, step_requests
+from lightstream.trainers.tasks import further_index, sample_indices, step_group_id, step_requests
 
 
 @settings(deadline=None)
@@ -23,6 +23,12 @@ def test_every_pass_takes_every_task_once(size: int, count: int, seed: int) -> N
 def test_a_step_is_the_same_whenever_it_is_asked_for() -> None:
     assert sample_indices(7, 4, 10, 1) == sample_indices(7, 4, 10, 1)
     assert sample_indices(1, 10, 10, 1) != sample_indices(1, 10, 10, 2)
+
+
+def test_further_tasks_have_passes_of_their_own() -> None:
+    taken = [further_index(number, 10, 1) for number in range(30)]
+    assert [sorted(taken[epoch * 10 : epoch * 10 + 10]) for epoch in range(3)] == [list(range(10))] * 3
+    assert taken[:10] != sample_indices(1, 10, 10, 1)
 
 
 def test_an_empty_data_set_is_refused() -> None:

@@ -21,11 +21,12 @@ from lightstream.trainers.batch import (
     token_weights,
 )
 from lightstream.trainers.groups import Group
+from lightstream.trainers.verl_in_process.correction import RolloutCorrection, correct
 from lightstream.trainers.verl_in_process.loss import WeightedPolicyLoss
 from lightstream.trainers.verl_in_process.runtime import load_verl
 from lightstream.trainers.verl_in_process.tensors import micro_batches, to_tensordict
 
-from .support.reference import CLIP_HIGH, CLIP_LOW, Options, Truth, make_groups, reference
+from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Options, Truth, make_groups, reference
 from .support.trajectories import make_trajectory, make_triplet
 
 TOLERANCE = 1e-5
@@ -152,6 +153,58 @@ def test_random_batches_are_as_the_reference_has_them(advantage: str) -> None:
     for seed in range(BATCHES):
         chance = random.Random(f"{advantage}-{seed}")
         check(make_groups(chance), random_options(chance, advantage), chance)
+
+
+def check_correction(groups: list[Group], options: Options, chance: random.Random) -> bool:
+    truth, arrays = reference(groups, options), build_arrays(ours(groups, options))
+    rows = arrays.rows_with_signal.tolist()
+    if not rows:
+        return False
+    level: Any = chance.choice([None, "token", "sequence"])
+    reject = chance.choice([None, "token_k1", "seq_mean_k3"])
+    bound = 1.5 if reject == "token_k1" else 0.05
+    correction = RolloutCorrection(
+        rollout_is=level,
+        rollout_is_threshold=chance.choice([1.1, 2.0]),
+        rollout_rs=reject,
+        rollout_rs_threshold=bound if reject else None,
+    )
+    proximal = {token: logprob + chance.gauss(0, 0.3) for token, logprob in truth.sampled.items()}
+    told = np.array([proximal.get(token, 0.0) for token in arrays.response_ids.tolist()])
+    corrected = correct(arrays, told, rows, correction)
+    expected = truth.corrected(proximal, Correction(level, correction.rollout_is_threshold, reject, bound), options)
+    metrics = {"correction/rejected": expected.rejected}
+    if level:
+        metrics |= {
+            "correction/ess": expected.ess,
+            "correction/weight_mean": expected.mean,
+            "correction/weight_max": expected.largest,
+            "correction/cut": expected.cut,
+        }
+    assert corrected.metrics == pytest.approx(metrics, rel=TOLERANCE, abs=TOLERANCE)
+    normalisation: Any = options.normalisation
+    weights = token_weights(corrected.arrays, normalisation, constant_tokens=options.constant_tokens)
+    weights *= corrected.factors
+    trained = corrected.arrays.response_mask == 1
+    assert dict(
+        zip(corrected.arrays.response_ids[trained].tolist(), weights[trained].tolist(), strict=True)
+    ) == pytest.approx(expected.truth.weights, rel=TOLERANCE)
+    if trained.any():
+        actor = {token: logprob + chance.gauss(0, 0.4) for token, logprob in proximal.items()}
+        loss, gradient = loss_and_gradient(corrected.arrays, weights, actor, chance.choice([1, 40, 10_000]))
+        assert loss == pytest.approx(expected.truth.loss(actor), rel=TOLERANCE, abs=TOLERANCE)
+        assert {t: gradient[t] for t in expected.truth.advantages} == pytest.approx(
+            expected.truth.gradient(actor), rel=TOLERANCE, abs=TOLERANCE
+        )
+    return True
+
+
+def test_off_policy_corrections_are_as_the_reference_has_them() -> None:
+    checked = 0
+    for seed in range(3 * BATCHES):
+        chance = random.Random(f"correction-{seed}")
+        checked += check_correction(make_groups(chance), random_options(chance, "grpo"), chance)
+    assert checked > BATCHES
 
 
 @pytest.mark.soak

@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from lightstream.trainers import make_tiny_model, teach_answers
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.records import Trajectory
+from lightstream.trainers import RolloutCorrection, make_tiny_model, teach_answers
 from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
 from lightstream.trainers.groups import Group
 from lightstream.trainers.verl_in_process import VERL
@@ -135,6 +137,74 @@ def test_stale_rows_are_not_compared(tiny_model: Path) -> None:
     metrics = engine.update(arrays, policy_version=7)
     assert np.isnan(metrics["logprob_diff_max"])
     assert np.isfinite(metrics["grad_norm"])
+
+
+def sampled_by(groups: list[Group], shift: float) -> list[Group]:
+    """The same calls by a sampler that thinks its tokens likelier by so much."""
+
+    def shifted(trajectory: Trajectory) -> Trajectory:
+        triplets = [
+            triplet.model_copy(
+                update={
+                    "response_logprobs": (np.frombuffer(triplet.response_logprobs or b"", "<f4") + shift)
+                    .astype("<f4")
+                    .tobytes()
+                }
+            )
+            for triplet in trajectory.triplets
+        ]
+        return trajectory.model_copy(update={"triplets": triplets})
+
+    return [Group(group.group_id, tuple(map(shifted, group.trajectories))) for group in groups]
+
+
+def test_what_the_current_policy_sampled_is_not_corrected(tiny_model: Path) -> None:
+    groups = DigitTask(tiny_model, seed=3).roll_out(tiny_model, step=1)
+    plain = VerlEngine(options(tiny_model), tiny_model).update(arrays_of(groups))
+    correction = RolloutCorrection(rollout_rs="token_k1", rollout_rs_threshold="0.9_1.1")
+    engine = VerlEngine(options(tiny_model, rollout_correction=correction), tiny_model)
+    corrected = engine.update(arrays_of(groups))
+    assert corrected["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+    assert corrected["logprob_diff_max"] == pytest.approx(plain["logprob_diff_max"], abs=1e-6)
+    assert corrected["correction/ess"] == pytest.approx(1.0, abs=1e-4)
+    assert corrected["correction/weight_max"] == pytest.approx(1.0, abs=1e-3)
+    assert corrected["correction/rejected"] == 0
+
+
+def test_the_ratio_is_clipped_around_the_policy_that_the_step_begins_with(tiny_model: Path) -> None:
+    """A sampler that differs by e^0.5 would be clipped (0.2) by PPO's ratio: nothing of half the tokens is learned."""
+    groups = sampled_by(DigitTask(tiny_model, seed=3).roll_out(tiny_model, step=1), -0.5)
+    plain = VerlEngine(options(tiny_model), tiny_model).update(arrays_of(groups))
+    engine = VerlEngine(options(tiny_model, rollout_correction=RolloutCorrection(rollout_is=None)), tiny_model)
+    decoupled = engine.update(arrays_of(groups))
+    assert plain["actor/pg_clipfrac"] > 0
+    assert decoupled["actor/pg_clipfrac"] == 0
+    assert decoupled["actor/ratio_max"] == pytest.approx(1.0, abs=1e-3)
+    weighed = VerlEngine(options(tiny_model, steps_ahead=1), tiny_model).update(arrays_of(groups))
+    assert weighed["correction/weight_mean"] == pytest.approx(np.exp(0.5), rel=1e-3), "corrected where steps run ahead"
+    assert weighed["grad_norm"] == pytest.approx(float(np.exp(0.5)) * decoupled["grad_norm"], rel=1e-3)
+    further = sampled_by(groups, -5.0)
+    cut = VerlEngine(options(tiny_model, steps_ahead=1), tiny_model).update(arrays_of(further))
+    assert cut["correction/weight_max"] == 2
+    assert cut["correction/cut"] == pytest.approx(1.0)
+    rejects = RolloutCorrection(rollout_rs="token_k1", rollout_rs_threshold="0.5_2")
+    none = VerlEngine(options(tiny_model, rollout_correction=rejects), tiny_model).update(arrays_of(further))
+    assert none["correction/rejected"] == 1
+    assert none["grad_norm"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rollout_is": "row"}, "rollout_is is 'row'"),
+        ({"rollout_is_threshold": 0.0}, "rollout_is_threshold is 0"),
+        ({"rollout_rs": "token_k9", "rollout_rs_threshold": 1.0}, "rollout_rs is 'token_k9'"),
+        ({"rollout_rs": "token_k1"}, "has no rollout_rs_threshold"),
+    ],
+)
+def test_a_correction_that_verl_does_not_know_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        RolloutCorrection(**changes)
 
 
 def test_several_mini_batches_are_compared_before_the_first_update(tiny_model: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lightstream.trainers.groups import Group
 
 from .trajectories import make_trajectory
 
-__all__ = ["Options", "Truth", "make_groups", "reference"]
+__all__ = ["Correction", "Options", "Truth", "make_groups", "reference"]
 
 CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.28, 3.0
 
@@ -39,6 +39,28 @@ class Options:
     overlong: str = "exclude"
 
 
+@dataclass(frozen=True)
+class Correction:
+    """Options of the off-policy correction. ``bound`` of ``token_k1`` is the larger ratio, its inverse the smaller."""
+
+    level: str | None
+    threshold: float
+    reject: str | None
+    bound: float
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A batch after the correction, and its metrics."""
+
+    truth: Truth
+    ess: float
+    mean: float
+    largest: float
+    cut: float
+    rejected: float
+
+
 @dataclass
 class Truth:
     """Sampled token -> its advantage, its weight, its log-probability as sampled; and what is left out, by call."""
@@ -47,6 +69,53 @@ class Truth:
     weights: dict[int, float] = field(default_factory=dict[int, float])
     sampled: dict[int, float] = field(default_factory=dict[int, float])
     reasons: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    sequences: list[list[int]] = field(default_factory=list[list[int]])
+    owner: list[str] = field(default_factory=list[str])
+
+    def corrected(self, proximal: dict[int, float], correction: Correction, options: Options) -> Corrected:
+        """Three policies: clipped around the proximal one, its gap to the sampler weighed and rejected.
+
+        As the engine, it looks at no sequence without a signal.
+        """
+        weight: dict[int, float] = dict.fromkeys(self.advantages, 1.0)
+        kept: list[list[int]] = []
+        seen: list[int] = []
+        above: list[bool] = []  # of each token, or of each sequence
+        rejected = 0
+        for sequence in self.sequences:
+            if not any(self.advantages[token] for token in sequence):
+                kept.append(sequence)
+                continue
+            logs = {token: proximal[token] - self.sampled[token] for token in sequence}
+            total = math.fsum(logs.values())
+            k3 = {token: math.exp(log) - 1 - log for token, log in logs.items()}
+            for token in sequence:
+                ratio = math.exp(total if correction.level == "sequence" else logs[token])
+                if correction.level:
+                    weight[token] = min(ratio, correction.threshold)
+                if correction.level == "token" or token == sequence[0]:
+                    above.append(ratio > correction.threshold)
+            if correction.reject == "token_k1":
+                good = [
+                    token for token in sequence if 1 / correction.bound <= math.exp(-logs[token]) <= correction.bound
+                ]
+            elif correction.reject == "seq_mean_k3":
+                good = sequence if math.fsum(k3.values()) / len(k3) <= correction.bound else []
+            else:
+                good = sequence
+            rejected += len(sequence) - len(good)
+            kept.append(good)
+            seen += sequence
+        truth = Truth(sampled=proximal)
+        truth.advantages = {token: self.advantages[token] for sequence in kept for token in sequence}
+        if truth.advantages:
+            pairs = [(sequence, name) for sequence, name in zip(kept, self.owner, strict=True) if sequence]
+            _weigh(truth, [sequence for sequence, _ in pairs], [name for _, name in pairs], options)
+        truth.weights = {token: share * weight[token] for token, share in truth.weights.items()}
+        weights = [weight[token] for token in seen]
+        mean = math.fsum(weights) / len(seen)
+        ess = 1 / (math.fsum((w / mean) ** 2 for w in weights) / len(seen))
+        return Corrected(truth, ess, mean, max(weights), sum(above) / len(above), rejected / len(seen))
 
     def loss(self, actor: dict[int, float]) -> float:
         """PPO's clipped loss with dual clip, each token by its weight."""
@@ -110,6 +179,7 @@ def reference(groups: list[Group], options: Options) -> Truth:
                 if trained:
                     sequences.append(trained)
                     owner.append(trajectory.rollout_id)
+    truth.sequences, truth.owner = sequences, owner
     _weigh(truth, sequences, owner, options)
     return truth
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .report import StepObserver, StepReport
     from .tiny_model import make_tiny_model
     from .trainer import Trainer
-    from .verl_in_process import VERL, VerlConfig, teach_answers
+    from .verl_in_process import VERL, RolloutCorrection, VerlConfig, teach_answers
 
 __all__ = [
     "LLM",
@@ -52,6 +52,7 @@ __all__ = [
     "ProxyLLM",
     "Rollout",
     "RolloutConfig",
+    "RolloutCorrection",
     "Settings",
     "StepObserver",
     "StepReport",
@@ -81,6 +82,7 @@ _MODULES = {
     "ProxyLLM": "lightstream.schemas.types",
     "Rollout": "lightstream.schemas.types",
     "RolloutConfig": "lightstream.schemas.types",
+    "RolloutCorrection": "verl_in_process",
     "Settings": "lightstream.runtime.settings",
     "StepObserver": "report",
     "StepReport": "report",

@@ -35,12 +35,23 @@ class GroupSource(Protocol):
         """Have rollouts made. Those of a group come together, and asking again for the same changes nothing."""
         ...
 
-    def groups(self, group_ids: Collection[str]) -> Iterator[Group]:
+    def groups(
+        self, group_ids: Collection[str], *, least: int | None = None, wait_s: float | None = None
+    ) -> Iterator[Group]:
         """The complete ones of these groups, each once: of several that are complete, the first named.
 
         A group that was returned counts as consumed: it must be part of the next step. Ends when each is returned or
         given up; those that are left when the caller stops early stay for later.
+
+        Args:
+            group_ids: which.
+            least: a group whose time is over is returned with so many members; ``None``: it is given up.
+            wait_s: a shorter time than ``limit_s``.
         """
+        ...
+
+    def give_up(self, group_ids: Collection[str]) -> None:
+        """Wait no longer for these groups: what came of them, and still comes, is given by :meth:`take_skipped`."""
         ...
 
     def validation_groups(self, group_ids: Collection[str]) -> list[Group]:

@@ -8,7 +8,15 @@ from typing import Any, Protocol
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, RolloutConfig, RolloutMode
 
-__all__ = ["Dataset", "sample_indices", "step_group_id", "step_requests", "validation_group_id"]
+__all__ = [
+    "Dataset",
+    "further_group_id",
+    "further_index",
+    "sample_indices",
+    "step_group_id",
+    "step_requests",
+    "validation_group_id",
+]
 
 
 class Dataset(Protocol):
@@ -19,7 +27,7 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def sample_indices(step: int, count: int, dataset_size: int, seed: int) -> list[int]:
+def sample_indices(step: int, count: int, dataset_size: int, seed: int | str) -> list[int]:
     """Positions in the data set of the tasks of a step (1, 2, …).
 
     The data set is passed through again and again, in a new order each time. A step may span two passes.
@@ -51,6 +59,16 @@ def step_group_id(run_id: str, step: int, index: int, discarded: int = 0) -> str
 def validation_group_id(run_id: str, step: int, index: int) -> str:
     """The group of the ``index``-th validation task after a step."""
     return f"{run_id}-v{step}-g{index}"
+
+
+def further_group_id(run_id: str, number: int) -> str:
+    """The group of the ``number``-th task that is asked for beside those of the steps."""
+    return f"{run_id}-x{number}"
+
+
+def further_index(number: int, dataset_size: int, seed: int) -> int:
+    """Position in the data set of that task: passes of their own, in orders of their own."""
+    return sample_indices(number + 1, 1, dataset_size, f"further-{seed}")[0]
 
 
 def step_requests(

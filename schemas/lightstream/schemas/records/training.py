@@ -97,8 +97,8 @@ class TrainingStep(Record):
     """Folder of the weights after the step."""
     consumed: list[ConsumedTrajectory] = Field(default_factory=list[ConsumedTrajectory])
     skipped_groups: list[str] = Field(default_factory=list[str])
-    """Groups that were given up since the step before, as rollouts of theirs did not come in time; those that did come
-    are consumed without a weight."""
+    """Groups that are waited for no longer since the step before, as rollouts of theirs did not come in time; what
+    comes of them later is consumed without a weight."""
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
     """Metrics of the step, name to value."""
     low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])

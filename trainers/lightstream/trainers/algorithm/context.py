@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +27,15 @@ from ..ledger import History, StepCommit
 from ..progress import Progress
 from ..protocols import GroupSource, Ledger, PolicyServers
 from ..report import StepObserver, StepReport, group_metrics
-from ..tasks import Dataset, sample_indices, step_group_id, step_requests, validation_group_id
+from ..tasks import (
+    Dataset,
+    further_group_id,
+    further_index,
+    sample_indices,
+    step_group_id,
+    step_requests,
+    validation_group_id,
+)
 
 __all__ = ["AlgorithmContext", "CollectError"]
 
@@ -158,6 +167,31 @@ class AlgorithmContext:
         indices = sample_indices(step, tasks, len(self.train_dataset), self.seed)
         wanted = {
             name: self.train_dataset[index] for name, index in zip(names, indices, strict=True) if name not in settled
+        }
+        self._enqueue(wanted, rollouts_per_task, "train", resources_id)
+        return list(wanted)
+
+    def enqueue_further(
+        self, count: int, *, rollouts_per_task: int, besides: Collection[str] = (), resources_id: str | None = None
+    ) -> list[str]:
+        """Enqueue groups of further tasks, beside those of the steps; after a restart, those that were left first.
+
+        Args:
+            count: how many.
+            rollouts_per_task: the size of each group.
+            besides: groups that are in progress already.
+            resources_id: what the rollouts use; by default the latest of this run.
+
+        Returns:
+            The ids of the groups.
+        """
+        settled = self.history.consumed_groups.union(self.source.skipped, besides)
+        numbers = (number for number in itertools.count() if further_group_id(self.run_id, number) not in settled)
+        wanted = {
+            further_group_id(self.run_id, number): self.train_dataset[
+                further_index(number, len(self.train_dataset), self.seed)
+            ]
+            for number in itertools.islice(numbers, count)
         }
         self._enqueue(wanted, rollouts_per_task, "train", resources_id)
         return list(wanted)

@@ -31,7 +31,7 @@ class Group:
     """``group_size`` final trajectories of one task, in the natural order of their rollout ids.
 
     The order does not depend on how they arrived, so the same trajectories always make the same batch. A group
-    that was skipped has fewer.
+    that was skipped, or was taken before all were there, has fewer.
     """
 
     group_id: str
@@ -126,8 +126,19 @@ class GroupCollector:
         return frozenset(self._skipped)
 
     def skip(self, group_id: str) -> None:
-        """Give up a group that is not complete: it never will be, whatever still comes."""
+        """Give up a group that was not taken: it never will be complete, whatever still comes."""
         self._skipped.add(group_id)
+        self._complete.pop(group_id, None)
+
+    def take_partial(self, group_id: str) -> Group:
+        """Remove a group with those of its members that are here; for the others it is skipped.
+
+        Raises:
+            KeyError: none of it is here.
+        """
+        group = self._take(group_id)
+        self._skipped.add(group_id)
+        return group
 
     def take_skipped(self) -> list[Group]:
         """Remove what there is of skipped groups, or came since the last call; it counts as consumed from now on."""

@@ -62,9 +62,10 @@ class Deadlines:
             if reached:
                 wait.since_s = now_s
 
-    def overdue(self, group_ids: Iterable[str], now_s: float) -> list[str]:
-        """Those of the groups whose time is over."""
-        return [name for name in group_ids if now_s - self._waits[name].since_s > self.limit_s]
+    def overdue(self, group_ids: Iterable[str], now_s: float, limit_s: float | None = None) -> list[str]:
+        """Those of the groups whose time is over; ``limit_s``: a shorter time."""
+        limit_s = self.limit_s if limit_s is None else min(limit_s, self.limit_s)
+        return [name for name in group_ids if now_s - self._waits[name].since_s > limit_s]
 
     def end(self, group_ids: Iterable[str]) -> None:
         """These are waited for no longer."""

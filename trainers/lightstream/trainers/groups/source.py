@@ -140,13 +140,26 @@ class LoggedGroups:
         for group_id, size in sizes.items():
             self._deadlines.asked([group_id], now_s, size)
 
-    def groups(self, group_ids: Collection[str]) -> Iterator[Group]:
+    def groups(
+        self, group_ids: Collection[str], *, least: int | None = None, wait_s: float | None = None
+    ) -> Iterator[Group]:
         """The complete ones of these groups, each once: of several that are complete, the first named.
 
         A group that was returned counts as consumed: it must be part of the next step. Ends when each is returned or
         given up; those that are left when the caller stops early stay for later.
+
+        Args:
+            group_ids: which.
+            least: a group whose time is over is returned with so many members; ``None``: it is given up.
+            wait_s: a shorter time than ``limit_s``.
         """
-        return self._groups(self._train, group_ids)
+        return self._groups(self._train, group_ids, least, wait_s)
+
+    def give_up(self, group_ids: Collection[str]) -> None:
+        """Wait no longer for these groups: what came of them, and still comes, is given by :meth:`take_skipped`."""
+        for group_id in group_ids:
+            self._train.skip(group_id)
+        self._deadlines.end(group_ids)
 
     def validation_groups(self, group_ids: Collection[str]) -> list[Group]:
         """The same for groups of validation rollouts, all at once; none of them is part of a step."""
@@ -172,7 +185,13 @@ class LoggedGroups:
             metrics["trajectories/of_other_runs"] = float(self._log.of_other_runs)
         return metrics
 
-    def _groups(self, collector: GroupCollector, group_ids: Collection[str]) -> Iterator[Group]:
+    def _groups(
+        self,
+        collector: GroupCollector,
+        group_ids: Collection[str],
+        least: int | None = None,
+        wait_s: float | None = None,
+    ) -> Iterator[Group]:
         wanted = dict.fromkeys(group_id for group_id in group_ids if group_id not in collector.skipped)
         started_s = self._quiet_since_s = time.monotonic()
         self._deadlines.asked(sorted(wanted, key=natural_order), started_s)
@@ -186,10 +205,13 @@ class LoggedGroups:
                 continue
             self._receive()
             self._say_if_quiet(collector.missing(wanted), started_s)
-            if self._deadlines.overdue(collector.missing(wanted), time.monotonic()):
+            if self._deadlines.overdue(collector.missing(wanted), time.monotonic(), wait_s):
                 self._read_to_the_end()
-                for group_id in self._give_up_overdue(collector, wanted):
+                now_s, missing = time.monotonic(), collector.missing(wanted)
+                for group_id in sorted(self._deadlines.overdue(missing, now_s, wait_s), key=natural_order):
                     del wanted[group_id]
+                    if group := self._end(collector, group_id, missing[group_id], now_s, least):
+                        yield group
 
     def _receive(self) -> None:
         """Take in what has come, or wait a moment for it."""
@@ -217,15 +239,18 @@ class LoggedGroups:
         while not self._log.has_read(ends):
             self._receive()
 
-    def _give_up_overdue(self, collector: GroupCollector, wanted: Collection[str]) -> list[str]:
-        now_s, missing = time.monotonic(), collector.missing(wanted)
-        overdue = sorted(self._deadlines.overdue(missing, now_s), key=natural_order)
-        for group_id in overdue:
-            story = self._deadlines.story(group_id, missing[group_id], now_s)
-            self._progress.say(f"Group {group_id} is skipped: {story}.")
-            collector.skip(group_id)
-        self._deadlines.end(overdue)
-        return overdue
+    def _end(
+        self, collector: GroupCollector, group_id: str, here: int, now_s: float, least: int | None
+    ) -> Group | None:
+        """Wait no longer for a group; returns it if enough of it is here."""
+        story = self._deadlines.story(group_id, here, now_s)
+        self._deadlines.end([group_id])
+        if least is not None and here >= least:
+            self._progress.say(f"Group {group_id} is taken as it is: {story}.")
+            return collector.take_partial(group_id)
+        self._progress.say(f"Group {group_id} is skipped: {story}.")
+        collector.skip(group_id)
+        return None
 
     def _say_if_quiet(self, missing: Mapping[str, int], started_s: float) -> None:
         now_s = time.monotonic()

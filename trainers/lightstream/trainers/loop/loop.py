@@ -66,14 +66,14 @@ class TrainingLoop:
             if validates_before(options, context, step):
                 metrics |= validation(options, context)
             mark = time.perf_counter()
-            groups = waves.take()
+            groups = waves.take(step)
             metrics["seconds/collect"] = time.perf_counter() - mark
             batch = select_batch(options, groups, latest(context).version)
             metrics |= batch.metrics
             resources = self._learn(engine, batch, step, metrics)
             context.commit(
                 step,
-                groups,
+                groups.kept + groups.silent,
                 started_unix_nano=started,
                 metrics=metrics,
                 resources=resources,
@@ -82,7 +82,7 @@ class TrainingLoop:
                 outcome=batch.outcome,
                 steps=options.steps,
             )
-            breaker.after(batch.outcome, step, groups, batch.rows)
+            breaker.after(batch.outcome, step, groups.kept, batch.rows)
             context.keep_checkpoints(options.keep_checkpoints)
         measure_last(options, context)
 

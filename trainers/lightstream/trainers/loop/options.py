@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 
@@ -23,7 +23,18 @@ class LoopOptions:
         tasks_per_step: tasks in a step's batch.
         rollouts_per_task: samples of each task (``n``): the group that advantages are computed in.
         steps_ahead: how many steps' rollouts may be in progress beyond the step that is being made. 0 trains on the
-            current policy alone; with k, calls may be sampled by a policy up to k versions old, not older.
+            current policy alone; with k, calls may be sampled by a policy up to k versions old, not older, and no more
+            rollouts than those of k + n steps are consumed or in progress while step n is made.
+        stale: what becomes of a group that would be older than that in the next step: the step waits for it (``wait``),
+            or goes on with others, and it is given up (``drop``: quick where a few rollouts take long, but what takes
+            long is then trained on less).
+        over_sampling: with ``drop``, groups in progress beyond those.
+        group_min: a group is taken with this many of its rollouts, if the others do not come in time; ``None``: it is
+            skipped then.
+        group_deadline_s: "in time", in seconds without a rollout of the group, or of one asked for before; ``None``: as
+            long as its rollouts may take.
+        refill_silent_groups: up to this many groups of a step that have one reward each, and so no signal, are left
+            out of it, and others taken in their place.
         advantage, advantage_per, reward_missing, reward_fill, reward_dimensions: how rewards become advantages: see
             :class:`~lightstream.trainers.batch.Scoring`.
         entropy_coefficient: weight of the entropy bonus. Where it is 0, rows without an advantage are not computed.
@@ -50,6 +61,11 @@ class LoopOptions:
     tasks_per_step: int = 8
     rollouts_per_task: int = 8
     steps_ahead: int = 0
+    stale: Literal["wait", "drop"] = "wait"
+    over_sampling: int = 0
+    group_min: int | None = None
+    group_deadline_s: float | None = None
+    refill_silent_groups: int = 0
     advantage: Advantage = "grpo"
     advantage_per: AdvantagePer = "rollout"
     reward_missing: MissingReward = "exclude"
@@ -78,6 +94,8 @@ class LoopOptions:
             tasks_per_step=1,
             rollouts_per_task=1,
             steps_ahead=0,
+            over_sampling=0,
+            refill_silent_groups=0,
             validate_every=0,
             validation_samples=1,
             steps_without_signal_max=1,
@@ -88,8 +106,19 @@ class LoopOptions:
             limit = getattr(self, name)
             if limit is not None and limit < 1:
                 raise SettingsError(f"VERL's {name} is {limit}; at least 1, or None, is needed.")
+        if self.group_min is not None and not 1 <= self.group_min <= self.rollouts_per_task:
+            raise SettingsError(
+                f"VERL's group_min is {self.group_min}; 1 to rollouts_per_task ({self.rollouts_per_task}) is needed."
+            )
+        if self.group_deadline_s is not None:
+            check_positive(self, "group_deadline_s")
+        if self.over_sampling and self.stale != "drop":
+            raise SettingsError(
+                f"VERL's over_sampling is {self.over_sampling} while stale groups are waited for.",
+                next_step='Set stale="drop": groups beyond those that a step takes are given up then.',
+            )
         check_positive(self, "temperature")  # training needs sampling
-        check_one_of(self, overlong=("exclude", "truncate"))
+        check_one_of(self, overlong=("exclude", "truncate"), stale=("wait", "drop"))
         _ = self.scoring
         _check_sampling(self.sampling_parameters)
 

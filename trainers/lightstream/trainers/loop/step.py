@@ -13,6 +13,7 @@ from ..groups import Group
 from ..protocols import Engine
 from .metrics import batch_metrics
 from .options import LoopOptions
+from .waves import StepGroups
 
 __all__ = ["StepBatch", "select_batch", "update"]
 
@@ -35,21 +36,32 @@ class StepBatch:
     metrics: dict[str, float]
 
 
-def select_batch(options: LoopOptions, groups: list[Group], version: int) -> StepBatch:
-    """The batch of a step, while the policy is of ``version``."""
-    rows = select_rows(
-        groups,
-        scoring=options.scoring,
-        oldest_policy_version=version - options.steps_ahead,
-        prompt_tokens_max=options.prompt_tokens_max,
-        response_tokens_max=options.response_tokens_max,
-        overlong=options.overlong,
-    )
+def select_batch(options: LoopOptions, groups: StepGroups, version: int) -> StepBatch:
+    """The batch of a step, while the policy is of ``version``. Silent groups are accounted for, and weigh nothing."""
+
+    def select(chosen: list[Group]) -> BatchRows:
+        return select_rows(
+            chosen,
+            scoring=options.scoring,
+            oldest_policy_version=version - options.steps_ahead,
+            prompt_tokens_max=options.prompt_tokens_max,
+            response_tokens_max=options.response_tokens_max,
+            overlong=options.overlong,
+        )
+
+    rows, silent = select(groups.kept), select(groups.silent)
+    rows.excluded += silent.excluded
+    rows.triplets_used |= silent.triplets_used
+    rows.not_trained |= silent.not_trained
+    rows.groups_without_signal += silent.groups_without_signal
     if rows.has_signal or (rows.rows and options.entropy_coefficient):
         outcome = StepOutcome.UPDATED
     else:
         outcome = StepOutcome.UNCHANGED if rows.rows else StepOutcome.DISCARDED
-    return StepBatch(rows, outcome, batch_metrics(groups, rows, version))
+    metrics = batch_metrics(groups.kept + groups.silent, rows, version)
+    if groups.silent:
+        metrics["groups/refilled"] = float(len(groups.silent))
+    return StepBatch(rows, outcome, metrics)
 
 
 def update(engine: Engine, batch: StepBatch, context: AlgorithmContext, step: int, version: int) -> dict[str, float]:

@@ -2,39 +2,129 @@
 
 from __future__ import annotations
 
-from ..algorithm import AlgorithmContext, CollectError
-from ..groups import Group
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..algorithm import AlgorithmContext
+from ..batch import select_rows
+from ..groups import Group, natural_order
 from .options import LoopOptions
 
-__all__ = ["Waves"]
+__all__ = ["StepGroups", "Waves"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepGroups:
+    """What a step consumes.
+
+    Attributes:
+        kept: the groups that it is made of.
+        silent: groups without a signal, in whose place others were taken.
+    """
+
+    kept: list[Group] = field(default_factory=list[Group])
+    silent: list[Group] = field(default_factory=list[Group])
 
 
 class Waves:
-    """The rollouts of a run, a wave of ``tasks_per_step`` groups for each step."""
+    """The rollouts of a run, a wave of ``tasks_per_step`` groups for each step.
+
+    With S steps ahead, the wave of step n + S is asked for when step n is being made. So the rollouts that are
+    consumed or in progress are never more than those of S + n steps, retries and restarts included, and a group of wave
+    n may be trained on until step n (those of the first waves until step S + 1): then it is at most S versions old.
+
+    ``wait``: each step takes the first groups that are complete, but waits for older ones where those would find no
+    room before their last step. Nothing is ever too old.
+    ``drop``: each step takes the first groups that are complete, and gives up those whose last step it was; as many
+    others are asked for in their place.
+    """
 
     def __init__(self, options: LoopOptions, context: AlgorithmContext) -> None:
         self._options = options
         self._context = context
-        self._waiting: list[str] = []
+        self._last_step: dict[str, int] = {}
         # With steps ahead, earlier steps may have left slow groups behind: all that are not consumed are asked for.
         self._next = 1 if options.steps_ahead else context.last_step + 1
 
     def ask(self, step: int, *, again: bool) -> None:
         """Ask for the rollouts of this step and of those ahead, and again for those of a discarded step."""
-        options = self._options
-        ahead = range(self._next, min(step + options.steps_ahead, options.steps) + 1)
-        for wave in [*([step] if again else []), *ahead]:
-            self._waiting += self._context.enqueue_step(
-                wave, tasks=options.tasks_per_step, rollouts_per_task=options.rollouts_per_task
-            )
-        self._next = max(self._next, ahead.stop)
+        options, ahead = self._options, self._options.steps_ahead
+        if again:
+            self._ask_wave(step, step + ahead)
+        for wave in range(self._next, min(step + ahead, options.steps) + 1):
+            self._ask_wave(wave, max(wave, ahead + 1))
+            self._next = wave + 1
+        if options.stale == "drop":
+            wanted = (ahead + 1) * options.tasks_per_step + options.over_sampling
+            self._ask_further(wanted - len(self._last_step), step)
 
-    def take(self) -> list[Group]:
-        """The groups of the next step; empty where none is complete in time."""
-        try:
-            groups = self._context.collect(self._waiting, self._options.tasks_per_step)
-        except CollectError:
-            groups = []
-        gone = self._context.skipped.union(group.group_id for group in groups)
-        self._waiting = [group_id for group_id in self._waiting if group_id not in gone]
-        return groups
+    def take(self, step: int) -> StepGroups:
+        """The groups of a step, in the natural order of their names; none where none is complete in time."""
+        options = self._options
+        kept: list[Group] = []
+        silent: list[Group] = []
+        refills = options.refill_silent_groups
+        while len(kept) < options.tasks_per_step:
+            group = self._next_group(step, options.tasks_per_step - len(kept))
+            if group is not None:
+                is_silent = options.refill_silent_groups > 0 and self._is_silent(group)
+                (silent if is_silent else kept).append(group)
+                continue
+            missing = min(options.tasks_per_step - len(kept), len(silent), refills)
+            if missing <= 0:
+                break
+            refills -= missing
+            self._ask_further(missing, step, besides=silent + kept)
+        if options.stale == "drop":
+            late = [name for name, last in self._last_step.items() if last <= step]
+            self._context.source.give_up(late)
+            self._forget(late)
+        in_order = sorted(kept, key=_by_name), sorted(silent, key=_by_name)
+        return StepGroups(*in_order) if kept else StepGroups(kept=in_order[1])
+
+    def _next_group(self, step: int, room: int) -> Group | None:
+        """The next group of a step that has room for so many; ``None`` where there is none."""
+        options, source = self._options, self._context.source
+        while names := self._eligible(step, room):
+            group = next(source.groups(names, least=options.group_min, wait_s=options.group_deadline_s), None)
+            self._forget(self._context.skipped)
+            if group is not None:
+                self._forget([group.group_id])
+                return group
+        return None
+
+    def _eligible(self, step: int, room: int) -> list[str]:
+        """The groups of which the step may take the next one, the oldest first."""
+        names = sorted(self._last_step, key=lambda name: self._last_step[name])
+        if self._options.stale == "wait":
+            for last in sorted(set(self._last_step.values())):
+                until_then = [name for name in names if self._last_step[name] <= last]
+                if len(until_then) - self._options.tasks_per_step * max(0, last - step) >= room:
+                    return until_then  # the steps after this one have no room for more of these
+        return names
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._last_step.pop(name, None)
+
+    def _ask_wave(self, wave: int, last_step: int) -> None:
+        options = self._options
+        names = self._context.enqueue_step(
+            wave, tasks=options.tasks_per_step, rollouts_per_task=options.rollouts_per_task
+        )
+        self._last_step |= dict.fromkeys(names, last_step)
+
+    def _ask_further(self, count: int, step: int, besides: Sequence[Group] = ()) -> None:
+        if count > 0:
+            taken = [group.group_id for group in besides]
+            names = self._context.enqueue_further(
+                count, rollouts_per_task=self._options.rollouts_per_task, besides=[*self._last_step, *taken]
+            )
+            self._last_step |= dict.fromkeys(names, step + self._options.steps_ahead)
+
+    def _is_silent(self, group: Group) -> bool:
+        return select_rows([group], scoring=self._options.scoring).groups_without_signal > 0
+
+
+def _by_name(group: Group) -> tuple[tuple[int, int, str], ...]:
+    return natural_order(group.group_id)

@@ -2,6 +2,7 @@
 
 from .algorithm import VERL
 from .config import VerlConfig
+from .correction import RolloutCorrection
 from .warm_up import WarmUp, teach_answers
 
-__all__ = ["VERL", "VerlConfig", "WarmUp", "teach_answers"]
+__all__ = ["VERL", "RolloutCorrection", "VerlConfig", "WarmUp", "teach_answers"]

@@ -10,6 +10,7 @@ from lightstream.schemas.errors import SettingsError
 
 from ..batch import LOSS_NORMALISATIONS, LossNormalisation
 from ..loop.options import LoopOptions, check_at_least, check_one_of, check_positive
+from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
 __all__ = ["VerlConfig"]
@@ -39,6 +40,8 @@ class VerlConfig(LoopOptions):
             for the same number. Take 1 for a tiny model on a machine that runs everything else too: threads that wait
             for each other are ten times slower on busy cores.
         gradient_checkpointing: trade time for memory.
+        rollout_correction: how to correct for rollouts of older policies, or of a server that computes differently;
+            ``None``: weights of each token, cut off at 2, where there are steps ahead, else not.
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
     """
 
@@ -59,6 +62,7 @@ class VerlConfig(LoopOptions):
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int | None = None
     gradient_checkpointing: bool = False
+    rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
     def __post_init__(self) -> None:
@@ -77,6 +81,13 @@ class VerlConfig(LoopOptions):
                 "VERL's constant normalisation divides by response_tokens_max, which is not given.",
                 next_step="Give it the most tokens an answer may have (max_tokens of the sampling).",
             )
+
+    @property
+    def correction(self) -> RolloutCorrection | None:
+        """The off-policy correction that holds."""
+        if self.rollout_correction is None and self.steps_ahead:
+            return RolloutCorrection()
+        return self.rollout_correction
 
     @property
     def normalisation(self) -> LossNormalisation:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..batch import BatchArrays, token_weights
 from . import state
 from .config import VerlConfig
+from .correction import correct
 from .loss import WeightedPolicyLoss
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .tensors import micro_batches, select_mini_batches, to_tensordict
@@ -75,20 +77,25 @@ class VerlEngine:
         torch.manual_seed(int(np.random.default_rng(list(seed)).integers(2**63)))
         trained = arrays.response_mask == 1
         compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
-        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
         computed = set(range(len(arrays)) if config.entropy_coefficient else arrays.rows_with_signal.tolist())
         count = min(config.mini_batches_per_step, len(arrays))
-        batch = to_tensordict(arrays, weights * count, compared, temperature=config.temperature)
+        self._loss.start_step()
+        factors, correction_metrics = np.ones(len(trained)), dict[str, float]()
+        if config.correction is not None and computed:
+            proximal = self._logprobs(arrays, compared, sorted(computed))
+            corrected = correct(arrays, proximal, sorted(computed), config.correction)
+            arrays, factors, correction_metrics = corrected.arrays, corrected.factors, corrected.metrics
+        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
+        batch = to_tensordict(arrays, weights * factors * count, compared, temperature=config.temperature)
         parts = [
             rows
             for epoch in range(config.epochs_per_step)
             for part in select_mini_batches(len(arrays), count, (*seed, epoch))
             if (rows := sorted(computed.intersection(part)))
         ]
-        metrics = self._cost(arrays, sorted(computed))
-        self._loss.start_step()
-        self._loss.comparing = len(parts) == 1
-        if len(parts) > 1:
+        metrics = self._cost(arrays, sorted(computed)) | correction_metrics
+        self._loss.comparing = len(parts) == 1 and config.correction is None
+        if len(parts) > 1 and config.correction is None:
             self._compare(batch, sorted(computed))
         outputs = [self._update_once(batch, part, part is parts[-1]) for part in parts]
         self._loss.comparing = False
@@ -125,14 +132,32 @@ class VerlEngine:
         output = self._worker.train_batch(rows)
         return _numbers(tensordict_utils.get(output, "metrics"))
 
-    def _compare(self, batch: Any, part: list[int]) -> None:
-        """One pass without gradients: with several updates, later ones start from changed weights."""
+    def _compare(self, batch: Any, part: list[int]) -> Any:
+        """One pass without gradients: with several updates, later ones start from changed weights.
+
+        Returns:
+            The log-probabilities, (N, longest response).
+        """
         from verl.utils import tensordict_utils
+        from verl.workers.utils.padding import no_padding_2_padding
 
         rows = _rows_of(batch, part)
         tensordict_utils.assign_non_tensor(rows, **self._settings(rows), compute_loss=False)
         output = self._worker.infer_batch(rows)
-        self._loss.compare(output["log_probs"].to("cpu"), rows)
+        log_probs = no_padding_2_padding(output["log_probs"].to("cpu"), rows)
+        self._loss.compare(log_probs, rows)
+        return log_probs
+
+    def _logprobs(
+        self, arrays: BatchArrays, compared: npt.NDArray[np.bool_], rows: list[int]
+    ) -> npt.NDArray[np.float32]:
+        """The log-probabilities of the response tokens of some rows, of the others as sampled; compares them."""
+        batch = to_tensordict(arrays, np.zeros(len(compared)), compared, temperature=self._config.temperature)
+        table = self._compare(batch, rows).float().numpy()
+        lengths = arrays.response_lengths[rows]
+        logprobs = arrays.response_logprobs.copy()
+        logprobs[np.isin(arrays.row_of_token, rows)] = table[np.arange(table.shape[1]) < lengths[:, None]]
+        return logprobs
 
     def _settings(self, rows: Any) -> dict[str, Any]:
         return {

@@ -82,10 +82,8 @@ class WeightedPolicyLoss:
         return loss, {}
 
     def compare(self, log_probs: Any, data: Any) -> None:
-        """Take in the actor's log-probabilities (nested, (N, prompt + response)) of a batch."""
-        from verl.workers.utils.padding import no_padding_2_padding
-
-        self._compare(no_padding_2_padding(log_probs, data), _padded(data))
+        """Take in the actor's log-probabilities of a batch, (N, longest response)."""
+        self._compare(log_probs, _padded(data))
 
     def metrics(self) -> dict[str, float]:
         """Of all updates since :meth:`start_step`; means are over trained tokens, each counted once per update.
