@@ -11,7 +11,6 @@ Wire format: Avro 1.12 specification, "Binary encoding".
 from __future__ import annotations
 
 import struct
-import sys
 import types
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -237,11 +236,6 @@ def _rarer_value(value: Any) -> bytes:
         return _BYTES + _bytes(value)
     if isinstance(value, Mapping):
         return _MAP + _attributes({str(name): item for name, item in value.items()})
-    if isinstance(value, array) and len(value) >= _PACK_INTS_FROM_LENGTH:
-        if value.typecode == "i":
-            return _INT32_LIST + _bytes(_little_endian(value))
-        if value.typecode == "d":
-            return _LIST + _doubles(value)
     if isinstance(value, (list, tuple, array)):
         items = cast("list[Any]", value)
         if _packs_as_int32(items):
@@ -257,23 +251,6 @@ def _packs_as_int32(items: Sequence[Any]) -> bool:
     if len(items) < _PACK_INTS_FROM_LENGTH or set(map(type, items)) != {int}:
         return False
     return bool(min(items) >= _INT32_MIN and max(items) <= _INT32_MAX)
-
-
-def _little_endian(values: array[Any]) -> bytes:
-    if sys.byteorder == "big":
-        values = values[:]
-        values.byteswap()
-    return values.tobytes()
-
-
-def _doubles(values: array[float]) -> bytes:
-    """An attribute list of doubles: for each its branch and its eight bytes, written column by column."""
-    count, data = len(values), _little_endian(values)
-    items = bytearray(9 * count)
-    items[0::9] = _DOUBLE * count
-    for place in range(8):
-        items[1 + place :: 9] = data[place::8]
-    return b"".join((_long(count), items, b"\x00"))
 
 
 _any_attributes = _map(_value)
