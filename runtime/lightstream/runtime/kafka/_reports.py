@@ -1,4 +1,4 @@
-"""What the client reports of records on their way."""
+"""Delivery reports of the Kafka client."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def report_to(topic: Topic, delivered: Delivered) -> Report:
 
 
 def position_of(topic: Topic, message: Message) -> Position:
-    """Where the record landed."""
+    """The partition and offset of the delivered record."""
     return Position(topic.name, message.partition() or 0, message.offset() or 0)
 
 
 def loss_of(topic: Topic, error: KafkaError | None) -> PublishError:
-    """Why the record is lost, as reported to its writer."""
+    """The error that the writer of a lost record gets."""
     return PublishError(f"a record for {topic.name!r} did not become durable: {error}.")

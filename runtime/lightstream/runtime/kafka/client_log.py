@@ -1,4 +1,4 @@
-"""What librdkafka says, through Python's logging: as configured there, and not on standard error."""
+"""Passes librdkafka's log lines to Python's logging instead of standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ by an error of its own if it does not pass."""
 
 
 class _ClientLog:
-    """What librdkafka's Python binding takes for a logger, and calls with its lines."""
+    """A logger for librdkafka's Python binding, which calls it with each line."""
 
     def log(self, level: int, template: str, *values: str) -> None:
         """One line: facility, client, text."""

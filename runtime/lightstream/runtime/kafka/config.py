@@ -16,18 +16,18 @@ Compression: TypeAlias = Literal["zstd", "lz4", "none"]
 """Of a batch of records: the best, a quick one, or none."""
 
 PARTITIONER = "murmur2_random"
-"""What Faust, aiokafka and the Java client use; librdkafka's own default (CRC32) sends 4 of 5 keys elsewhere."""
+"""As Faust, aiokafka and the Java client partition; librdkafka's own default (CRC32) sends 4 of 5 keys elsewhere."""
 
 RECONNECT_BACKOFF_MAX_MS = 500
 """Short, so that a client is back within half a second of a broker's restart (librdkafka's default is 10 s)."""
 
 FETCH_WAIT_MAX_MS = 250
-"""How long the broker holds a fetch that finds nothing (one record ends the wait at once): with a dozen idle consumers,
-50 ms cost a tenth of a core in the broker alone."""
+"""The broker holds a fetch that finds nothing for at most so long (one record ends the wait at once): with a dozen idle
+consumers, 50 ms cost a tenth of a core in the broker alone."""
 
 FETCH_QUEUE_BACKOFF_MS = 5
-"""How soon a consumer whose local queue was full fetches again; librdkafka's default of a whole second is a stall for
-everyone who bounds that queue."""
+"""A consumer whose local queue was full fetches again after this pause; librdkafka's default of a whole second stalls
+every consumer that bounds the queue."""
 
 FETCH_BYTES_OVERHEAD = 1024 * 1024
 """A fetched batch is a little larger than its one record."""
@@ -59,7 +59,7 @@ def bootstrap_servers(settings: Settings) -> str:
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
-    """What admin clients, producers and consumers have in common."""
+    """The configuration that admin clients, producers and consumers share."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap_servers(settings),
         "security.protocol": settings.kafka_security_protocol,

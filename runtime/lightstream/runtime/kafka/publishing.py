@@ -1,4 +1,4 @@
-"""What publishers take, and what they promise."""
+"""Interfaces of publishers, and the values that they take and return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightstream.schemas.topics import Topic
 __all__ = ["BY_KEY", "BatchPublisher", "Delivered", "Headers", "Outgoing", "Position", "Publisher", "RecordSink"]
 
 BY_KEY = -1
-"""The partition that the key's hash says."""
+"""The key's hash decides the partition."""
 
 
 Headers: TypeAlias = "list[tuple[str, str | bytes | None]]"
@@ -22,7 +22,7 @@ Headers: TypeAlias = "list[tuple[str, str | bytes | None]]"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where a record landed: unprefixed topic, partition, offset."""
+    """The position of a record in the log: unprefixed topic, partition, offset."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""What the records of ``rollouts`` say in headers, for readers who need not decode them."""
+"""Headers of the records of ``rollouts``, by which a reader decides whether to decode one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Place: TypeAlias = "tuple[int, int, int]"
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """How many rollouts of a run wait in a partition, and the places of the first of them (:data:`HEAD_LENGTH`)."""
+    """The number of waiting rollouts of a run in a partition, and the first of them (:data:`HEAD_LENGTH`)."""
 
     waiting: int
     head: Sequence[Place]

@@ -1,4 +1,4 @@
-"""What the records of ``trajectories`` say in a header: whose they are, for readers who need not decode others'."""
+"""The header of the records of ``trajectories`` that names their run, so that readers skip those of other runs."""
 
 from __future__ import annotations
 

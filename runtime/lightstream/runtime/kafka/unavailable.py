@@ -1,4 +1,4 @@
-"""What is raised where Kafka does not answer or does not do what it is asked: one error, with what to do about it."""
+"""The error that is raised where Kafka does not answer or refuses a request, with a next step."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _CONFLUENT_HEADER_BYTES = 5
 
 
 class SchemaIds(Protocol):
-    """What the codec asks of a Schema Registry."""
+    """A Schema Registry, as far as the codec uses it."""
 
     def id_of(self, version: SchemaVersion) -> int:
         """Id under which this schema is registered; registers it if needed."""

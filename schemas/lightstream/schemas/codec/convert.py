@@ -37,7 +37,7 @@ def constructed(record: type[R], values: dict[str, Any]) -> R:
 
 @cache
 def constructor_of(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
-    """What makes a ``record`` of all its fields' values; unchecked, and they are taken over."""
+    """A function that makes a ``record`` of all its fields' values, which it neither checks nor copies."""
     fields_set = set(record.model_fields)
 
     def construct(values: dict[str, Any]) -> Record:

@@ -31,7 +31,7 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Data and the position to read at -> the value and the position after it."""
 
 READ_ERRORS = (ValueError, IndexError, struct.error, RecursionError)
-"""What a reader raises when the data are not what the schema says."""
+"""Errors that a reader raises when the data are not what the schema says."""
 
 _CONTINUES = 0x80
 _CONTINUES_OR_NEGATIVE = 0x81
@@ -190,7 +190,7 @@ def _bytes_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _items_left(data: bytes, at: int) -> tuple[int, int]:
-    """How many items the block at ``at`` has; where it is negative, its size in bytes follows and is passed over."""
+    """The number of items of the block at ``at``; where it is negative, its size in bytes follows and is skipped."""
     items = data[at]
     if not items & _CONTINUES_OR_NEGATIVE:
         return items >> 1, at + 1

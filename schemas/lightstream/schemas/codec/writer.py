@@ -26,7 +26,7 @@ __all__ = ["WRITE_ERRORS", "Writer", "writer_of"]
 Writer: TypeAlias = Callable[[Any], bytes]
 
 WRITE_ERRORS = (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error)
-"""What a writer raises when a value is not of its field's type."""
+"""Errors that a writer raises when a value is not of its field's type."""
 
 _PACK_INTS_FROM_LENGTH = 8
 """Shorter lists stay lists: a packed list costs about 8 items' worth of overhead."""

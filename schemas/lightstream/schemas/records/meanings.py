@@ -18,10 +18,10 @@ SHARED_MEANINGS: Mapping[str, str] = MappingProxyType(
         "trainer_id": "Trainer that made the step.",
         "step": "Number of the step; it counts up from 1 for each trainer.",
         "worker_id": "Worker that runs the attempt; ``None`` where it has no name.",
-        "mode": "What the rollout is for: ``train``, ``val`` or ``test``; ``unknown`` where nobody said.",
+        "mode": "Purpose of the rollout: ``train``, ``val`` or ``test``; ``unknown`` where nobody said.",
         "input_json": "The task, as JSON.",
         "group_id": "Group of rollouts that sample the same task; ``None``: the rollout is a group of its own.",
-        "group_size": "How many rollouts the group has.",
+        "group_size": "Number of rollouts of the group.",
         "revision": "Number of the trajectory's revision: late spans and rewards make new ones; the highest counts.",
         "rollout_status": "Status of the rollout when the attempt was closed.",
         "final": "True for the attempt that counts for its rollout and group: exactly one per rollout.",
@@ -30,8 +30,8 @@ SHARED_MEANINGS: Mapping[str, str] = MappingProxyType(
         "trace_id": "OpenTelemetry trace (32 hex digits).",
         "span_id": "OpenTelemetry span (16 hex digits).",
         "response_id": "Id that the model server gave its response.",
-        "choice_index": "Which choice of the response it is, from 0, where a call asked for several.",
-        "finish_reason": "Why the response ended, such as ``stop`` or ``length``.",
+        "choice_index": "Number of the choice within the response, from 0, where a call asked for several.",
+        "finish_reason": "Reason why the response ended, such as ``stop`` or ``length``.",
         "source_offset": "Offset of its span in the topic ``spans``.",
     }
 )

@@ -34,15 +34,15 @@ class WorkerHeartbeat(Record):
     rollout_ids: list[str] = Field(default_factory=list[str])
     """Rollouts that it works on."""
     heartbeat_unix_nano: int
-    """When the worker was last heard of."""
+    """Time of the worker's last report."""
     stats_json: str | None = None
-    """What the worker says of itself, as JSON."""
+    """Figures that the worker reports of itself, as JSON."""
     dequeued_unix_nano: int | None = None
-    """When it last asked for work, as the store saw it."""
+    """Time at which it last asked for work, as the store saw it."""
     busy_unix_nano: int | None = None
-    """When it last had work, as the store saw it."""
+    """Time at which it last had work, as the store saw it."""
     idle_unix_nano: int | None = None
-    """When it last had none, as the store saw it."""
+    """Time at which it last had none, as the store saw it."""
     attempt_ids: list[str] = Field(default_factory=list[str])
     """Attempts of ``rollout_ids``, in the same order; empty where they are unknown."""
 
@@ -81,4 +81,4 @@ class DeadLetter(Record):
     reported_by: str = ""
     """Process that could not use the record."""
     observed_unix_nano: int
-    """When it was reported."""
+    """Time at which it was reported."""

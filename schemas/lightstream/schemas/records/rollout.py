@@ -91,7 +91,7 @@ class RolloutConfig(Record):
     unresponsive_seconds: float | None = Field(default=None, ge=0)
     """Silence after which an attempt counts as lost; ``None`` means the setting ``rollout_unresponsive_s``."""
     max_attempts: int = Field(default=1, ge=1)
-    """How many attempts the rollout may have, the first one included."""
+    """Number of attempts that the rollout may have, the first one included."""
     retry_condition: list[AttemptStatus] = Field(default_factory=list[AttemptStatus])
     """Statuses of an ended attempt after which the rollout is tried again."""
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
@@ -130,9 +130,9 @@ class RolloutSpec(Record):
     group_size: int = Field(default=1, ge=1)
     config: RolloutConfig = RolloutConfig()
     metadata_json: str = "{}"
-    """What the writer of the rollout noted about it, as a JSON object."""
+    """Notes of the rollout's writer, as a JSON object."""
     enqueued_unix_nano: int = 0
-    """When the rollout was enqueued."""
+    """Time at which the rollout was enqueued."""
     assembly: AssemblySpec | None = None
     """Rules of assembly for this rollout; ``None``: the worker's settings."""
 
@@ -150,7 +150,7 @@ class TaskRequest(Record):
     worker_ids: list[str] = Field(max_length=WORKERS_PER_REQUEST_MAX)
     """One entry for each rollout that is asked for: the worker, empty where it has no name."""
     occurred_unix_nano: int
-    """When the request was made, by its writer's clock."""
+    """Time at which the request was made, by its writer's clock."""
     stands_nanos: int = Field(ge=0)
     """Nanoseconds, from the broker's time, after which nobody waits for an answer and nothing is dispatched. A
     duration, as the clocks of those who ask may differ."""
@@ -228,10 +228,10 @@ class RolloutEvent(Record):
     event_id: str = Field(min_length=1)
     """Id of the event. It is deterministic: a write that is retried is the same event."""
     kind: EventKind
-    """What happened: ``enqueued``, ``attempt_started``, ``attempt_updated``, ``heartbeat``, …."""
+    """Kind of the event: ``enqueued``, ``attempt_started``, ``attempt_updated``, ``heartbeat``, …."""
     rollout_id: str = Field(min_length=1)
     occurred_unix_nano: int
-    """When it happened, by its writer's clock."""
+    """Time of the event, by its writer's clock."""
     rollout: RolloutSpec | None = None
     attempt_id: str | None = None
     """Attempt that the event is about, if any; ``attempt_updated`` may say ``latest``."""
@@ -240,7 +240,7 @@ class RolloutEvent(Record):
     error_type: str | None = None
     error_message: str | None = None
     reason: str | None = None
-    """Why, where the writer says so."""
+    """Reason, where the writer gives one."""
     rollout_changes: RolloutChanges | None = None
     attempt_changes: AttemptChanges | None = None
     span_sequence: int | None = None
@@ -257,18 +257,18 @@ class AttemptState(Record):
     """``preparing``, ``running``, ``unresponsive``, ``succeeded``, ``failed`` or ``timeout``."""
     worker_id: str | None = None
     started_unix_nano: int
-    """When the attempt began, as its writer's clock said."""
+    """Time at which the attempt began, by its writer's clock."""
     begun_unix_nano: int | None = None
-    """When the event that began it lay in the log, by the log's clock. The deadline counts from here; ``None``: from
-    ``started_unix_nano``."""
+    """Time at which the event that began it was logged, by the log's clock. The deadline counts from here; ``None``:
+    from ``started_unix_nano``."""
     ended_unix_nano: int | None = None
-    """When the attempt ended; ``None`` while it has not."""
+    """Time at which the attempt ended; ``None`` while it has not."""
     last_heartbeat_unix_nano: int | None = None
     """Last sign of life."""
     error_type: str | None = None
     error_message: str | None = None
     metadata_json: str | None = None
-    """What was noted about the attempt, as JSON."""
+    """Notes about the attempt, as JSON."""
     closed: bool = False
     """Its closing record is out, so that nothing about it counts for the rollout any more. That happens with its end,
     or when another attempt took its place."""
@@ -294,7 +294,7 @@ class Verdict(Record):
     outcome: VerdictOutcome
     """``applied``, ``ignored``, ``refused`` or ``not_found``."""
     reason: str = ""
-    """Why it was ignored or refused."""
+    """Reason why it was ignored or refused."""
 
 
 class RolloutState(Record):
@@ -309,9 +309,9 @@ class RolloutState(Record):
     attempts: list[AttemptState] = Field(default_factory=list[AttemptState])
     """All attempts of the rollout so far, in order."""
     updated_unix_nano: int
-    """When the state last changed."""
+    """Time of the last change of the state."""
     ended_unix_nano: int | None = None
-    """When the rollout ended; ``None`` while it has not."""
+    """Time at which the rollout ended; ``None`` while it has not."""
     source_offset: int
     """Offset in ``rollout-events`` (same partition number) of the last event that the state reflects."""
     verdict: Verdict

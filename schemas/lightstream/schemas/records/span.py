@@ -99,13 +99,13 @@ class LlmCall(Record):
     http_status: int | None = None
     """HTTP status of the model server's answer."""
     error_message: str | None = None
-    """What went wrong with the call, if anything."""
+    """Error of the call, if it failed."""
     request_json: str | None = None
     """Messages, tools and parameters as sent, as JSON."""
     response_json: str | None = None
     """The chosen message, as JSON."""
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
-    """Which version sampled which tokens, where there were several; empty: one sampled all."""
+    """Versions by the tokens that each sampled, where there were several; empty: one sampled all."""
 
 
 class SpanRecord(Record):
@@ -132,11 +132,11 @@ class SpanRecord(Record):
     status: SpanStatus = SpanStatus.UNSET
     """``unset``, ``ok`` or ``error``."""
     status_message: str = ""
-    """What goes with the status, such as an error's text."""
+    """Text that goes with the status, such as an error's."""
     start_unix_nano: int = 0
-    """When the span began."""
+    """Time at which the span began."""
     end_unix_nano: int = 0
-    """When the span ended."""
+    """Time at which the span ended."""
     attributes: Attributes = Field(default_factory=dict[str, Any])
     """Attributes of the span, as JSON."""
     events: list[SpanEventRecord] = Field(default_factory=list[SpanEventRecord])
@@ -174,7 +174,7 @@ class AttemptOpened(Record):
     attempt_sequence: int = Field(ge=1)
     worker_id: str | None = None
     opened_unix_nano: int
-    """When the attempt began."""
+    """Time at which the attempt began."""
 
 
 class AttemptClosed(Record):
@@ -187,10 +187,10 @@ class AttemptClosed(Record):
     attempt_id: str
     attempt_sequence: int
     status: AttemptStatus
-    """How the attempt ended."""
+    """Status that the attempt ended in."""
     rollout_status: RolloutStatus
     final: bool
     error_type: str | None = None
     error_message: str | None = None
     closed_unix_nano: int
-    """When the attempt was closed."""
+    """Time at which the attempt was closed."""

@@ -29,9 +29,9 @@ class ResourcesRecord(Record):
     """Of the first version of a run, what it is made with (model, algorithm, data set, seed), as JSON: a run that goes
     on must be made with the same."""
     created_unix_nano: int
-    """When the version was first written."""
+    """Time at which the version was first written."""
     updated_unix_nano: int | None = None
-    """When it was last written again; ``None``: never."""
+    """Time at which it was last written again; ``None``: never."""
     write_ids: list[str] = Field(default_factory=list[str])
     """Ids of its last writes, the newest last, so that a write done again is known as the same."""
 
@@ -57,9 +57,9 @@ class ConsumedTrajectory(Record):
     group_id: str
     """Group that it belongs to; a rollout without a group has its own id here."""
     triplet_count: int
-    """How many of its calls entered the batch with a weight; 0 where nothing of it was learned from."""
+    """Number of its calls that entered the batch with a weight; 0 where nothing of it was learned from."""
     not_trained: dict[str, int] = Field(default_factory=dict[str, int])
-    """Why the other calls had no weight: reason to number of calls (of trajectories for ``no_calls`` and
+    """Reasons why the other calls had no weight: reason to number of calls (of trajectories for ``no_calls`` and
     ``group_skipped``)."""
 
 
@@ -86,9 +86,9 @@ class TrainingStep(Record):
     run_id: str = ""
     step: int = Field(ge=0)
     steps_planned: int = Field(default=0, ge=0)
-    """How many steps the run is to have; 0: the algorithm does not say."""
+    """Number of steps that the run is to have; 0: the algorithm does not say."""
     made_with: dict[str, str] = Field(default_factory=dict[str, str])
-    """What the run is made with, as in its first resources."""
+    """Settings of the run, as in its first resources."""
     outcome: StepOutcome = StepOutcome.UPDATED
     """``updated``, ``unchanged``, ``discarded`` or ``measured``."""
     resources_id: str | None = None
@@ -105,6 +105,6 @@ class TrainingStep(Record):
     """Next offset to read per partition: every group below it is in some step; consumed groups above it are found in
     the steps themselves."""
     started_unix_nano: int
-    """When the step began."""
+    """Time at which the step began."""
     ended_unix_nano: int
-    """When the step was done."""
+    """Time at which the step was done."""

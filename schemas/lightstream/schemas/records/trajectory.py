@@ -80,7 +80,7 @@ class RewardRecord(Record):
     call_index: int | None = None
     """Number of the call that the reward was matched to; ``None``: it is for the whole trajectory."""
     match: RewardMatch = RewardMatch.TRAJECTORY
-    """How it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing)."""
+    """Rule by which it found its call: ``link``, ``log_order``, ``trajectory``, or ``none`` (it rewards nothing)."""
     trace_id: str = ""
     dimension: int = 0
     """Number of the dimension; 0 counts as the reward, the others are kept with it."""
@@ -97,7 +97,7 @@ class Drop(Record):
     is_llm_call: bool = True
     """True for an LLM call, false for a reward or for a span that repeats a known call."""
     reason: DropReason
-    """Why; the codes are listed under Reasons."""
+    """Reason; the codes are listed under Reasons."""
     detail: str = ""
     """More about the reason, in words."""
     choice_index: int = 0
@@ -108,11 +108,11 @@ class Note(Record):
     """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log."""
 
     reason: NoteReason
-    """What was odd; the codes are listed under Reasons."""
+    """Reason of the note; the codes are listed under Reasons."""
     span_id: str
     """First of the spans in the log (16 hex digits)."""
     count: int = 1
-    """How many spans it was seen on."""
+    """Number of spans that it was seen on."""
     detail: str = ""
     """More about it, in words."""
 
@@ -144,12 +144,12 @@ class TripletRecord(Record):
     response_mask: bytes
     """1 for each response token that the policy sampled, else 0 (uint8)."""
     reward: float | None = None
-    """What credit assignment gave the call; ``None`` where there was no reward (a missing one is not 0)."""
+    """Reward that credit assignment gave the call; ``None`` where there was no reward (a missing one is not 0)."""
     finish_reason: str | None = None
     start_unix_nano: int = 0
-    """When the call began."""
+    """Time at which the call began."""
     end_unix_nano: int = 0
-    """When the call ended."""
+    """Time at which the call ended."""
     source_offset: int = -1
     choice_index: int = 0
     dialect: str = ""
@@ -159,7 +159,7 @@ class TripletRecord(Record):
     field_sources: dict[str, str] = Field(default_factory=dict[str, str])
     """Fields that were found elsewhere than on the call's own span (field to ``span_id:place``), as JSON."""
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
-    """Which version sampled which tokens, where there were several, as JSON; empty: one sampled all."""
+    """Versions by the tokens that each sampled, where there were several, as JSON; empty: one sampled all."""
 
 
 class SourceRange(Record):
@@ -193,7 +193,7 @@ class Trajectory(Record):
     """Version of the resources that the rollout is pinned to; ``None``: it was not pinned."""
     input_json: str = "null"
     status: AttemptStatus
-    """How the attempt ended."""
+    """Status that the attempt ended in."""
     rollout_status: RolloutStatus
     final: bool
     reward: float | None = None
@@ -208,16 +208,16 @@ class Trajectory(Record):
     notes: list[Note] = Field(default_factory=list[Note])
     """Oddities of its spans that cost neither a call nor a reward; the codes are listed under Reasons."""
     span_count: int = 0
-    """How many spans the attempt has."""
+    """Number of spans of the attempt."""
     call_count: int = 0
-    """How many LLM calls it has: as many as triplets and dropped calls together."""
+    """Number of its LLM calls: as many as triplets and dropped calls together."""
     error_type: str | None = None
     error_message: str | None = None
     source: SourceRange = SourceRange()
     opened_unix_nano: int = 0
-    """When the attempt began."""
+    """Time at which the attempt began."""
     closed_unix_nano: int = 0
-    """When the attempt was closed."""
+    """Time at which the attempt was closed."""
     full_from_offset: int = -1
     """Offset of the first span that was left out because the attempt had too many; -1: none was."""
     payload_url: str = ""
