@@ -1,6 +1,6 @@
 """The Avro records of every topic. See ``TOPICS`` for which topic carries which."""
 
-from ._base import Attributes, AttributeValue, Record, RecordEnum, unchecked
+from ._base import Record, RecordEnum, unchecked
 from .operations import DeadLetter, DeadLetterReason, WorkerHeartbeat, WorkerStatus
 from .rollout import (
     ANY_RUN,
@@ -54,8 +54,6 @@ __all__ = [
     "AttemptOpened",
     "AttemptState",
     "AttemptStatus",
-    "AttributeValue",
-    "Attributes",
     "ConsumedTrajectory",
     "DeadLetter",
     "DeadLetterReason",

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["AttributeValue", "Attributes", "Record", "RecordEnum", "unchecked"]
-
-AttributeValue: TypeAlias = "bool | int | float | str | bytes | list[AttributeValue] | dict[str, AttributeValue] | None"
-Attributes: TypeAlias = dict[str, Any]
-"""Attribute name -> value (an OTLP AnyValue): None, bool, int64, float, str, bytes, or lists and dicts of these."""
+__all__ = ["Record", "RecordEnum", "unchecked"]
 
 
 class Record(BaseModel):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import Field
 
-from ._base import Attributes, Record, RecordEnum
+from ._base import Record, RecordEnum
 from .rollout import AttemptStatus, RolloutSpec, RolloutStatus
 
 __all__ = [
@@ -20,6 +20,10 @@ __all__ = [
     "SpanRecord",
     "SpanStatus",
 ]
+
+
+_Attributes: TypeAlias = dict[str, Any]
+"""Attribute name -> value (an OTLP AnyValue): None, bool, int64, float, str, bytes, or lists and dicts of these."""
 
 
 class SpanKind(RecordEnum):
@@ -47,7 +51,7 @@ class SpanEventRecord(Record):
 
     name: str
     time_unix_nano: int = 0
-    attributes: Attributes = Field(default_factory=dict[str, Any])
+    attributes: _Attributes = Field(default_factory=dict[str, Any])
     dropped_attributes_count: int = 0
 
 
@@ -57,7 +61,7 @@ class SpanLinkRecord(Record):
     trace_id: str
     span_id: str
     trace_state: str = ""
-    attributes: Attributes = Field(default_factory=dict[str, Any])
+    attributes: _Attributes = Field(default_factory=dict[str, Any])
     dropped_attributes_count: int = 0
     flags: int = 0
 
@@ -137,13 +141,13 @@ class SpanRecord(Record):
     """Time at which the span began."""
     end_unix_nano: int = 0
     """Time at which the span ended."""
-    attributes: Attributes = Field(default_factory=dict[str, Any])
+    attributes: _Attributes = Field(default_factory=dict[str, Any])
     """Attributes of the span, as JSON."""
     events: list[SpanEventRecord] = Field(default_factory=list[SpanEventRecord])
     """Events on the span, each with a name, a time and attributes, as JSON."""
     links: list[SpanLinkRecord] = Field(default_factory=list[SpanLinkRecord])
     """Links to other spans, as JSON."""
-    resource_attributes: Attributes = Field(default_factory=dict[str, Any])
+    resource_attributes: _Attributes = Field(default_factory=dict[str, Any])
     """Attributes of the process that made the span (OpenTelemetry's resource), as JSON."""
     resource_schema_url: str = ""
     """Schema of the resource's attributes."""
