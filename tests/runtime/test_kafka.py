@@ -135,7 +135,6 @@ def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings,
 
 
 def test_what_is_handed_over_in_a_row_is_told_of_in_its_order(settings: Settings) -> None:
-    """Records that the client takes in one call, and, by headers, topic or partition, others between them."""
     codec = Codec()
     spans = [SPAN.model_copy(update={"name": f"span {number}"}) for number in range(20)]
     publisher = KafkaPublisher(settings, linger_ms=0.0)
