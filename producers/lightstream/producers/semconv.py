@@ -82,7 +82,7 @@ __all__ = [
 
 
 class LightningResourceAttributes(Enum):
-    """Of a resource: whose spans it makes, and by which tracer."""
+    """Attributes of a resource: the rollout of its spans, and the tracer that made them."""
 
     ROLLOUT_ID = AGL_ROLLOUT_ID
     ATTEMPT_ID = AGL_ATTEMPT_ID
@@ -91,7 +91,7 @@ class LightningResourceAttributes(Enum):
 
 
 class LightningSpanAttributes(Enum):
-    """Of a span. ``REWARD``, ``LINK``, ``TAG`` and those of an operation's input and output are prefixes."""
+    """Attributes of a span. ``REWARD``, ``LINK``, ``TAG`` and those of an operation's input and output are prefixes."""
 
     REWARD = AGL_REWARD
     LINK = AGL_LINK
@@ -120,7 +120,7 @@ class RewardPydanticModel(BaseModel):
 
 
 class LinkAttributes(Enum):
-    """Of a link: the linked spans are those whose attribute of this name has this value (or their ids have)."""
+    """Attributes of a link: it links the spans whose attribute of this name, or whose id, has this value."""
 
     KEY_MATCH = "key_match"
     VALUE_MATCH = "value_match"

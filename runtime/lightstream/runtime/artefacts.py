@@ -1,4 +1,4 @@
-"""Large things by address: measured once by who makes them, verified by everyone who uses them."""
+"""Files and folders that records refer to by address and digest. Each reader verifies the digest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["measure", "resolve"]
 
 PIECE_BYTES = 4 * 1024 * 1024
 CONNECT_AND_READ_TIMEOUT_S = 60.0
-"""Without a byte for so long a server counts as gone; the whole may take as long as it takes."""
+"""Longest silence of a server during a download, which as a whole may take any time."""
 
 FILES_MAX = 100_000
-"""In a folder: a checkpoint has tens, a data set thousands."""
+"""Most files of a folder: a checkpoint has tens, a data set thousands."""
 
 
 def measure(path: Path) -> tuple[str, int]:
@@ -47,7 +47,7 @@ def measure(path: Path) -> tuple[str, int]:
 
 
 def resolve(url: str, sha256: str, size_bytes: int, cache_dir: Path | None = None) -> Path:
-    """Its path here, verified.
+    """The artefact's path on this machine, after its digest was verified.
 
     Raises:
         ArtefactError: it cannot be fetched, or size or digest differ; a partial download is deleted.

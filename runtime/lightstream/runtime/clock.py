@@ -1,4 +1,4 @@
-"""Time as an argument: whatever decides takes a :class:`Clock`, so tests can move it by hand."""
+"""Clocks. Code that depends on the time takes a :class:`Clock`, which a test can move by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run an ASGI application the way all our HTTP servers run: any free or a named port, announced, stopped cleanly.
+"""Runs ASGI applications: on any free or a named port, announced to other processes, and stopped cleanly.
 
 Needs uvicorn and starlette, which the extras ``proxy``, ``gateway``, ``view`` and ``train`` bring; nothing that the
 plain install uses imports this module.

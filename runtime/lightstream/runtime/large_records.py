@@ -1,4 +1,4 @@
-"""Trajectories too large for a Kafka record: the whole is in a file, and the record has its address.
+"""Stores trajectories that are too large for a Kafka record in a file; the record has the file's address.
 
 The file is the encoded trajectory, under a name from its SHA-256: the same trajectory is the same file, and nothing is
 ever written over. A topic's files have a folder of their own, and are deleted by age: each is as young as the last
@@ -38,7 +38,7 @@ def large_records_folder(settings: Settings) -> Path | None:
 
 
 def put_aside(trajectory: Trajectory, codec: Codec, folder: Path) -> Trajectory:
-    """Write the whole to ``folder``, durably, and return what is to be published in its place.
+    """Write the whole trajectory to ``folder``, durably, and return the record to publish in its place.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
@@ -55,7 +55,7 @@ def put_aside(trajectory: Trajectory, codec: Codec, folder: Path) -> Trajectory:
 
 
 def whole_trajectory(trajectory: Trajectory, codec: Codec) -> Trajectory:
-    """The trajectory with all that its record left out; itself where that is nothing.
+    """The whole trajectory of a record; the record itself where nothing was left out.
 
     Raises:
         ArtefactError: the file is not there, or not what was written.
@@ -79,14 +79,14 @@ def whole_trajectory(trajectory: Trajectory, codec: Codec) -> Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """Files that were deleted."""
+    """The number of files that were deleted."""
 
     files: int = 0
     size_bytes: int = 0
 
 
 def sweep(folder: Path, written_before_s: float, now_s: float) -> Swept:
-    """Delete the files that were last put aside before ``written_before_s``, and what was never finished.
+    """Delete files that were written before ``written_before_s``, and unfinished ones.
 
     Safe alongside writers and other sweeps. Files that are not trajectories are left alone.
 

@@ -45,7 +45,7 @@ class Service:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process exists (neither a zombie nor another process with its id counts)."""
+        """True if the process exists (a zombie, or another process with its id, does not count)."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -60,7 +60,7 @@ class Service:
 
 
 def announce(settings: Settings, service: Service) -> None:
-    """Say that ``service`` accepts work. Replaces an earlier announcement of the same name, atomically."""
+    """Announce that ``service`` accepts work. Replaces an earlier announcement of the same name, atomically."""
     folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
@@ -72,14 +72,14 @@ def announce(settings: Settings, service: Service) -> None:
 
 
 def withdraw(settings: Settings, name: str, pid: int) -> None:
-    """Take the announcement of ``name`` back if it is that process's; otherwise nothing happens."""
+    """Remove the announcement of ``name`` if it is that process's; otherwise nothing happens."""
     service = _read(_folder(settings) / f"{name}.json")
     if service is not None and service.pid == pid:
         (_folder(settings) / f"{name}.json").unlink(missing_ok=True)
 
 
 _COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway"}
-"""Of services that are not called as their commands are."""
+"""Commands of the services that have another name than their command."""
 
 
 def find(settings: Settings, name: str) -> Service | None:

@@ -22,7 +22,7 @@ __all__ = ["ENVIRONMENT_PREFIX", "SETTING_GROUPS", "Settings"]
 ENVIRONMENT_PREFIX = "LIGHTSTREAM_"
 
 SIMILARITY_MIN = 0.85
-"""Of a misspelled name and the one that was meant (1: the same): about one letter in seven may be wrong."""
+"""Least similarity of a misspelled name and the one that was meant (1: the same): one letter in seven may be wrong."""
 
 
 class Settings(BaseSettings):
@@ -323,7 +323,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = _settings_by_group()
 
 
 def _refuse_misspelled(known: Iterable[str]) -> None:
-    """A variable that nearly has the name of a setting would be ignored without a word.
+    """Refuse a variable that nearly has the name of a setting, which would otherwise be ignored without a word.
 
     Names that resemble none are left alone: orchestrators set variables named after services.
     """

@@ -16,7 +16,7 @@ __all__ = ["LitAgent", "RolloutResult", "TaskT"]
 
 
 class _WeakHandle:
-    """Refers to ``target`` as long as somebody else does. Pickled or copied, it refers to nothing."""
+    """A weak reference to ``target``. Pickled or copied, it refers to nothing."""
 
     __slots__ = ("_reference",)
 

@@ -1,4 +1,4 @@
-"""Links and tags: what a reward or annotation is about, and what it is called."""
+"""Links and tags: the spans that a reward or annotation is about, and names for it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def extract_tags_from_attributes(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def query_linked_spans(spans: Sequence[SpanT], links: Sequence[LinkPydanticModel]) -> list[SpanT]:
-    """Those of ``spans`` that match every link, in their order."""
+    """The ``spans`` that match every link, in their order."""
     return [span for span in spans if all(_linked_value(span, link.key_match) == link.value_match for link in links)]
 
 

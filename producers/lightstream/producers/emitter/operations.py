@@ -1,4 +1,4 @@
-"""Operations: a function or a block of code as a span, with what went in and what came out."""
+"""Operations: a function or a block of code as a span, with its input and output."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OperationContext:
         return self._span
 
     def set_input(self, *args: Any, **kwargs: Any) -> None:
-        """Record what goes in: as ``agentlightning.operation.input.args.<place>`` and ``….input.<name>``.
+        """Record the input: as ``agentlightning.operation.input.args.<place>`` and ``….input.<name>``.
 
         Raises:
             RuntimeError: outside of ``with``.
@@ -77,7 +77,7 @@ class OperationContext:
         self._record(given | {f"{prefix}.{name}": value for name, value in kwargs.items()})
 
     def set_output(self, output: Any) -> None:
-        """Record what comes out, as ``agentlightning.operation.output``.
+        """Record the output, as ``agentlightning.operation.output``.
 
         Raises:
             RuntimeError: outside of ``with``.

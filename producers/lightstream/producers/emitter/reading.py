@@ -1,4 +1,4 @@
-"""Reads what emitters wrote back from spans: the SDK's, or a store's."""
+"""Reads the values that emitters wrote from spans, the SDK's or a store's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def is_reward_span(span: SpanLike) -> bool:
 
 
 def find_reward_spans(spans: Sequence[SpanT]) -> list[SpanT]:
-    """Those that have a reward, in their order."""
+    """The spans that have a reward, in their order."""
     return [span for span in spans if is_reward_span(span)]
 
 
@@ -91,7 +91,7 @@ def get_message_value(span: SpanLike) -> str | None:
 
 
 def get_object_value(span: SpanLike) -> Any:
-    """The value of an object's span; ``None`` for other spans. What was written as JSON comes back as JSON knows it.
+    """The value of an object's span; ``None`` for other spans. A value that was written as JSON has JSON's types.
 
     Raises:
         RuntimeError: it was not written by ``emit_object``.

@@ -18,14 +18,14 @@ __all__ = ["NoActiveTracerError", "speaking_tracer"]
 
 
 class NoActiveTracerError(SettingsError, RuntimeError):
-    """No tracer is active, so what is emitted would be lost.
+    """No tracer is active, so an emitted span would be lost.
 
     Also a ``RuntimeError``, as callers of Agent Lightning's emitters expect.
     """
 
 
 class ProviderTracer(Tracer):
-    """Speaks to the process's OpenTelemetry SDK, whoever set it up: ``opentelemetry-instrument``, say."""
+    """Uses the OpenTelemetry SDK that the process has, set up by ``opentelemetry-instrument``, say."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider

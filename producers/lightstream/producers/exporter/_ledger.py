@@ -1,4 +1,4 @@
-"""Counts what was handed over and what became of it, per attempt, without a lock between agent and sender.
+"""Counts the spans of each attempt and their outcomes, without a lock between agent and sender.
 
 Agents count under one lock, the sending side under another: an agent that ends a span never waits for a thread that
 encodes (such a wait costs a whole interpreter switch interval, 5 ms).

@@ -237,7 +237,7 @@ def _make_plain(attributes: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """An AnyValue made of plain Python types; what is none becomes text."""
+    """An AnyValue made of plain Python types; any other object becomes text."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ __all__ = ["PydanticAI"]
 
 
 class PydanticAI:
-    """Pydantic AI's agents, those that exist already too."""
+    """Instruments Pydantic AI's agents, also those that exist already."""
 
     is_instrumented_by_opentelemetry = False
     """Unknown, so false: instrumenting again changes where spans go, and makes none twice."""

@@ -20,7 +20,7 @@ from .upstream import UpstreamAnswer, UpstreamError
 __all__ = ["BalancingUpstream"]
 
 WORTH_ANOTHER_TRY = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-"""Statuses that another back end, or the same one a moment later, may not give; those that LiteLLM retries, too."""
+"""Statuses after which a call is tried again, at another back end or later; LiteLLM retries the same."""
 
 RETRY_DELAY_S = 0.25
 RETRY_DELAY_S_MAX = 8.0

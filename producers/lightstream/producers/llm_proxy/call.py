@@ -26,7 +26,7 @@ ROLLOUTS_REMEMBERED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose call it is: both ids or neither; ``parent_id`` where the caller sent a trace context."""
+    """The rollout and attempt of a call: both ids or neither; ``parent_id`` where the caller sent a trace context."""
 
     rollout_id: str | None
     attempt_id: str | None
@@ -122,7 +122,7 @@ class CallSeeds:
         self._calls: OrderedDict[str, dict[str, int]] = OrderedDict()
 
     def next(self, run_seed: int, caller: Caller) -> int | None:
-        """Seed (63 bits) of the caller's next call; ``None`` for one who is no rollout."""
+        """Seed (63 bits) of the caller's next call; ``None`` for a caller without a rollout."""
         if caller.rollout_id is None or caller.attempt_id is None:
             return None
         attempts = self._calls.setdefault(caller.rollout_id, {})

@@ -1,4 +1,4 @@
-"""Token ids and log-probabilities out of raw answers, and answers without what the agent did not ask for. Pure.
+"""Takes token ids and log-probabilities out of raw answers, and removes what the agent did not ask for. Pure.
 
 Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` next to the choices, ``token_ids`` in each), the same
 inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[].logprob``, and for completions
@@ -79,7 +79,7 @@ def capture(completion: Completion, body: Any) -> None:
 
 
 def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
-    """Take out, in place, what only we asked for."""
+    """Remove, in place, the fields that only the proxy asked for."""
     choices = body.get("choices")
     entries: list[Any] = choices if isinstance(choices, list) else []
     for entry in entries:
@@ -94,7 +94,7 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
 
 
 def policy_version_of(header: str | None, model: str | None) -> int | None:
-    """The version that answered: what the header says, else the ``@<number>`` at the end of the model's name."""
+    """The version that answered: from the header, else the ``@<number>`` at the end of the model's name."""
     version = version_of_text(header or "")
     return version_of_model(model) if version is None else version
 

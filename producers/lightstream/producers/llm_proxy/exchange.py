@@ -128,7 +128,7 @@ class Exchange:
         return request if seed is None or request.get("seed") is not None else request | {"seed": seed}
 
     async def _ask_with_extras(self, endpoint: Endpoint, request: dict[str, Any], streams: bool) -> UpstreamAnswer:
-        """Ask for token ids and log-probabilities too; a model that refuses those, without them from now on."""
+        """Ask for token ids and log-probabilities too; a model that refuses them is no longer asked for them."""
         asked = (endpoint, str(request.get("model")))
         if asked not in self._extras_refused:
             extras = EXTRAS[endpoint]

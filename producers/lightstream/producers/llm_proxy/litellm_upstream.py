@@ -32,7 +32,7 @@ def imported_litellm() -> Any:
 
 
 TOKEN_ID_PROVIDERS = ("hosted_vllm/", "vllm/", "openai/", "litellm_proxy/")
-"""Whose servers may know ``return_token_ids``; others would refuse the parameter or drop it."""
+"""Providers whose servers may know ``return_token_ids``; others would refuse the parameter or drop it."""
 
 NOT_THE_AGENT_S = frozenset({"api_base", "api_key", "base_url", "custom_llm_provider", "mock_response"})
 """LiteLLM's arguments that are not request parameters: an agent could send our keys to a server of its own."""

@@ -28,7 +28,7 @@ SPAN_NAME = "chat.completion"
 SCOPE_NAME = "lightstream.producers.llm_proxy"
 
 API_ATTRIBUTE = "lightstream.proxy.api"
-"""Of a translated call: what the agent spoke. The recorded request is the chat request that was made of it."""
+"""The agent's dialect, for a translated call. The recorded request is the chat request that was made of it."""
 
 UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
 """The model server's id of an answer that the agent saw under another."""

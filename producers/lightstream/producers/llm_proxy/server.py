@@ -23,7 +23,7 @@ from .upstream import Upstream
 __all__ = ["LLMProxy", "llm_proxy", "proxy_server", "run", "upstream_of"]
 
 LINGER_MS = 0.0
-"""An agent waits for each record: batches are what gathers while the last one is on its way."""
+"""An agent waits for each record, so none lingers: a batch is made of the records that came while one was sent."""
 
 
 def run(settings: Settings) -> None:

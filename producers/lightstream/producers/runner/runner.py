@@ -154,7 +154,7 @@ class Runner:
         return asyncio.run(with_signals())
 
     def stop(self) -> None:
-        """Take no further rollouts, let those that run finish. From any thread or signal handler; returns at once."""
+        """Take no further rollouts and let the running ones end. From any thread or signal handler; returns at once."""
         self._stop_asked = True
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None and not loop.is_closed():

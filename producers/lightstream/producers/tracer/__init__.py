@@ -1,4 +1,4 @@
-"""Tracers: what an agent does, as spans of the attempt that it belongs to. Those of other libraries load on use."""
+"""Tracers record an agent's calls as spans of its attempt. Those of other libraries load on use."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class DummySpanRecordingContext:
 
 
 class DummyTracer(Tracer):
-    """Makes the fields of spans, for whoever wants them, and sends nothing anywhere."""
+    """Makes the fields of spans and sends nothing."""
 
     def create_span(
         self,

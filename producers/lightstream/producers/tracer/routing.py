@@ -42,7 +42,7 @@ class RoutingSpanProcessor(SpanProcessor):
 
     @property
     def default_sink(self) -> SpanSink | None:
-        """The sink of spans of no known attempt; ``None`` drops them, as nobody asked for them."""
+        """The sink of spans without a known attempt; ``None`` drops them."""
         return self._default
 
     def set_default(self, sink: SpanSink | None) -> None:

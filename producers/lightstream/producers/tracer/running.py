@@ -78,7 +78,7 @@ def _as_span(ended: ReadableSpan, attempt: AttemptRef, number: int) -> Span:
 
 @dataclass(slots=True, eq=False)
 class RunningTrace:
-    """A trace context: by which tracer, for which attempt, what is kept of it, and whether it has not been left."""
+    """A trace context: its tracer, its attempt, the spans kept of it, and whether it is still open."""
 
     tracer: Tracer
     attempt: AttemptRef | None

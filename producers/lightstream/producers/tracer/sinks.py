@@ -1,4 +1,4 @@
-"""Sinks of ended spans: what every sink offers, and the one that writes into a store."""
+"""Sinks of ended spans: their interface, and the one that writes into a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SpanSink(Protocol):
         ...
 
     def flush(self, attempt: AttemptRef | None = None) -> None:
-        """Wait until what was handed over (of ``attempt``, or all) is durable.
+        """Wait until the spans that were handed over (of ``attempt``, or all) are durable.
 
         Raises:
             PublishError: some of it is lost or still on its way.

@@ -104,7 +104,7 @@ class WeaveTracer(OtelTracer):
 
 
 class _Nowhere:
-    """Weave's server, as far as its client asks: takes everything and keeps nothing."""
+    """The part of Weave's server that its client needs: takes everything and keeps nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name.endswith("_processor"):

@@ -17,11 +17,11 @@ from .publishing import Delivered, Outgoing, Position
 __all__ = ["Batch", "Report", "loss_of", "position_of", "report_to"]
 
 Report: TypeAlias = "Callable[[KafkaError | None, Message | None], None]"
-"""As the client reports it: with the message if there is no error."""
+"""A delivery callback of the client: it gets the message if there is no error."""
 
 
 class Batch:
-    """Records that were handed over together, on their way. Reported on one thread, counted on another."""
+    """Delivery of records that were handed over together. Reported on one thread, counted on another."""
 
     def __init__(self, records: Sequence[Outgoing]) -> None:
         self.durable: Future[list[Position]] = Future()
@@ -34,7 +34,7 @@ class Batch:
         self._expected = -1
 
     def report(self, number: int, error: KafkaError | None, message: Message | None) -> None:
-        """Told by the client: record ``number`` is durable, or lost."""
+        """Called by the client once record ``number`` is durable or lost."""
         topic = self._records[number].topic
         if error is None and message is not None:
             self._positions[number] = position_of(topic, message)
@@ -47,7 +47,7 @@ class Batch:
             self._resolve()
 
     def end(self, count: int) -> None:
-        """No more than the first ``count`` were handed over."""
+        """Note that only the first ``count`` records were handed over."""
         with self._lock:
             self._expected = count
             over = self._reported == count

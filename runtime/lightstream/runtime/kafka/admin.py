@@ -1,4 +1,4 @@
-"""Topics on the cluster: made as declared, or reported where they differ."""
+"""Creates the declared topics, and reports those that differ on the cluster."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
 
 
 def partitions_answer(admin: AdminClient, names: Iterable[str] | None = None, timeout_s: float = 2.0) -> bool:
-    """Whether every partition of these topics (``None``: of all topics) has a leader that serves it.
+    """True if every partition of these topics (``None``: of all topics) has a leader that serves it.
 
     A topic just created, and a broker just restarted, are listed a moment before they serve.
     """

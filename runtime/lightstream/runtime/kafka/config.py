@@ -13,7 +13,7 @@ from .client_log import CLIENT_LOG
 __all__ = ["Compression", "bootstrap_servers", "common_config", "consumer_config", "producer_config"]
 
 Compression: TypeAlias = Literal["zstd", "lz4", "none"]
-"""Of a batch of records: the best, a quick one, or none."""
+"""Compression of a batch of records: the best, a quick one, or none."""
 
 PARTITIONER = "murmur2_random"
 """As Faust, aiokafka and the Java client partition; librdkafka's own default (CRC32) sends 4 of 5 keys elsewhere."""
@@ -40,7 +40,7 @@ INT32_MAX = 2**31 - 1
 
 
 def bootstrap_servers(settings: Settings) -> str:
-    """The cluster to talk to: the one that was named, else the embedded broker that runs here.
+    """Addresses of the named cluster, else of the embedded broker that runs here.
 
     Raises:
         ServiceUnavailableError: no cluster was named and no embedded broker runs.

@@ -1,4 +1,4 @@
-"""The one way to write records: durable, ordered per key, bounded in memory, safe after a fork."""
+"""Writes records to Kafka: durable, ordered per key, bounded in memory, safe after a fork."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ _INHERITED: list[Producer] = []
 
 
 def _after_fork_in_child() -> None:
-    """Start again, and never destroy a client of the parent's.
+    """Start anew without destroying a client of the parent.
 
     Its threads do not exist here, so that librdkafka's destructor would wait for them or crash. References to our own
     are kept; whatever else was garbage at the fork (a closed consumer in a cycle, say) is exempt from collection.

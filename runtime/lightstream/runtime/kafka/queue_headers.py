@@ -35,10 +35,10 @@ STATE = "state"
 """Header: the source offset of the state in the record, and its status."""
 
 HEAD_LENGTH = 8
-"""Places shown of the queue's head: enough to merge the partitions' queues in order for as many requests at a time."""
+"""Most entries of the queue's head in a header: enough to merge the partitions' queues for as many requests at once."""
 
 Place: TypeAlias = "tuple[int, int, int]"
-"""Compares as the queue goes: negated priority, 0 for a retry, time of the state's ``queue_unix_nano``."""
+"""Sort key of the queue: negated priority, 0 for a retry, the state's ``queue_unix_nano``."""
 
 
 @dataclass(frozen=True, slots=True)

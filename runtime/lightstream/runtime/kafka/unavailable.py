@@ -31,7 +31,7 @@ STEPS: Final = {
     KafkaError._UNKNOWN_TOPIC: TOPIC_MISSING,
     KafkaError._UNKNOWN_PARTITION: TOPIC_MISSING,
 }
-"""By Kafka's code of what it refused; for all others the cluster may be gone."""
+"""Next steps by Kafka's error code; for any other code the cluster may be gone."""
 
 
 def kafka_unavailable(why: object, *, what: str = "Kafka does not answer") -> ServiceUnavailableError:

@@ -18,7 +18,7 @@ Endpoint: TypeAlias = Literal["chat/completions", "completions"]
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One event of the model server's stream, freed of what only the proxy asked for.
+    """One event of the model server's stream, without the fields that only the proxy asked for.
 
     Attributes:
         data: the event's bytes, for those who take it as it is.

@@ -40,7 +40,7 @@ class _Exchanged:
 
 
 class Conversations:
-    """Turns by the id of their response, in memory. Each holds what it added, and the one that it went on from."""
+    """Turns by the id of their response, in memory. Each holds its own items and the id of the turn before."""
 
     def __init__(self, bytes_max: int = CONVERSATIONS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -85,7 +85,7 @@ class Conversations:
 
 
 KEPT_ELSEWHERE = ("conversation", "prompt")
-"""Parameters that name what only OpenAI's own servers keep."""
+"""Parameters that name objects stored at OpenAI, which no other server has."""
 
 ENDS = ("response.completed", "response.incomplete")
 """The last event of a stream, which carries the whole response."""

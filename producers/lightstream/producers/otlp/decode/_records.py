@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 DEPTH_MAX = 100
-"""Of values in values; what protobuf's own parsers take."""
+"""Deepest nesting of values; the limit of protobuf's own parsers."""
 
 
 class OtherSignalError(DecodeError):

@@ -74,7 +74,7 @@ def decode_logs(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
 def _take_all(
     decoded: Decoded, of_resource: Any, of_scope: Any, items: Iterable[Any], fallback: Attribution, take: _Take
 ) -> None:
-    """Take the items of a scope; what cannot be read is rejected by itself."""
+    """Take the items of a scope; an item that cannot be read is rejected by itself."""
     try:
         origin = _origin(of_resource, of_scope, fallback)
     except DecodeError as error:

@@ -73,7 +73,7 @@ class CollectorTopics:
             self._thread.start()
 
     async def stop(self) -> None:
-        """End; what was read and is not yet durable will be read again."""
+        """Stop; messages that were read and are not durable yet will be read again."""
         self._stopping.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)

@@ -50,7 +50,7 @@ class Taking(Protocol):
 
 
 def traces_endpoint(settings: Settings, intake: Taking) -> Callable[[Request], Awaitable[Response]]:
-    """Traces over HTTP for the application of somebody else, which decides who may ask."""
+    """An endpoint for traces over HTTP in another application, which checks access itself."""
     gateway = _HttpGateway(settings.model_copy(update={"gateway_token": None, "gateway_basic_auth": None}))
     gateway.intake = intake
     gateway.budget = ByteBudget(settings.send_buffer_bytes_max, settings.gateway_wait_s)

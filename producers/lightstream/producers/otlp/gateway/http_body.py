@@ -33,7 +33,7 @@ class BodyPieces:
             yield await self._next()
 
     async def discard_rest(self) -> None:
-        """Read to the end, as far as that is reasonable; a client that disconnected is not an error here."""
+        """Read to the end, up to a limit; a client that disconnected is not an error here."""
         left_bytes = DISCARDED_BYTES_MAX
         with contextlib.suppress(ClientGoneError):
             while self._has_more and left_bytes > 0:
@@ -50,7 +50,7 @@ class BodyPieces:
 
 
 ENCODINGS = ("", "identity", "gzip", "deflate")
-"""Of ``Content-Encoding``: what OTLP asks for, and ``deflate``, which the Python exporter offers too."""
+"""Values of ``Content-Encoding``: those of OTLP, and ``deflate``, which the Python exporter offers too."""
 
 WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 

@@ -33,7 +33,7 @@ NO_PARTITION = -1
 
 
 class Encoder:
-    """Encodes what a request gave.
+    """Encodes the items of a request.
 
     Args:
         limit_bytes: largest value of a record.
@@ -114,7 +114,7 @@ INLINE_BYTES_MAX = 32 * 1024
 """Bodies up to this are decoded on the event loop, in a few milliseconds; larger ones in a thread."""
 
 UNDECODABLE_KEPT_BYTES = 64 * 1024
-"""Of a body that is not OTLP, in its dead letter: enough to see what it is."""
+"""Bytes of a body that is not OTLP in its dead letter: enough to tell what it is."""
 
 RETRY_INTERVAL_S = 0.01
 """Interval at which a full client buffer is tried again."""
@@ -148,7 +148,7 @@ class Intake:
     async def take(
         self, signal: Signal, body: bytes, *, as_json: bool, fallback: Attribution = UNATTRIBUTED, origin: str
     ) -> list[Rejection]:
-        """Decode a request and make it durable. Returns what was left out of it, which is durable as dead letters.
+        """Decode a request and make it durable. Returns the items left out, which are durable as dead letters.
 
         Metrics are not kept.
 

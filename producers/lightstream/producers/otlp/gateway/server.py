@@ -32,7 +32,7 @@ GRPC_SERVICE = "gateway-grpc"
 """Under these names the two addresses are announced."""
 
 LINGER_MS = 0.0
-"""A client waits for each request: a batch is what one request holds, and what gathers while the last is sent."""
+"""A client waits for each request, so none lingers: a batch is made of what came while the last one was sent."""
 
 
 def run(settings: Settings) -> None:
