@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from platformdirs import user_cache_path
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -278,7 +279,7 @@ class Settings(BaseSettings):
         """Folder for downloads: the one that is set, else ours in the user's cache folder. It may not exist yet."""
         if self.cache_dir is not None:
             return self.cache_dir
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lightstream"
+        return user_cache_path("lightstream")
 
     def to_environment(self) -> dict[str, str]:
         """The settings that differ from their defaults, as environment variables for a child process."""
