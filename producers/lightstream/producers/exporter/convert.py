@@ -14,7 +14,6 @@ from opentelemetry.trace import SpanKind as OtelSpanKind
 
 from lightstream.producers import semconv
 from lightstream.schemas.codec.convert import constructed
-from lightstream.schemas.codec.shared import SharedAttributes
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
@@ -219,7 +218,7 @@ def _resource_attributes(resource: Resource) -> dict[str, Any]:
     global _last_resource
     known, attributes = _last_resource
     if known is not resource:
-        attributes = SharedAttributes(_attributes(resource.attributes))
+        attributes = _attributes(resource.attributes)
         _last_resource = resource, attributes
     return attributes
 

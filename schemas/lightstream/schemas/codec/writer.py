@@ -17,7 +17,6 @@ from typing import Any, TypeAlias, Union, get_args, get_origin
 
 from ..packing import pack_int32
 from ..records import Record, RecordEnum
-from .shared import SharedAttributes
 
 __all__ = ["WRITE_ERRORS", "Writer", "writer_of"]
 
@@ -53,7 +52,7 @@ def _writer(annotation: Any) -> Writer:
     if origin is list:
         return _array(_writer(arguments[0]))
     if origin is dict:
-        return _attributes if arguments[1] is Any else _map(_writer(arguments[1]))
+        return _map(_value if arguments[1] is Any else _writer(arguments[1]))
     if issubclass(annotation, RecordEnum):
         return {member: _long(position) for position, member in enumerate(annotation)}.__getitem__
     return writer_of(annotation)
@@ -172,12 +171,3 @@ def _packs_as_int32(items: Sequence[Any]) -> bool:
 
 
 _any_array, _any_map = _array(_value), _map(_value)
-
-
-def _attributes(values: Mapping[str, Any]) -> bytes:
-    if type(values) is SharedAttributes:
-        encoded = values.encoded
-        if encoded is None:
-            encoded = values.encoded = _any_map(values)
-        return encoded
-    return _any_map(values)
