@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Generator
@@ -16,7 +17,7 @@ from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError
 from lightstream.schemas.topics import SPANS
-from lightstream.store_views.client import ViewClient
+from lightstream.store_views.client import AsyncViewClient, ViewClient
 from lightstream.store_views.materialiser import default_path
 from tests.store_views.view_process import output_path, running_view, start_view, wait_until_ready
 from tests.stream_processors.assembly.build import proxy_span
@@ -67,6 +68,21 @@ def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) 
         assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 413
         assert httpx.get(f"{url}/v1/sql", timeout=60).status_code == 405
         assert httpx.get(f"{url}/nowhere", timeout=60).status_code == 404
+
+
+async def test_a_client_in_an_event_loop_gets_the_same_and_may_be_cancelled(settings: Settings) -> None:
+    client = AsyncViewClient(settings, patience_s=0.2)
+    with pytest.raises(ServiceUnavailableError):  # nobody answers yet
+        await client.query("SELECT 1")
+    with running_view(settings):
+        answer = await client.query("SELECT $a AS a, range AS n FROM range(2)", params={"a": "'"})
+        assert answer.dicts() == [{"a": "'", "n": 0}, {"a": "'", "n": 1}]
+        with pytest.raises(QueryError, match="the view only reads"):
+            await client.query("DROP VIEW rollouts")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.query(SLOW), 0.3)
+        assert (await asyncio.gather(*(client.query(f"SELECT {n}") for n in range(20))))[7].scalar() == 7
+    await client.close()
 
 
 def test_a_date_beyond_pythons_is_answered(settings: Settings, client: ViewClient) -> None:

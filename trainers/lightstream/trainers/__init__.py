@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Rollout,
         RolloutConfig,
     )
-    from lightstream.store_views.client import ViewClient
+    from lightstream.store_views.client import AsyncViewClient, ViewClient
     from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
@@ -40,6 +40,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmContext",
     "Assembly",
+    "AsyncViewClient",
     "EnqueueRolloutRequest",
     "Group",
     "InMemoryLightningStore",
@@ -90,6 +91,7 @@ _MODULES = {
     "VERL": "verl_in_process",
     "VerlConfig": "verl_in_process",
     "ViewClient": "lightstream.store_views.client",
+    "AsyncViewClient": "lightstream.store_views.client",
     "algo": "algorithm",
     "make_tiny_model": "tiny_model",
     "teach_answers": "verl_in_process",
