@@ -18,8 +18,8 @@ from lightstream.runtime.kafka import (
     logged_unix_nano,
     partition_reader,
     partitions_of,
-    passing_errors,
     producer_config,
+    read_errors,
 )
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -122,7 +122,7 @@ def test_a_restart_of_the_broker_is_waited_for(
     private_broker: EmbeddedBroker, private_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of a range, and by who asks while the broker is away."""
-    monkeypatch.setattr(passing_errors, "PATIENCE_S", WAIT_S)
+    monkeypatch.setattr(read_errors, "PATIENCE_S", WAIT_S)
     monkeypatch.setattr(partition_reader, "STALL_TIMEOUT_S", WAIT_S)
     publish(private_settings, RECORDS)
     for stop, read_committed in ((private_broker.stop, True), (private_broker.kill, False)):

@@ -176,7 +176,7 @@ def test_spans_of_20_megabytes_pass_in_batches_of_bounded_size(
 
 
 def test_partitions_that_are_added_are_followed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightstream.store_views.materialiser.batch_reader.PARTITIONS_REFRESH_S", 0.1)
+    monkeypatch.setattr("lightstream.runtime.kafka.topic_tail.CHECK_INTERVAL_S", 0.1)
     with following(settings) as view:
         catch_up(view)
         name = WORKERS.full_name(settings.topic_prefix)

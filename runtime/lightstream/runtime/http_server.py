@@ -141,18 +141,22 @@ class HttpServer:
         )
         self._server = _AnnouncedServer(config, self._announce, on_stopping)
         self._thread: threading.Thread | None = None
+        self._failure: LightstreamError | None = None
 
     def run(self) -> None:
         """Serve until SIGTERM, SIGINT or :meth:`stop`. Answers under way are finished first.
 
         Raises:
             ServiceUnavailableError: the application did not start.
+            LightstreamError: what :meth:`fail` was called with.
         """
         try:
             self._server.run(sockets=[self._socket])
         finally:
             withdraw(self._settings, self._name, os.getpid())
             self._socket.close()
+        if self._failure is not None:
+            raise self._failure
         if not self._server.started:
             raise ServiceUnavailableError(f"the {self._name} server did not start; its log says why.")
 
@@ -180,6 +184,11 @@ class HttpServer:
             self._thread.join(timeout_s)
         elif not self._server.started:
             self._socket.close()
+
+    def fail(self, error: LightstreamError) -> None:
+        """End, as :meth:`stop` does, but without waiting; :meth:`run` raises ``error`` then. On any thread."""
+        self._failure = self._failure or error
+        self._server.should_exit = True
 
     def _announce(self) -> None:
         announce(self._settings, Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano()))

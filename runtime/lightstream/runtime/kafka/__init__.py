@@ -4,7 +4,6 @@ from .admin import create_topics
 from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
 from .offset_ranges import OffsetRange, joined_ranges
 from .partition_reader import PartitionReader, logged_unix_nano, partitions_of
-from .passing_errors import ANSWER_TIMEOUT_S, answered
 from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
 from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Outgoing, Position, Publisher, RecordSink
 from .queue_headers import (
@@ -21,7 +20,9 @@ from .queue_headers import (
     read_state,
     state_header,
 )
+from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, kafka_user
 from .run_header import RUN, of_another_run, run_headers
+from .topic_tail import Reached, TailBatch, TopicTail
 from .unavailable import kafka_unavailable
 
 __all__ = [
@@ -45,7 +46,11 @@ __all__ = [
     "Position",
     "Publisher",
     "QueueSummary",
+    "Reached",
+    "ReadErrors",
     "RecordSink",
+    "TailBatch",
+    "TopicTail",
     "answered",
     "answers_header",
     "bootstrap_servers",
@@ -54,6 +59,7 @@ __all__ = [
     "create_topics",
     "joined_ranges",
     "kafka_unavailable",
+    "kafka_user",
     "logged_unix_nano",
     "of_another_run",
     "partitions_of",

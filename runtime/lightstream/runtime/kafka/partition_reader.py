@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -16,7 +16,8 @@ from ..clock import NANOS_PER_MILLISECOND
 from ..settings import Settings
 from .config import common_config, consumer_config
 from .offset_ranges import OffsetRange
-from .passing_errors import ANSWER_TIMEOUT_S, PASSING_ERRORS, answered
+from .read_errors import ANSWER_TIMEOUT_S, answered
+from .topic_tail import TopicTail
 from .unavailable import kafka_unavailable
 
 __all__ = ["PartitionReader", "logged_unix_nano", "partitions_of"]
@@ -54,6 +55,8 @@ class PartitionReader:
         self._group_id = group_id
         self._read_committed = read_committed
         self._limits = limits or {}
+        self._topic = topic
+        self._partition = partition
         self._place = (topic.full_name(settings.topic_prefix), partition)
 
     def watermarks(self) -> tuple[int, int]:
@@ -97,8 +100,8 @@ class PartitionReader:
         """
         low, end = self.watermarks()
         if max(low, start) < end:
-            with closing(self._consumer()) as consumer:
-                yield from self._between(consumer, max(low, start), end)
+            with closing(self._tail()) as tail:
+                yield from self._between(tail, max(low, start), end)
 
     def ranges(self, ranges: Sequence[OffsetRange], stopped: threading.Event | None = None) -> Generator[Message]:
         """The records of ascending ranges, as far as they are in the log.
@@ -111,43 +114,38 @@ class PartitionReader:
         if not ranges:
             return
         low, high = self.watermarks()
-        with closing(self._consumer()) as consumer:
+        with closing(self._tail()) as tail:
             for first, last in ranges:
-                yield from self._between(consumer, max(first, low), min(last + 1, high), stopped)
+                yield from self._between(tail, max(first, low), min(last + 1, high), stopped)
 
     def _between(
-        self, consumer: Consumer, first: int, end: int, stopped: threading.Event | None = None
+        self, tail: TopicTail, first: int, end: int, stopped: threading.Event | None = None
     ) -> Iterator[Message]:
         """What lies at ``first`` or above and below ``end``."""
-        reached, waited_s = first, 0.0
-        trouble: object = f"no record for {STALL_TIMEOUT_S:g} s, although offset {end} is not reached"
-        if reached < end:
-            consumer.assign([TopicPartition(*self._place, first)])
-        while reached < end and not (stopped is not None and stopped.is_set()):
-            messages = consumer.consume(1, POLL_TIMEOUT_S)
-            if messages:
-                messages += consumer.consume(RECORDS_PER_POLL_MAX, 0)
-            waited_s += POLL_TIMEOUT_S
-            for message in messages:
-                offset, error = message.offset() or 0, message.error()
-                if error is None:
-                    waited_s = 0.0
-                    if first <= offset < end:
-                        yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # the last records of the log may be no data
-                    reached = max(reached, offset)
-                elif error.code() in PASSING_ERRORS:
-                    trouble = KafkaException(error)
-                else:
-                    raise kafka_unavailable(KafkaException(error), what=self._trouble)
+        if first >= end:
+            return
+        waited_s = 0.0
+        tail.follow(self._topic, {self._partition: first})
+        while tail.next_offsets(self._topic)[self._partition] < end and not (stopped is not None and stopped.is_set()):
+            records = tail.poll(POLL_TIMEOUT_S, records_max=RECORDS_PER_POLL_MAX).records
+            waited_s = 0.0 if records else waited_s + POLL_TIMEOUT_S
+            yield from (message for message in records if first <= (message.offset() or 0) < end)
             if waited_s > STALL_TIMEOUT_S:
+                trouble = f"no record for {STALL_TIMEOUT_S:g} s, although offset {end} is not reached"
                 raise kafka_unavailable(trouble, what=self._trouble)
-            (place,) = consumer.position([TopicPartition(*self._place)])
-            reached = max(reached, place.offset)  # negative before the first record
 
     def _consumer(self) -> Consumer:
         config = consumer_config(self._settings, group_id=self._group_id, read_committed=self._read_committed)
-        return Consumer(config | {"enable.partition.eof": True} | dict(self._limits))
+        return Consumer(config | dict(self._limits))
+
+    def _tail(self) -> TopicTail:
+        return TopicTail(
+            self._settings,
+            [self._topic],
+            group_id=self._group_id,
+            read_committed=self._read_committed,
+            limits=self._limits,
+        )
 
     @property
     def _trouble(self) -> str:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
-__all__ = ["kafka_unavailable"]
+__all__ = ["TOPIC_MISSING", "kafka_unavailable"]
 
 IS_IT_UP = "Is the cluster up, and is LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS right?"
 

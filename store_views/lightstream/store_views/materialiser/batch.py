@@ -92,7 +92,8 @@ class BatchBuilder:
 
     def reached(self, topic: Topic, partition: int, next_offset: int) -> None:
         """Everything below ``next_offset`` was seen, transaction markers included."""
-        self.next_offsets[topic.name, partition] = next_offset
+        place = topic.name, partition
+        self.next_offsets[place] = max(next_offset, self.next_offsets.get(place, 0))
 
     def build(self) -> Batch:
         """The batch as Arrow tables. The builder is used up."""

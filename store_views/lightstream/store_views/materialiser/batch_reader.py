@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from threading import Event
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.kafka import TopicTail
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.topics import TOPICS, Topic
+from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.topics import TOPICS
 
 from .batch import Batch, BatchBuilder
 from .positions import Place
 
 __all__ = ["BatchReader"]
-
-logger = logging.getLogger(__name__)
 
 GROUP_ID = "lightstream-view"
 """Never commits: the offsets are in the file."""
@@ -44,10 +42,7 @@ AWAITED_INTERVAL_S = 0.02
 """As above where somebody waits for what is there: one transaction serves all who came since the last."""
 GATHER_S = 0.05
 """How long the first record after a quiet time waits for company: an attempt's end is four records in some 20 ms."""
-PARTITIONS_REFRESH_S = 30.0
 ENDS_REFRESH_S = 0.25
-METADATA_TIMEOUT_S = 3.0
-METADATA_RETRY_S = 1.0
 
 
 class BatchReader:
@@ -56,6 +51,9 @@ class BatchReader:
     Args:
         next_offsets: where the file stands; other partitions are read from their beginning.
         is_awaited: whether somebody waits for what the second offsets add to the first: then they are handed over.
+
+    Raises:
+        ServiceUnavailableError: the cluster does not answer, or a topic is missing or not for this user.
     """
 
     def __init__(
@@ -70,44 +68,50 @@ class BatchReader:
         self._codec = codec
         self._clock = clock
         self._is_awaited = is_awaited
-        self._topics = {topic.full_name(settings.topic_prefix): topic for topic in TOPICS}
         self._assigned: set[Place] = set()
         self._ends: dict[Place, int] = {}
-        self._next_refresh_s = self._next_ends_s = 0.0
+        self._next_ends_s = 0.0
         self._handed_over_s = 0.0
-        config = consumer_config(settings, group_id=GROUP_ID, read_committed=True)
-        config |= {
-            "enable.partition.eof": True,
+        limits = {
             "queued.max.messages.kbytes": FETCHED_KBYTES_MAX,
             "fetch.message.max.bytes": FETCH_PARTITION_BYTES_MAX,
         }
-        self._consumer = Consumer(config)
+        self._tail = TopicTail(settings, TOPICS, group_id=GROUP_ID, limits=limits)
+        self._topics = {topic.full_name(settings.topic_prefix): topic for topic in TOPICS}
         self._start_offsets = dict(next_offsets)
         self._sent = dict(next_offsets)
+        try:
+            self._tail.partitions()
+        except LightstreamError:
+            self._tail.close()
+            raise
         self._assign_new_partitions()
 
     def collect(self, stopping: Event) -> Batch | None:
-        """The next batch; blocks until there is one, or returns ``None`` once ``stopping`` is set."""
+        """The next batch; blocks until there is one, or returns ``None`` once ``stopping`` is set.
+
+        Raises:
+            ServiceUnavailableError: a topic is missing, was deleted, or is not for this user: names it.
+        """
         settings = self._settings
         builder = BatchBuilder(self._codec, self._clock, settings.record_bytes_max // 2)
         first_s: float | None = None
         while not stopping.is_set():
             now_s = time.monotonic()
-            if now_s >= self._next_refresh_s:
-                self._assign_new_partitions()
+            self._assign_new_partitions()
             if now_s >= self._next_ends_s:
                 self._note_ends(now_s)
-            if first_s is None:
-                messages = self._consumer.consume(1, IDLE_WAIT_S)
-                if messages:
-                    first_s = time.monotonic()
-                    messages += self._consumer.consume(MESSAGES_PER_CALL_MAX, 0)
-            else:
-                messages = self._consumer.consume(MESSAGES_PER_CALL_MAX, FILL_WAIT_S)
-            for message in messages:
-                self._take(builder, message)
+            wait_s = IDLE_WAIT_S if first_s is None else FILL_WAIT_S
+            came = self._tail.poll(wait_s, records_max=MESSAGES_PER_CALL_MAX)
+            for message in came.records:
+                builder.add(self._topics[message.topic() or ""], message)
+            for reached in came.reached:
+                builder.reached(self._topics[reached.topic], reached.partition, reached.offset)
+            count = len(came.records) + len(came.reached)
+            if first_s is None and count:
+                first_s = time.monotonic()
             is_full = builder.record_count >= BATCH_ROWS_MAX or builder.value_bytes >= BATCH_BYTES_MAX
-            is_drained = len(messages) < MESSAGES_PER_CALL_MAX
+            is_drained = count < MESSAGES_PER_CALL_MAX
             if is_full or (first_s is not None and is_drained and self._is_due(first_s, builder.next_offsets)):
                 self._handed_over_s = time.monotonic()
                 self._sent.update(builder.next_offsets)
@@ -124,7 +128,7 @@ class BatchReader:
 
     def close(self) -> None:
         """Leave the cluster."""
-        self._consumer.close()
+        self._tail.close()
 
     def _is_due(self, first_s: float, next_offsets: Mapping[Place, int]) -> bool:
         """Whether what came since ``first_s`` goes out now."""
@@ -133,45 +137,16 @@ class BatchReader:
             return True
         return now_s >= self._handed_over_s + AWAITED_INTERVAL_S and self._is_awaited(self._sent, next_offsets)
 
-    def _take(self, builder: BatchBuilder, message: Message) -> None:
-        topic: Topic = self._topics[message.topic() or ""]
-        error = message.error()
-        if error is None:
-            builder.add(topic, message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            builder.reached(topic, message.partition() or 0, message.offset() or 0)
-        elif error.fatal():
-            raise KafkaException(error)
-        else:
-            logger.warning("reading %s: %s", topic.name, error)
-
     def _note_ends(self, now_s: float) -> None:
         """Keep what fetches told. Here, because a confluent consumer lets one thread in at a time."""
         self._next_ends_s = now_s + ENDS_REFRESH_S
-        ends: dict[Place, int] = {}
-        for name, partition in self._assigned:
-            place = TopicPartition(f"{self._settings.topic_prefix}{name}", partition)
-            _, end = self._consumer.get_watermark_offsets(place, cached=True)
-            if end >= 0:
-                ends[name, partition] = end
-        self._ends = ends
+        self._ends = {(topic.name, p): end for (topic, p), end in self._tail.heard_end_offsets().items()}
 
     def _assign_new_partitions(self) -> None:
-        """Take up partitions that were added since; keeps what it has when the broker does not answer."""
-        self._next_refresh_s = time.monotonic() + PARTITIONS_REFRESH_S
-        try:
-            found = self._consumer.list_topics(timeout=METADATA_TIMEOUT_S).topics
-        except KafkaException as error:
-            logger.warning("the partitions could not be listed: %s", error)
-            self._next_refresh_s = time.monotonic() + METADATA_RETRY_S
-            return
-        new = [
-            TopicPartition(full_name, partition, self._start_offsets.get((topic.name, partition), OFFSET_BEGINNING))
-            for full_name, topic in self._topics.items()
-            if full_name in found
-            for partition in found[full_name].partitions
-            if (topic.name, partition) not in self._assigned
-        ]
-        if new:
-            self._consumer.incremental_assign(new)
-            self._assigned |= {(self._topics[place.topic].name, place.partition) for place in new}
+        """Take up partitions that the cluster has told of since."""
+        for topic, partitions in self._tail.known_partitions.items():
+            new = [partition for partition in partitions if (topic.name, partition) not in self._assigned]
+            if new:
+                starts = {p: self._start_offsets.get((topic.name, p), OFFSET_BEGINNING) for p in new}
+                self._tail.follow(topic, starts)
+                self._assigned |= {(topic.name, partition) for partition in new}

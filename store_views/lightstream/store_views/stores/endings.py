@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.records import RolloutState
 
 __all__ = ["Endings", "Waiting"]
@@ -17,10 +18,12 @@ class Waiting:
     Attributes:
         ended: those of its rollouts that are over, by id.
         enough: done once there are as many as needed, or as there can be.
+        failure: why no more can be told of, if that is so.
     """
 
     def __init__(self, rollout_ids: Iterable[str], needed: int) -> None:
         self.ended: dict[str, RolloutState] = {}
+        self.failure: LightstreamError | None = None
         self.enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._needed = needed
         self._open = set(rollout_ids)
@@ -43,8 +46,18 @@ class Waiting:
             self.enough.set_result(None)
 
     async def until_enough(self, timeout: float | None) -> None:  # noqa: ASYNC109  # part of the answer, not an error
-        """Wait until it is enough, or ``timeout`` seconds are over; without one, forever."""
+        """Wait until it is enough, or ``timeout`` seconds are over; without one, forever.
+
+        Raises:
+            LightstreamError: no more ends can be told of, and there are not enough.
+        """
         await asyncio.wait([self.enough], timeout=timeout)
+        self.check()
+
+    def check(self) -> None:
+        """As :meth:`until_enough`, without waiting."""
+        if self.failure is not None and len(self.ended) < self._needed:
+            raise self.failure
 
 
 class Endings:
@@ -52,6 +65,7 @@ class Endings:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}
+        self._failure: LightstreamError | None = None
 
     def awaits(self, rollout_id: str) -> bool:
         """Whether anybody waits for that rollout."""
@@ -66,6 +80,9 @@ class Endings:
             needed: so many are enough.
         """
         waiting = Waiting(rollout_ids, needed)
+        if self._failure is not None:
+            waiting.failure = self._failure
+            waiting.end()
         for rollout_id in rollout_ids:
             self._waiting.setdefault(rollout_id, []).append(waiting)
         try:
@@ -83,7 +100,9 @@ class Endings:
         for waiting in self._waiting.get(state.rollout.rollout_id, ()):
             waiting.add({state.rollout.rollout_id: state})
 
-    def close(self) -> None:
-        """Nothing more will be told of."""
+    def close(self, failure: LightstreamError | None = None) -> None:
+        """Nothing more will be told of; with a failure, calls that wait raise it."""
+        self._failure = self._failure or failure
         for waiting in [waiting for each in self._waiting.values() for waiting in each]:
+            waiting.failure = self._failure
             waiting.end()

@@ -12,8 +12,7 @@ from ..algorithm import AlgorithmContext
 from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
 from .options import LoopOptions
-from .policy import latest, policy_resources
-from .recovery import Recovery
+from .policy import checkpoint_of, latest, policy_resources
 from .step import StepBatch, select_batch, update
 from .validation import measure_last, validates_before, validation
 from .waves import Waves
@@ -55,16 +54,14 @@ class TrainingLoop:
             say_done(options, context)
             return
         self._swap()
-        recovery = Recovery(options, context)
+        context.keep_checkpoints(options.keep_checkpoints)  # and whatever a crash left behind
         waves, breaker = Waves(options, context), Breaker(options.steps_without_signal_max, context.progress)
         engine: Engine | None = None
         while not is_done(options, context):
             step, started = context.last_step + 1, context.now()
             waves.ask(step, again=breaker.in_a_row > 0)
             if engine is None:  # loading takes seconds, in which the first rollouts run
-                engine = recovery.restore(self._new_engine)
-                recovery.keep()  # and not what a crash left behind
-            recovery.save_if_due(engine)
+                engine = self._new_engine(checkpoint_of(latest(context)))
             metrics = {"seconds/swap": self._swap()}
             if validates_before(options, context, step):
                 metrics |= validation(options, context)
@@ -86,7 +83,7 @@ class TrainingLoop:
                 steps=options.steps,
             )
             breaker.after(batch.outcome, step, groups.kept, batch.rows)
-            recovery.keep()
+            context.keep_checkpoints(options.keep_checkpoints)
         measure_last(options, context)
 
     def _swap(self) -> float:
@@ -106,7 +103,7 @@ class TrainingLoop:
         version = latest(context).version
         metrics |= update(engine, batch, context, step, version)
         mark = time.perf_counter()
-        checkpoint = context.checkpoints.write(step, engine.save_weights)
+        checkpoint = context.checkpoints.write(step, engine.save)
         engine.saved_in(checkpoint)
         metrics["seconds/checkpoint"] = time.perf_counter() - mark
         return policy_resources(options, context, version + 1, checkpoint)

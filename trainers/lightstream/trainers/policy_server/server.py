@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError
 
 from .app import create_app
 from .checkpoint import preload
@@ -29,20 +31,34 @@ def run(settings: Settings, *, checkpoint: Path | None = None, run_id: str = "")
         run_id: follow the versions of this run only; empty follows all.
 
     Raises:
-        ServiceUnavailableError: the port is taken, or no Kafka is named or running.
+        ServiceUnavailableError: the port is taken, or no Kafka is named or running; or the topic ``resources`` is
+            missing, was deleted meanwhile, or is not for this user.
         TrainingError: ``checkpoint`` cannot be loaded.
     """
     from transformers.utils import logging as transformers_logging
 
     quiet: Any = transformers_logging  # has no types
     quiet.disable_progress_bar()
-    server = policy_server(settings, checkpoint=checkpoint, run_id=run_id)
+    failures: list[LightstreamError] = []
+
+    def stop(failure: LightstreamError) -> None:
+        failures.append(failure)
+        server.stop()
+
+    server = policy_server(settings, checkpoint=checkpoint, run_id=run_id, on_failure=stop)
     threading.Thread(target=preload, name="lightstream-preload", daemon=True).start()
     server.run()
+    if failures:
+        raise failures[0]
 
 
 def policy_server(
-    settings: Settings, *, checkpoint: Path | None = None, run_id: str = "", follows_resources: bool = True
+    settings: Settings,
+    *,
+    checkpoint: Path | None = None,
+    run_id: str = "",
+    follows_resources: bool = True,
+    on_failure: Callable[[LightstreamError], None] | None = None,
 ) -> HttpServer:
     """As :func:`run`, but returns the server before it starts; without Kafka if ``follows_resources`` is false."""
     versions = Versions(_device(settings), getattr(torch, settings.policy_dtype), settings.policy_versions_kept)
@@ -51,7 +67,7 @@ def policy_server(
         versions.release(versions.load(f"{NEWEST}@0"))
     if follows_resources:
         bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
-        watcher = VersionWatcher(settings, versions, run_id=run_id)
+        watcher = VersionWatcher(settings, versions, run_id=run_id, on_failure=on_failure)
         app = create_app(settings, versions, start=watcher.start, stop=watcher.stop)
     else:
         app = create_app(settings, versions)

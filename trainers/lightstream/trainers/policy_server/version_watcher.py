@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 
-from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.kafka import TopicTail
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 
@@ -43,13 +44,23 @@ class VersionWatcher:
         settings: names the cluster; its absence is waited out.
         versions: what to announce to.
         run_id: follow that run only; empty follows every run (the newest record of a name wins).
+        on_failure: called, on this thread, where the topic cannot be read any more: it is missing, was deleted, or is
+            not for this user. Without it, that is logged.
     """
 
-    def __init__(self, settings: Settings, versions: Versions, *, run_id: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        versions: Versions,
+        *,
+        run_id: str = "",
+        on_failure: Callable[[LightstreamError], None] | None = None,
+    ) -> None:
         self._settings = settings
         self._versions = versions
         self._run_id = run_id
         self._codec = codec_for(settings)
+        self._on_failure = on_failure
         self._stopping = threading.Event()
         versions.is_catching_up = True
         self._thread = threading.Thread(target=self._run, name="lightstream-resources", daemon=True)
@@ -64,37 +75,34 @@ class VersionWatcher:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        config = consumer_config(self._settings, group_id="lightstream-policy", read_committed=True)
-        consumer = Consumer(config | {"fetch.wait.max.ms": FETCH_WAIT_MS, "enable.partition.eof": True})
-        topic = RESOURCES.full_name(self._settings.topic_prefix)
-        consumer.assign([TopicPartition(topic, PARTITION, FIRST_OFFSET)])
-        news = False
+        limits = {"fetch.wait.max.ms": FETCH_WAIT_MS}
+        tail = TopicTail(self._settings, [RESOURCES], group_id="lightstream-policy", limits=limits)
         try:
-            while not self._stopping.is_set():
-                message = consumer.poll(PAUSE_S if news else POLL_S)
-                if message is not None:
-                    news = self._read(message) or news
-                elif news:
-                    self._versions.load_newest()
-                    news = False
+            tail.follow(RESOURCES, {PARTITION: FIRST_OFFSET})
+            self._follow(tail)
+        except LightstreamError as error:
+            self._versions.caught_up()  # no more will be known: requests for others are refused, and do not wait
+            logger.error("no more versions of the policy are heard of: %s %s", error.message, error.next_step)
+            if self._on_failure is not None:
+                self._on_failure(error)
         finally:
-            consumer.close()
+            tail.close()
 
-    def _read(self, message: Message) -> bool:
-        """Take one record in; returns whether it announced a version."""
-        error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            if self._versions.is_catching_up:
+    def _follow(self, tail: TopicTail) -> None:
+        has_news = False
+        while not self._stopping.is_set():
+            batch = tail.poll(PAUSE_S if has_news else POLL_S)
+            for message in batch.records:
+                has_news = self._read(tail, message) or has_news
+            if batch.reached and self._versions.is_catching_up:
                 self._versions.caught_up()
-            return False
-        if error is not None:
-            logger.warning("the resources topic cannot be read now: %s", error)  # librdkafka tries again by itself
-            return False
-        try:
-            record = self._codec.decode(message.value())
-        except DecodeError as undecodable:  # the view reports it as a dead letter
-            logger.warning("record %s of resources is not readable: %s", message.offset(), undecodable)
-            return False
+            if has_news and not batch.records:
+                self._versions.load_newest()
+                has_news = False
+
+    def _read(self, tail: TopicTail, message: Message) -> bool:
+        """Take one record in; returns whether it announced a version."""
+        record = tail.decode(self._codec, message)
         if not isinstance(record, ResourcesRecord) or not record.checkpoint_url:
             return False
         if self._run_id and record.run_id != self._run_id:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
+from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lightstream.runtime.clock import SystemClock
-from lightstream.runtime.kafka import Outgoing, consumer_config
+from lightstream.runtime.kafka import Outgoing, ReadErrors, consumer_config, kafka_user
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
+from lightstream.schemas.errors import DecodeError, LightstreamError, PublishError, ServiceUnavailableError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason
 from lightstream.schemas.topics import DEAD_LETTERS
 
@@ -41,6 +43,11 @@ RETRY_INTERVAL_S = 1.0
 
 DETAIL_CHARACTERS_MAX = 4000
 
+MISSING_STEP = (
+    "A Collector makes its topic with the first message. If none sends to this one, correct "
+    "LIGHTSTREAM_GATEWAY_TRACES_TOPICS or LIGHTSTREAM_GATEWAY_LOGS_TOPICS."
+)
+
 JSON_BEGINS = b"{"
 """No protobuf message of OTLP begins so: it would be a field that none of them has."""
 
@@ -55,12 +62,21 @@ class CollectorTopics:
 
     Args:
         intake: of ``loop``; makes the spans durable.
+        on_failure: called, on that thread, with the error for which the topics can no longer be read. A cluster that is
+            away, and a topic that is not there, are waited for, and logged once.
     """
 
-    def __init__(self, settings: Settings, intake: Intake, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        intake: Intake,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: Callable[[LightstreamError], None],
+    ) -> None:
         self._settings = settings
         self._intake = intake
         self._loop = loop
+        self._on_failure = on_failure
         self._signals = dict.fromkeys(_names(settings.gateway_traces_topics), Signal.TRACES)
         self._signals |= dict.fromkeys(_names(settings.gateway_logs_topics), Signal.LOGS)
         self._stopping = threading.Event()
@@ -79,16 +95,33 @@ class CollectorTopics:
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
+        try:
+            self._read()
+        except LightstreamError as error:
+            self._on_failure(error)
+        except Exception as error:  # nobody else hears of this thread
+            logger.exception("the collectors' topics can no longer be read")
+            self._on_failure(ServiceUnavailableError(f"the collectors' topics can no longer be read: {error!r}."))
+
+    def _read(self) -> None:
+        reports: list[KafkaError] = []
+        errors = ReadErrors(self._signals, kafka_user(self._settings), missing_step=MISSING_STEP)
         config = consumer_config(self._settings, group_id=f"{self._settings.topic_prefix}lightstream-gateway")
         config |= {
             "queued.max.messages.kbytes": FETCHED_KBYTES_MAX,
             "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
+            "error_cb": reports.append,
         }
         consumer = Consumer(config)
         try:
             consumer.subscribe(list(self._signals))
             while not self._stopping.is_set():
-                messages = [m for m in consumer.consume(MESSAGES_PER_CALL_MAX, POLL_TIMEOUT_S) if _is_good(m)]
+                came = consumer.consume(MESSAGES_PER_CALL_MAX, POLL_TIMEOUT_S)
+                now_s = time.monotonic()
+                messages = [message for message in came if _is_record(message, errors, now_s)]
+                for report in reports:
+                    errors.reported_of_cluster(report, now_s)
+                reports.clear()
                 if messages and self._take(messages):
                     _commit(consumer, messages)
         finally:
@@ -146,14 +179,13 @@ def _key(message: Message) -> str:
     return f"{message.topic()}-{message.partition()}-{message.offset()}"
 
 
-def _is_good(message: Message) -> bool:
+def _is_record(message: Message, errors: ReadErrors, now_s: float) -> bool:
     error = message.error()
-    if error is None:
-        return True
-    if error.fatal():
-        raise KafkaException(error)
-    logger.warning("reading the collectors' topics: %s", error)
-    return False
+    if error is not None:
+        errors.reported(error, message.topic() or None, now_s)
+    else:
+        errors.read(message.topic() or "", now_s)
+    return error is None
 
 
 def _commit(consumer: Consumer, messages: list[Message]) -> None:

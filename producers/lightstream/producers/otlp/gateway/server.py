@@ -14,6 +14,7 @@ from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
 from lightstream.runtime.listening import url_of
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError
 
 from .budget import ByteBudget
 from .collector_topics import CollectorTopics
@@ -39,7 +40,7 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM or Ctrl-C; announced as ``gateway`` (HTTP) and ``gateway-grpc``.
 
     Raises:
-        ServiceUnavailableError: a port is taken, or no Kafka is named or running.
+        ServiceUnavailableError: a port is taken, no Kafka is named or running, or a Collector's topic may not be read.
     """
     server = gateway(settings)
     logger.info("the gateway takes OTLP on %s", server.url)
@@ -62,11 +63,14 @@ def gateway(settings: Settings) -> HttpServer:
         for relay in relays:
             relay.stop_accepting()
 
+    def fail(error: LightstreamError) -> None:
+        web.fail(error)
+
     @contextlib.asynccontextmanager
     async def beside(intake: Intake, budget: ByteBudget) -> AsyncGenerator[None]:
         server = grpc_server(settings, intake, budget)
         relay = Relay(listeners.grpc, server.add_insecure_port("127.0.0.1:0"))
-        topics = CollectorTopics(settings, intake, asyncio.get_running_loop())
+        topics = CollectorTopics(settings, intake, asyncio.get_running_loop(), fail)
         await server.start()
         await relay.start()
         relays.append(relay)
@@ -82,10 +86,11 @@ def gateway(settings: Settings) -> HttpServer:
             await asyncio.to_thread(publisher.close)
             listeners.grpc.close()
 
-    return HttpServer(
+    web = HttpServer(
         create_app(settings, lambda: Intake(settings, publisher), beside),
         settings,
         name=SERVICE,
         listener=listeners.http,
         on_stopping=stop_accepting,
     )
+    return web

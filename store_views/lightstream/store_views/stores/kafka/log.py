@@ -308,6 +308,7 @@ class KafkaLog(Log):
             finally:
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
+            waiting.check()
             return waiting.ended
 
     async def _ended_of(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord
 
 from ..condition import Condition
@@ -69,6 +69,7 @@ class ResourceVersions:
         self._read_up_to = -1
         self._seen = -1
         self._stopped = False
+        self._failure: LightstreamError | None = None
 
     def read(self, record: ResourcesRecord, offset: int) -> None:
         """The record at ``offset`` of the log; all before it have been read."""
@@ -115,6 +116,7 @@ class ResourceVersions:
         """
         await self._catch_up()
         await self._changed.wait_for(lambda: self._is_there(resources_id) or self._stopped, timeout_s)
+        self._check()
         if resources_id is None:
             return None if self._latest is None else self._latest[1]
         known = self._known.get(resources_id)
@@ -136,12 +138,13 @@ class ResourceVersions:
         await self._catch_up()
         return len(self._known)
 
-    def stop(self) -> None:
-        """Nothing will be read any more: wake callers that wait."""
+    def stop(self, failure: LightstreamError | None = None) -> None:
+        """Nothing will be read any more: wake callers that wait. With a failure, all that ask raise it."""
         self._stopped = True
+        self._failure = self._failure or failure
         expected = list(self._expected.values())
         self._changed.notify()
-        closed = ServiceUnavailableError("the store was closed before what it wrote was read back.")
+        closed = failure or ServiceUnavailableError("the store was closed before what it wrote was read back.")
         for future in expected:
             if not future.done():
                 future.set_exception(closed)
@@ -167,6 +170,11 @@ class ResourceVersions:
                 f"resources were seen at offset {self._seen}, but are read only up to {self._read_up_to} here.",
                 next_step="Does Kafka answer? `lightstream status` shows it.",
             )
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
 
 class ResourceWriter:

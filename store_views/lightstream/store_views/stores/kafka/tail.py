@@ -6,25 +6,23 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message
 
 from lightstream.runtime.kafka import (
     ANSWERS,
     QUEUE,
     STATE,
-    consumer_config,
-    kafka_unavailable,
+    TopicTail,
     read_answers,
     read_queues,
     read_state,
 )
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError, LightstreamError, ServiceUnavailableError
-from lightstream.schemas.records import Record, ResourcesRecord, RolloutState, WorkerHeartbeat
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
 from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
 from ..condition import Condition
@@ -42,16 +40,15 @@ GATHERING: dict[str, Any] = {"queued.min.messages": 1, "fetch.queue.backoff.ms":
 comes, the broker gathers as long: a store has fewer and larger batches, for 6% less processor in all."""
 
 POLL_TIMEOUT_S = 0.1
-METADATA_TIMEOUT_S = 10.0
 CATCH_UP_TIMEOUT_S = 30.0
-RECORDS_PER_POLL_MAX = 1000
 
 
 class LogTail:
     """Reads every partition of ``rollouts`` from its end, ``resources`` and ``workers`` from their beginning.
 
     Only records of rollouts that somebody waits for are decoded, so a busy cluster costs a waiter little. Belongs to
-    one event loop; a thread waits for records.
+    one event loop; a thread waits for records. If a topic can no longer be read
+    (:class:`~lightstream.runtime.kafka.TopicTail`), all calls that wait raise why, and so do later ones.
 
     Attributes:
         endings: tells of rollouts that end.
@@ -77,23 +74,26 @@ class LogTail:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._failure: LightstreamError | None = None
-        self._logged_errors: dict[str | None, int] = {}
 
     async def start(self) -> None:
         """Begin to follow. When it returns, no state written from now on will be missed, and all resources are known.
 
         Raises:
-            ServiceUnavailableError: Kafka does not answer, or the topics do not exist.
+            ServiceUnavailableError: Kafka does not answer, or a topic does not exist or may not be read.
         """
-        consumer = await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
-        self._task = asyncio.create_task(self._follow(consumer))
+        topics = await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+        self._task = asyncio.create_task(self._follow(topics))
         try:
             await asyncio.wait_for(self._caught_up.wait(), CATCH_UP_TIMEOUT_S)
         except TimeoutError as error:
             await self.stop()
             raise ServiceUnavailableError(
-                f"resources and workers were not read within {CATCH_UP_TIMEOUT_S:g} s."
+                f"not read within {CATCH_UP_TIMEOUT_S:g} s: {', '.join(sorted(self._behind))}.",
+                next_step="Does Kafka answer? `lightstream status` shows it.",
             ) from error
+        if self._failure is not None:
+            await self.stop()
+            raise self._failure
 
     async def stop(self) -> None:
         """Stop following. Waits for results fail; those for ends and resources return what is known."""
@@ -147,112 +147,95 @@ class LogTail:
         self._dispatcher = dispatcher
 
     async def until_read(self, timeout_s: float) -> bool:
-        """Whether all that callers here were told of has been read within ``timeout_s`` seconds."""
-        return await self._progress.wait_for(self._has_read, timeout_s)
+        """Whether all that callers here were told of has been read within ``timeout_s`` seconds.
+
+        Raises:
+            ServiceUnavailableError: a topic can no longer be read, or the store was closed.
+        """
+        has_read = await self._progress.wait_for(lambda: self._failure is not None or self._has_read(), timeout_s)
+        if self._failure is not None:
+            raise self._failure
+        return has_read
 
     def _has_read(self) -> bool:
         # Of a partition that the topic did not have when this began nothing is read, and nothing waited for.
         return all(self._read_up_to.get(place, offset + 1) > offset for place, offset in self._reported_at.items())
 
-    def _open(self) -> Consumer:
+    def _open(self) -> TopicTail:
         """In the thread."""
-        config = consumer_config(self._settings, group_id="lightstream-log-tails", read_committed=True)
-        consumer = Consumer(config | GATHERING | {"enable.partition.eof": True})
+        topics = TopicTail(
+            self._settings, (ROLLOUTS, RESOURCES, WORKERS), group_id="lightstream-log-tails", limits=GATHERING
+        )
         try:
-            consumer.assign(self._assignment(consumer))
-        except KafkaException as error:
-            consumer.close()
-            raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
+            self._read_up_to = topics.end_offsets(ROLLOUTS, topics.partitions()[ROLLOUTS])
         except LightstreamError:
-            consumer.close()
+            topics.close()
             raise
-        return consumer
+        topics.follow(ROLLOUTS, self._read_up_to)
+        for topic in (RESOURCES, WORKERS):
+            topics.follow(topic, {0: OFFSET_BEGINNING})
+            self._behind.add(topic.full_name(self._settings.topic_prefix))
+        return topics
 
-    def _assignment(self, consumer: Consumer) -> list[TopicPartition]:
-        whole = [topic.full_name(self._settings.topic_prefix) for topic in (RESOURCES, WORKERS)]
-        topics = consumer.list_topics(timeout=METADATA_TIMEOUT_S).topics
-        missing = [name for name in (self._rollouts_topic, *whole) if name not in topics]
-        if missing:
-            raise ServiceUnavailableError(
-                f"the cluster has no topic {missing[0]!r}.", next_step="Create them with `lightstream topics create`."
-            )
-        self._behind = set(whole)
-        assignment = [TopicPartition(name, 0, OFFSET_BEGINNING) for name in whole]
-        for partition in topics[self._rollouts_topic].partitions:
-            _, end = consumer.get_watermark_offsets(
-                TopicPartition(self._rollouts_topic, partition), timeout=METADATA_TIMEOUT_S
-            )
-            self._read_up_to[partition] = end
-            assignment.append(TopicPartition(self._rollouts_topic, partition, end))
-        return assignment
-
-    async def _follow(self, consumer: Consumer) -> None:
+    async def _follow(self, topics: TopicTail) -> None:
         loop = asyncio.get_running_loop()
         try:
             while not self._stopping:
-                for message in await loop.run_in_executor(self._thread, _poll, consumer):
-                    self._take(message)
+                batch = await loop.run_in_executor(self._thread, topics.poll, POLL_TIMEOUT_S)
+                for message in batch.records:
+                    self._receive(topics, message)
+                for topic, _, offset in batch.reached:
+                    self._reached_end(topic, offset)
                 self._progress.notify()
         except LightstreamError as error:
+            logger.error("the store no longer reads its topics: %s", error)
             self._end(error)
         finally:
-            await loop.run_in_executor(self._thread, consumer.close)
+            await loop.run_in_executor(self._thread, topics.close)
 
-    def _take(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self._logged_errors.pop(message.topic(), None)
-            self._receive(message)
-        elif error.code() == KafkaError._PARTITION_EOF:  # confluent-kafka's public name for it
-            self._reached_end(message)
-        elif self._logged_errors.get(message.topic()) != error.code():
-            # Callers wait until their own time is over: a broker that restarts is back before that.
-            self._logged_errors[message.topic()] = error.code()
-            trouble = kafka_unavailable(KafkaException(error), what=f"topic {message.topic()!r} cannot be read")
-            logger.warning("the store does not get on: %s %s", trouble.message, trouble.next_step)
-
-    def _receive(self, message: Message) -> None:
+    def _receive(self, topics: TopicTail, message: Message) -> None:
         partition, offset = message.partition() or 0, message.offset() or 0
         if message.topic() != self._rollouts_topic:
-            with suppress(DecodeError):  # the view reports it; here it is only nothing to remember
-                record = self._codec.decode(message.value())
-                if isinstance(record, ResourcesRecord):
-                    self.resources.read(record, offset)
-                elif isinstance(record, WorkerHeartbeat):
-                    self.workers.read(record, offset)
+            record = topics.decode(self._codec, message)
+            if isinstance(record, ResourcesRecord):
+                self.resources.read(record, offset)
+            elif isinstance(record, WorkerHeartbeat):
+                self.workers.read(record, offset)
             return
         key = (message.key() or b"").decode("utf-8", "replace")
         self._read_up_to[partition] = offset + 1
         headers = _headers(message)
         state = None
         if self._dispatcher is not None and headers:
-            state = self._pass_on(self._dispatcher, headers, message.value(), partition, offset)
+            state = self._pass_on(topics, self._dispatcher, headers, message)
         if key in self._results or (self.endings.awaits(key) and _may_be_terminal(headers)):
-            with suppress(DecodeError):  # as above
-                record = self._codec.decode(message.value()) if state is None else state
-                if isinstance(record, RolloutState):
-                    self._report(key, record, partition, offset)
+            record = topics.decode(self._codec, message) if state is None else state
+            if isinstance(record, RolloutState):
+                self._report(key, record, partition, offset)
 
     def _pass_on(
-        self, dispatcher: Dispatcher, headers: dict[str, bytes], value: bytes | None, partition: int, offset: int
+        self, topics: TopicTail, dispatcher: Dispatcher, headers: dict[str, bytes], message: Message
     ) -> RolloutState | None:
         """Tell the dispatcher what the headers say; the state, if it had to be decoded."""
-        state: Record | None = None
-        with suppress(DecodeError, ValueError):  # not written by a life cycle; the view reports it
-            if QUEUE in headers:
-                dispatcher.on_queues(partition, read_queues(headers[QUEUE]))
-            if ANSWERS in headers:
-                request_id, still_to_come = read_answers(headers[ANSWERS])
-                if dispatcher.knows(request_id):
-                    state = None if value is None else self._codec.decode(value)
-                    self.observe({partition: offset})
-                    dispatcher.on_answer(request_id, state if isinstance(state, RolloutState) else None, still_to_come)
+        partition, offset = message.partition() or 0, message.offset() or 0
+        try:
+            queues = read_queues(headers[QUEUE]) if QUEUE in headers else None
+            request_id, still_to_come = read_answers(headers[ANSWERS]) if ANSWERS in headers else ("", 0)
+        except ValueError as reason:  # not written by a life cycle
+            topics.pass_over(message, reason)
+            return None
+        if queues is not None:
+            dispatcher.on_queues(partition, queues)
+        if not request_id or not dispatcher.knows(request_id):
+            return None
+        state = None if message.value() is None else topics.decode(self._codec, message)
+        self.observe({partition: offset})
+        dispatcher.on_answer(request_id, state if isinstance(state, RolloutState) else None, still_to_come)
         return state if isinstance(state, RolloutState) else None
 
-    def _reached_end(self, message: Message) -> None:
-        topic = message.topic() or ""
+    def _reached_end(self, topic: str, offset: int) -> None:
         if topic == self._resources_topic:
-            self.resources.passed((message.offset() or 0) - 1)
+            self.resources.passed(offset - 1)
         self._behind.discard(topic)
         if not self._behind:
             self._caught_up.set()
@@ -281,14 +264,11 @@ class LogTail:
                 future.set_exception(error)
         if self._dispatcher is not None:
             self._dispatcher.fail(error)
-        self.endings.close()
-        self.resources.stop()
-
-
-def _poll(consumer: Consumer) -> Sequence[Message]:
-    """The next records; in the thread. The first poll returns as soon as there is one, the rest is what is there."""
-    first = consumer.poll(POLL_TIMEOUT_S)
-    return () if first is None else (first, *consumer.consume(RECORDS_PER_POLL_MAX, 0))
+        failure = None if self._stopping else error
+        self.endings.close(failure)
+        self.resources.stop(failure)
+        self._caught_up.set()
+        self._progress.notify()
 
 
 def _headers(message: Message) -> dict[str, bytes]:
