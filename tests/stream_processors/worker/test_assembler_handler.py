@@ -84,7 +84,7 @@ def handled(records: Sequence[AnyRecord], published: Published, settings: Settin
     async def scenario() -> None:
         context = WorkerContext(settings or Settings.load(), published, CODEC, SystemClock(), "tests")
         handler = AssemblerHandler(context, 0)
-        through = await (await handler.handle([_logged(record, offset) for offset, record in enumerate(records)]))
+        through = await handler.handle([_logged(record, offset) for offset, record in enumerate(records)])
         assert through == len(records)
         assert handler.held_back() is None
         await handler.tick()
@@ -102,7 +102,7 @@ async def test_what_waits_for_the_log_to_be_read_is_held_back_in_front_of_an_ope
     then: list[AnyRecord] = [opened("r2"), closed("r2")]
     for begin, records in ((10, first), (15, then)):
         logged = [_logged(record, offset) for offset, record in enumerate(records, start=begin)]
-        assert await (await handler.handle(logged)) == begin + len(records)
+        assert await handler.handle(logged) == begin + len(records)
         assert handler.held_back() == 10, "not 11, where the span lies that is looked for"
     handler.close()
 

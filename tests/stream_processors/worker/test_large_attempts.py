@@ -58,7 +58,7 @@ def test_a_large_attempt_holds_up_no_other_of_its_partition(settings: Settings) 
     async def scenario(publisher: KafkaPublisher) -> None:
         context = WorkerContext(settings, publisher, CODEC, SystemClock(), "tests")
         handler = AssemblerHandler(context, 0)
-        through = await (await handler.handle(_logged(publisher, records)))
+        through = await handler.handle(_logged(publisher, records))
         assert through == len(records)
         assert handler.held_back() == 2, "the large attempt's opening"
         others = await asyncio.to_thread(reader.wait_for, 2)

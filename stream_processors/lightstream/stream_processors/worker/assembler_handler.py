@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightstream.runtime.kafka import run_headers
@@ -64,7 +64,7 @@ class AssemblerHandler:
     def missing_between(self, first: int, end: int) -> bool:
         return self._spans.missing_between(first, end)
 
-    async def handle(self, batch: Sequence[LogRecord]) -> Coroutine[None, None, int]:
+    async def handle(self, batch: Sequence[LogRecord]) -> int:
         outbox = self._context.outbox()
         now = self._context.clock.now_unix_nano()
         for record in batch:
@@ -83,8 +83,9 @@ class AssemblerHandler:
             if heartbeat is not None:
                 await outbox.send(ROLLOUT_EVENTS, heartbeat.rollout_id, heartbeat)
         await self._revise(outbox)
-        await outbox.hand_over()
-        return _finish(outbox, self._assembler.low_water(batch[-1].offset + 1, self._first_deferred()))
+        low_water = self._assembler.low_water(batch[-1].offset + 1, self._first_deferred())
+        await outbox.durable()
+        return low_water
 
     async def tick(self) -> None:
         """Report what happened outside the batches; only in the life cycle does time change anything."""
@@ -184,11 +185,6 @@ class AssemblerHandler:
 def _failed(record: LogRecord, error: Exception) -> Unusable:
     logger.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
     return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
-
-
-async def _finish(outbox: Outbox, low_water: int) -> int:
-    await outbox.durable()
-    return low_water
 
 
 @dataclass(slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -55,20 +54,11 @@ class _StateRecord(NamedTuple):
     headers: Headers
 
 
-class _Stage:
-    """The progress of a batch: its states are handed over, then durable and known to the finished-rollouts db."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.sent: asyncio.Future[None] = loop.create_future()
-        self.kept: asyncio.Future[None] = loop.create_future()
-
-
 class LifecycleHandler:
     """One partition of the life cycle (a :class:`PartitionHandler`).
 
     Order of writing within a batch, each durable before the next: effects and dead letters, states, the committed
-    offset. A crash between any two repeats events whose states are not yet written, and so at most their effects. The
-    next batch does not wait for that; only its states go out after those of the batch before.
+    offset. A crash between any two repeats events whose states are not yet written, and so at most their effects.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:
@@ -79,7 +69,6 @@ class LifecycleHandler:
         self._lifecycle: LifecyclePartition  # from recover() on
         self._events = context.reader(ROLLOUT_EVENTS, partition)
         self._states = context.reader(ROLLOUTS, partition)
-        self._last: _Stage | None = None
         self._reported: dict[str, QueueSummary] = {}
 
     def recover(self) -> int:
@@ -110,7 +99,7 @@ class LifecycleHandler:
     def missing_between(self, first: int, end: int) -> bool:
         return self._events.missing_between(first, end)
 
-    async def handle(self, batch: Sequence[LogRecord]) -> Coroutine[None, None, int]:
+    async def handle(self, batch: Sequence[LogRecord]) -> int:
         effects = self._context.outbox()
         written: list[_StateRecord] = []
         for record in batch:
@@ -124,33 +113,14 @@ class LifecycleHandler:
         if written:
             written[-1].headers.extend(self._queue_header())
         await effects.hand_over()
-        before, self._last = self._last, _Stage(asyncio.get_running_loop())
-        return self._finish(effects, written, before, self._last, batch[-1].offset + 1)
-
-    async def _finish(
-        self,
-        effects: Outbox,
-        records: Sequence[_StateRecord],
-        before: _Stage | None,
-        stage: _Stage,
-        end: int,
-    ) -> int:
-        outbox = self._context.outbox()
-        for record in records:  # encoded while the effects are on their way
-            await self._encode(outbox, record)
+        states = self._context.outbox()
+        for each in written:  # encoded while the effects are on their way
+            await self._encode(states, each)
         await effects.durable()
-        if before is not None:
-            await before.sent  # states go out in the order of their events
-        await outbox.hand_over()
-        stage.sent.set_result(None)
-        positions = await outbox.durable()
-        if before is not None:
-            await before.kept
-        for record, position in zip(records, positions, strict=True):
-            if record.state is not None:
-                self._keep(record.state, position.offset)
-        stage.kept.set_result(None)
-        return end
+        for each, position in zip(written, await states.durable(), strict=True):
+            if each.state is not None:
+                self._keep(each.state, position.offset)
+        return batch[-1].offset + 1
 
     async def _encode(self, outbox: Outbox, record: _StateRecord) -> None:
         """Add the record to what goes out; the state of a finished rollout was encoded to be kept."""
