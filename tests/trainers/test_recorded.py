@@ -53,12 +53,8 @@ def recorded_steps(steps: int, run_id: str = "run") -> list[Trajectory]:
     ]
 
 
-def contents(checkpoints: Sequence[str | None]) -> list[tuple[bytes, bytes]]:
-    return [
-        ((Path(url) / "model.safetensors").read_bytes(), (Path(url) / "optimizer.safetensors").read_bytes())
-        for url in checkpoints
-        if url is not None
-    ]
+def contents(checkpoints: Sequence[str | None]) -> list[bytes]:
+    return [(Path(url) / "model.safetensors").read_bytes() for url in checkpoints if url is not None]
 
 
 def published_trajectories(settings: Settings) -> list[Trajectory]:

@@ -118,6 +118,22 @@ def test_a_resumed_engine_goes_on_to_the_bit(tiny_model: Path, tmp_path: Path) -
     assert json.loads((got / "trainer.json").read_text()) == json.loads((expected / "trainer.json").read_text())
 
 
+def test_servers_get_weights_alone_in_the_type_that_the_actor_computes_in(tiny_model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    engine = VerlEngine(options(tiny_model, dtype="bfloat16"), tiny_model)
+    engine.update(arrays_of(random_groups(1)))
+    (served := tmp_path / "served").mkdir()
+    engine.save_weights(served)
+    whole = save(engine, tmp_path / "whole")
+    assert not (served / "optimizer.safetensors").exists()
+    theirs, ours = load_file(served / "model.safetensors"), load_file(whole / "model.safetensors")
+    assert theirs.keys() == ours.keys()
+    assert all(theirs[name].dtype == torch.bfloat16 and ours[name].dtype == torch.float32 for name in ours)
+    assert all(torch.equal(theirs[name], ours[name].bfloat16()) for name in ours)
+    assert (served / "tokenizer.json").read_bytes() == (whole / "tokenizer.json").read_bytes()
+
+
 def test_a_checkpoint_is_a_model_for_everyone(tiny_model: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

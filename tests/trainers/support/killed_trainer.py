@@ -70,6 +70,7 @@ def algorithm(arguments: argparse.Namespace) -> Any:
         rollouts_per_task=SIZE,
         learning_rate=1e-2,
         steps_ahead=arguments.ahead,
+        checkpoint_every=2,
         device="cpu",
         threads=1,
     )

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from lightstream.schemas.records import ResourcesRecord
+from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
 from .batch import BatchArrays
@@ -47,6 +47,15 @@ class GroupSource(Protocol):
             group_ids: which.
             least: a group whose time is over is returned with so many members; ``None``: it is given up.
             wait_s: a shorter time than ``limit_s``.
+        """
+        ...
+
+    def reread(
+        self, low_water: Mapping[int, int], identities: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Trajectory]:
+        """Trajectories that a step consumed, by (rollout_id, attempt_id, revision), as far as they are still there.
+
+        Reads on from ``low_water``; :meth:`seek` has to follow.
         """
         ...
 
@@ -129,12 +138,16 @@ class Engine(Protocol):
         """
         ...
 
+    def save_weights(self, folder: Path) -> None:
+        """Write a model for servers into an empty folder, in the type that the engine computes in."""
+        ...
+
     def save(self, folder: Path) -> None:
-        """Write weights, optimiser and random state into an empty folder."""
+        """Write float32 weights, optimiser and random state into an empty folder: the engine can go on from there."""
         ...
 
     def saved_in(self, folder: Path) -> None:
-        """The finished name of what :meth:`save` wrote."""
+        """The finished name of what :meth:`save_weights` or :meth:`save` wrote."""
         ...
 
 

@@ -325,9 +325,10 @@ class AlgorithmContext:
                 self.progress.say(f"An observer failed at step {step}; the log has its traceback.")
         return report
 
-    def keep_checkpoints(self, last: int) -> None:
-        """Delete all checkpoints but those of the ``last`` committed steps."""
-        kept = sorted(self.history.checkpoints)[-last:]
+    def keep_checkpoints(self, last: int, besides: Collection[int] = ()) -> None:
+        """Delete all checkpoints but those of the ``last`` committed steps, and of the steps in ``besides``."""
+        steps = sorted(self.history.checkpoints)
+        kept = {*steps[-last:], *self.history.checkpoints.keys() & set(besides)}
         self.history.checkpoints = {step: self.history.checkpoints[step] for step in kept}
         self.checkpoints.keep_only(Path(url) for url in self.history.checkpoints.values())
 

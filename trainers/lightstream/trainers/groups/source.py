@@ -157,6 +157,25 @@ class LoggedGroups:
         """
         return self._groups(self._train, group_ids, least, wait_s)
 
+    def reread(
+        self, low_water: Mapping[int, int], identities: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Trajectory]:
+        """Trajectories that a step consumed, by (rollout_id, attempt_id, revision), as far as the log has them.
+
+        Reads from ``low_water`` until all are there, or to the end of the log. :meth:`seek` has to follow.
+        """
+        self.seek(low_water)
+        found: dict[tuple[str, str, int], Trajectory] = {}
+        ends = self._log.end_offsets()
+        while len(found) < len(identities) and not self._log.has_read(ends):
+            self._check()
+            for logged in self._log.poll(POLL_TIMEOUT_S):
+                trajectory = logged.trajectory
+                identity = trajectory.rollout_id, trajectory.attempt_id, trajectory.revision
+                if identity in identities and identity not in found:
+                    found[identity] = self._log.whole(trajectory)
+        return found
+
     def give_up(self, group_ids: Collection[str]) -> None:
         """Wait no longer for these groups: what came of them, and still comes, is given by :meth:`take_skipped`."""
         for group_id in group_ids:

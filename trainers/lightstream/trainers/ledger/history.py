@@ -40,7 +40,8 @@ class History:
         skipped_groups: the groups that were given up; of some, nothing was consumed.
         low_water: partition of ``trajectories`` -> offset to read from; missing partitions from their beginning.
         resources: the latest resources of the run, version 0 included; ``None`` before the first.
-        checkpoints: step -> folder of its checkpoint; step 0 is that of the first resources.
+        checkpoints: step -> folder of its weights; step 0 is that of the first resources.
+        updates: the steps that changed the weights, in order; whoever keeps checkpoints forgets those before one.
         discarded: step -> how many tries of it were discarded.
         mean_rewards: of each committed step; NaN where it had none.
         measured: whether the policy was validated after the last step.
@@ -54,6 +55,7 @@ class History:
     low_water: dict[int, int] = field(default_factory=dict[int, int])
     resources: ResourcesRecord | None = None
     checkpoints: dict[int, str] = field(default_factory=dict[int, str])
+    updates: list[TrainingStep] = field(default_factory=list[TrainingStep])
     discarded: dict[int, int] = field(default_factory=dict[int, int])
     mean_rewards: list[float] = field(default_factory=list[float])
     measured: bool = False
@@ -73,6 +75,8 @@ class History:
             self.last_step = record.step
             self.measured = False
             self.mean_rewards.append(record.metrics.get("reward/mean", math.nan))
+        if record.outcome is StepOutcome.UPDATED:
+            self.updates.append(record)
         self.made_with = dict(record.made_with) or self.made_with
         self.consumed.update((c.rollout_id, c.attempt_id, c.revision) for c in record.consumed)
         self.consumed_groups.update(c.group_id for c in record.consumed)

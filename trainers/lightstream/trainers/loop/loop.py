@@ -12,7 +12,8 @@ from ..algorithm import AlgorithmContext
 from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
 from .options import LoopOptions
-from .policy import checkpoint_of, latest, policy_resources
+from .policy import latest, policy_resources
+from .recovery import Recovery
 from .step import StepBatch, select_batch, update
 from .validation import measure_last, validates_before, validation
 from .waves import Waves
@@ -54,14 +55,16 @@ class TrainingLoop:
             say_done(options, context)
             return
         self._swap()
-        context.keep_checkpoints(options.keep_checkpoints)  # and whatever a crash left behind
+        recovery = Recovery(options, context)
         waves, breaker = Waves(options, context), Breaker(options.steps_without_signal_max, context.progress)
         engine: Engine | None = None
         while not is_done(options, context):
             step, started = context.last_step + 1, context.now()
             waves.ask(step, again=breaker.in_a_row > 0)
             if engine is None:  # loading takes seconds, in which the first rollouts run
-                engine = self._new_engine(checkpoint_of(latest(context)))
+                engine = recovery.restore(self._new_engine)
+                recovery.keep()  # and not what a crash left behind
+            recovery.save_if_due(engine)
             metrics = {"seconds/swap": self._swap()}
             if validates_before(options, context, step):
                 metrics |= validation(options, context)
@@ -83,7 +86,7 @@ class TrainingLoop:
                 steps=options.steps,
             )
             breaker.after(batch.outcome, step, groups.kept, batch.rows)
-            context.keep_checkpoints(options.keep_checkpoints)
+            recovery.keep()
         measure_last(options, context)
 
     def _swap(self) -> float:
@@ -103,7 +106,7 @@ class TrainingLoop:
         version = latest(context).version
         metrics |= update(engine, batch, context, step, version)
         mark = time.perf_counter()
-        checkpoint = context.checkpoints.write(step, engine.save)
+        checkpoint = context.checkpoints.write(step, engine.save_weights)
         engine.saved_in(checkpoint)
         metrics["seconds/checkpoint"] = time.perf_counter() - mark
         return policy_resources(options, context, version + 1, checkpoint)

@@ -45,7 +45,9 @@ class LoopOptions:
         overlong: ``exclude`` or ``truncate``: what becomes of them. Either way they count in their group's mean.
         resource_name: name of the model among the agent's resources.
         served_model: name the policy server answers to; version k is requested as ``<served_model>@k``.
-        keep_checkpoints: how many of the last steps' checkpoints stay on the disk.
+        keep_checkpoints: how many of the last steps' weights stay on the disk.
+        checkpoint_every: steps from one checkpoint with the optimiser to the next; a restart makes those since the last
+            one again.
         validate_every: measure the validation tasks before every so many steps, the first included, and after the
             last; 0 never.
         validation_samples: rollouts of each validation task; of more than one, pass@k is measured too.
@@ -80,6 +82,7 @@ class LoopOptions:
     resource_name: str = "main_llm"
     served_model: str = "policy"
     keep_checkpoints: int = 4
+    checkpoint_every: int = 10
     validate_every: int = 0
     validation_samples: int = 1
     validation_sampling_parameters: Mapping[str, Any] | None = None
@@ -94,6 +97,7 @@ class LoopOptions:
             tasks_per_step=1,
             rollouts_per_task=1,
             steps_ahead=0,
+            checkpoint_every=1,
             over_sampling=0,
             refill_silent_groups=0,
             validate_every=0,

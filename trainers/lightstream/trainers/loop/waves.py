@@ -10,7 +10,7 @@ from ..batch import select_rows
 from ..groups import Group, natural_order
 from .options import LoopOptions
 
-__all__ = ["StepGroups", "Waves"]
+__all__ = ["StepGroups", "Waves", "split_silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class Waves:
         while len(kept) < options.tasks_per_step:
             group = self._next_group(step, options.tasks_per_step - len(kept))
             if group is not None:
-                is_silent = options.refill_silent_groups > 0 and self._is_silent(group)
-                (silent if is_silent else kept).append(group)
+                (silent if _is_silent(options, group) else kept).append(group)
                 continue
             missing = min(options.tasks_per_step - len(kept), len(silent), refills)
             if missing <= 0:
@@ -79,8 +78,7 @@ class Waves:
             late = [name for name, last in self._last_step.items() if last <= step]
             self._context.source.give_up(late)
             self._forget(late)
-        in_order = sorted(kept, key=_by_name), sorted(silent, key=_by_name)
-        return StepGroups(*in_order) if kept else StepGroups(kept=in_order[1])
+        return split_silent(options, kept + silent)
 
     def _next_group(self, step: int, room: int) -> Group | None:
         """The next group of a step that has room for so many; ``None`` where there is none."""
@@ -122,8 +120,20 @@ class Waves:
             )
             self._last_step |= dict.fromkeys(names, step + self._options.steps_ahead)
 
-    def _is_silent(self, group: Group) -> bool:
-        return select_rows([group], scoring=self._options.scoring).groups_without_signal > 0
+
+def split_silent(options: LoopOptions, groups: Sequence[Group]) -> StepGroups:
+    """What a step makes of its groups, in the natural order of their names. Silent ones alone are kept."""
+    in_order = sorted(groups, key=_by_name)
+    silent = [group for group in in_order if _is_silent(options, group)]
+    kept = [group for group in in_order if group not in silent]
+    return StepGroups(kept, silent) if kept else StepGroups(kept=silent)
+
+
+def _is_silent(options: LoopOptions, group: Group) -> bool:
+    """Whether a group is to be replaced, as it has no signal."""
+    return options.refill_silent_groups > 0 and bool(
+        select_rows([group], scoring=options.scoring).groups_without_signal
+    )
 
 
 def _by_name(group: Group) -> tuple[tuple[int, int, str], ...]:

@@ -22,7 +22,7 @@ __all__ = ["VERL"]
 class VERL(VerlConfig, Algorithm):
     """verl's GRPO in this process. See :class:`VerlConfig` for the options.
 
-    Each step: roll out, take complete groups, update, write the checkpoint, commit step, resources and offsets
+    Each step: roll out, take complete groups, update, write the weights, commit step, resources and offsets
     together. Rollouts are pinned to the version they were enqueued with. A step of which nothing can be trained on is
     discarded: it is committed as such, and made again with new rollouts. One whose groups have no signal counts, and
     changes nothing.

@@ -101,6 +101,10 @@ class VerlEngine:
         self._loss.comparing = False
         return metrics | _mean(outputs) | self._loss.metrics()
 
+    def save_weights(self, folder: Path) -> None:
+        """Write model and tokenizer into an empty folder, in the type of the forward pass."""
+        state.save_weights(folder, self._worker.engine, static_files_from=self._folder, dtype=self._config.dtype)
+
     def save(self, folder: Path) -> None:
         """Write model, tokenizer, optimiser and random state into an empty folder."""
         state.save(folder, self._worker.engine, static_files_from=self._folder)

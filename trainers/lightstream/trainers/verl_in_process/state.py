@@ -14,13 +14,37 @@ from lightstream.schemas.errors import TrainingError
 
 from ..checkpoint import link_or_copy
 
-__all__ = ["OPTIMIZER_FILE", "STATE_FILE", "load", "save"]
+__all__ = ["OPTIMIZER_FILE", "STATE_FILE", "load", "save", "save_weights"]
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer.json"
 _CHANGING = (OPTIMIZER_FILE, STATE_FILE)
 _WEIGHTS_PATTERN = "model*.safetensors*"
+
+
+def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: str = "float32") -> None:
+    """Write the model of a verl engine into an empty folder.
+
+    Args:
+        folder: where to.
+        engine: the engine of a ``TrainingWorker``.
+        static_files_from: a folder whose configuration and tokenizer files are shared (hard links).
+        dtype: of the weights, by torch's name.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    weights = {
+        name: tensor.detach().cpu().to(getattr(torch, dtype)).contiguous()
+        for name, tensor in engine.get_per_tensor_param()[0]
+    }
+    if getattr(engine.model_config.hf_config, "tie_word_embeddings", False):
+        weights.pop("lm_head.weight", None)  # the same tensor as the embedding
+    save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
+    for path in static_files_from.iterdir():
+        if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
+            link_or_copy(path, folder / path.name)
 
 
 def save(folder: Path, engine: Any, *, static_files_from: Path) -> None:
@@ -33,10 +57,7 @@ def save(folder: Path, engine: Any, *, static_files_from: Path) -> None:
     """
     from safetensors.torch import save_file
 
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in engine.get_per_tensor_param()[0]}
-    if getattr(engine.model_config.hf_config, "tie_word_embeddings", False):
-        weights.pop("lm_head.weight", None)  # the same tensor as the embedding
-    save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
+    save_weights(folder, engine, static_files_from=static_files_from)
     tensors, numbers = _optimizer_state(engine)
     if tensors:
         save_file(tensors, folder / OPTIMIZER_FILE)
@@ -44,9 +65,6 @@ def save(folder: Path, engine: Any, *, static_files_from: Path) -> None:
     (folder / STATE_FILE).write_text(
         json.dumps({"optimizer": numbers, "scheduler": scheduler, "random": _random_state(engine)}), "utf-8"
     )
-    for path in static_files_from.iterdir():
-        if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
-            link_or_copy(path, folder / path.name)
 
 
 def load(folder: Path, engine: Any) -> bool:

@@ -1,0 +1,110 @@
+"""A restart goes on from the last checkpoint, and makes the committed steps after it again: the same to the bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.records import Trajectory
+from lightstream.trainers import VERL, make_tiny_model
+from lightstream.trainers.ledger import MemoryLedger
+from lightstream.trainers.recorded import recorded_context
+
+from .support.trajectories import random_trajectory
+
+TASKS, SIZE = 2, 4
+
+
+class Recorded:
+    """A run on recorded rollouts, each ``train`` of which is a process of its own."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.ledger = MemoryLedger(trainer_id="run", run_id="run")
+        self.log = [
+            random_trajectory(f"{group}-{i}", group_id=group, group_size=SIZE, run_id="run", policy_version=step - 1)
+            for step in range(1, 8)
+            for group in (f"run-s{step}-g{g}" for g in range(TASKS))
+            for i in range(SIZE)
+        ]
+        self.options: dict[str, Any] = {
+            "model": make_tiny_model(folder.parent / "model"),
+            "tasks_per_step": TASKS,
+            "rollouts_per_task": SIZE,
+            "learning_rate": 1e-2,
+            "device": "cpu",
+            "threads": 1,
+        } | options
+
+    def train(self, steps: int) -> bytes:
+        """Go on up to this step; the served weights after it."""
+        context = recorded_context(
+            self.log,
+            settings=Settings.load(data_dir=self.folder),
+            ledger=self.ledger,
+            history=self.ledger.open(),
+            run_id="run",
+        )
+        VERL(steps=steps, **self.options).run(context)
+        return (Path(self.ledger.resources[-1].checkpoint_url or "") / "model.safetensors").read_bytes()
+
+    def checkpoints(self) -> list[str]:
+        """The steps of the recovery checkpoints on the disk."""
+        root = self.folder / "recovery" / "run"
+        return sorted(path.name.rpartition("-")[0] for path in root.iterdir()) if root.is_dir() else []
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> bytes:
+    return Recorded(tmp_path / "whole", checkpoint_every=1).train(7)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_a_run_in_pieces_has_the_weights_of_one_in_one_go(tmp_path: Path, whole: bytes, every: int) -> None:
+    run = Recorded(tmp_path / "pieces", checkpoint_every=every)
+    for steps in (1, 2, 5, 6, 7):
+        weights = run.train(steps)
+    assert weights == whole
+    assert run.checkpoints() == {1: ["step-000006"], 3: ["step-000006"], 100: []}[every]
+    served = list((tmp_path / "pieces" / "checkpoints" / "run").iterdir())
+    assert len(served) == (5 if every == 100 else 4), "the first version stays while it is the only checkpoint"
+    assert not any((path / "optimizer.safetensors").exists() for path in served)
+
+
+def test_a_revision_that_came_later_does_not_change_what_was_made(tmp_path: Path, whole: bytes) -> None:
+    run = Recorded(tmp_path / "revised", checkpoint_every=100)
+    run.train(3)
+    run.log += [t.model_copy(update={"revision": 1, "reward": 5.0}) for t in run.log[: 2 * SIZE]]
+    assert run.train(7) == whole
+
+
+def test_a_lost_checkpoint_costs_time_alone_while_the_first_version_is_there(tmp_path: Path, whole: bytes) -> None:
+    run = Recorded(tmp_path / "lost", checkpoint_every=2, keep_checkpoints=20)
+    run.train(6)
+    shutil.rmtree(tmp_path / "lost" / "recovery")
+    assert run.train(7) == whole
+
+
+def test_a_checkpoint_of_another_run_of_this_name_is_passed_over(tmp_path: Path, whole: bytes) -> None:
+    run = Recorded(tmp_path / "other", checkpoint_every=1)
+    run.train(3)
+    shutil.rmtree(tmp_path / "other" / "checkpoints")
+    run.ledger = MemoryLedger(trainer_id="run", run_id="run")
+    assert run.train(7) == whole
+
+
+def test_what_is_gone_from_the_log_is_named(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "gone", checkpoint_every=100)
+    run.train(2)
+    log: list[Trajectory] = run.log
+    run.log = [t for t in log if t.rollout_id != "run-s2-g0-0"]
+    with pytest.raises(TrainingError, match="step 2 of run 'run' cannot be made again: 1 of its trajectories are gone"):
+        run.train(3)
+    shutil.rmtree(tmp_path / "gone" / "checkpoints")
+    with pytest.raises(TrainingError, match=r"run 'run' has no checkpoint in .*recovery"):
+        run.train(3)

@@ -1,0 +1,126 @@
+"""Where a killed trainer goes on: its last checkpoint, and the committed steps after it, made again from the log.
+
+Servers get the weights of every step, in the type that the actor computes in. Optimiser and float32 weights are written
+every ``checkpoint_every`` steps, after the commit and beside the rollouts of the next step. A restart loads the newest
+of these and makes the updates after it again, from the trajectories that the ledger names: the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.records import StepOutcome, TrainingStep
+
+from ..algorithm import GROUP_SKIPPED, AlgorithmContext
+from ..checkpoint import CheckpointFolder
+from ..groups import Group, natural_order
+from ..protocols import Engine
+from .options import LoopOptions
+from .policy import checkpoint_of, latest
+from .step import select_batch, update
+from .waves import split_silent
+
+__all__ = ["Recovery"]
+
+WEIGHTS_FILE = "weights.txt"
+"""Names the folder of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
+
+
+class Recovery:
+    """The recovery checkpoints of one run: ``<data_dir>/recovery/<run_id>``."""
+
+    def __init__(self, options: LoopOptions, context: AlgorithmContext) -> None:
+        self._options = options
+        self._context = context
+        self._folder = CheckpointFolder(context.settings.data_dir.absolute() / "recovery" / context.run_id)
+        self._saved = 0
+
+    def restore(self, new_engine: Callable[[Path], Engine]) -> Engine:
+        """The engine as it was after the last committed step.
+
+        Raises:
+            TrainingError: the checkpoint, or what the log held since, is gone.
+        """
+        context, history = self._context, self._context.history
+        self._saved, folder = self._newest()
+        engine = new_engine(folder)
+        missing = [s for s in history.updates if s.step > self._saved]
+        if missing:
+            context.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
+            self._make_again(engine, missing)
+        engine.saved_in(checkpoint_of(latest(context)))
+        return engine
+
+    def save_if_due(self, engine: Engine) -> None:
+        """Write a checkpoint if ``checkpoint_every`` steps were committed since the last one."""
+        context, history = self._context, self._context.history
+        if context.last_step - self._saved < self._options.checkpoint_every:
+            return
+        written = self._folder.write(context.last_step, partial(self._fill, engine=engine))
+        self._folder.keep_only([written])
+        self._saved = context.last_step
+        history.updates = [step for step in history.updates if step.step >= self._saved]
+
+    def keep(self) -> None:
+        """Delete served weights that nobody needs any more; those of the first version are the first checkpoint."""
+        self._context.keep_checkpoints(self._options.keep_checkpoints, besides=() if self._saved else (0,))
+
+    def _fill(self, folder: Path, engine: Engine) -> None:
+        engine.save(folder)
+        (folder / WEIGHTS_FILE).write_text(str(checkpoint_of(latest(self._context))), "utf-8")
+
+    def _newest(self) -> tuple[int, Path]:
+        """The newest checkpoint of what the ledger has, and its step."""
+        step_of = {url: step for step, url in self._context.history.checkpoints.items()}
+        found: dict[int, Path] = {}
+        for folder in self._folder.root.iterdir() if self._folder.root.is_dir() else ():
+            marker = folder / WEIGHTS_FILE
+            if not folder.name.startswith(".") and marker.is_file():
+                step = step_of.get(marker.read_text("utf-8"))
+                if step is not None:
+                    found[step] = folder
+        if found:
+            return max(found.items())
+        first = Path(self._context.history.checkpoints.get(0, ""))
+        if not first.is_dir() or first == Path():
+            raise TrainingError(
+                f"run {self._context.run_id!r} has no checkpoint in {self._folder.root}.",
+                next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
+            )
+        return 0, first
+
+    def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
+        context = self._context
+        before = [s for s in context.history.updates if s.step <= self._saved]
+        low_water = {p.partition: p.offset for p in before[-1].low_water} if before else {}
+        consumed = [
+            {
+                (c.rollout_id, c.attempt_id, c.revision): c.group_id
+                for c in s.consumed
+                if GROUP_SKIPPED not in c.not_trained
+            }
+            for s in steps
+        ]
+        found = context.source.reread(low_water, {identity for names in consumed for identity in names})
+        context.source.seek(context.history.low_water)
+        for step, names in zip(steps, consumed, strict=True):
+            if not found.keys() >= names.keys():
+                lost = len(names.keys() - found.keys())
+                raise TrainingError(
+                    f"step {step.step} of run {context.run_id!r} cannot be made again: {lost} of its trajectories "
+                    "are gone from the log.",
+                    next_step="Start a new run with another run_id and trainer_id.",
+                )
+            groups = [
+                Group(
+                    name, tuple(found[i] for i in sorted(names, key=lambda i: natural_order(i[0])) if names[i] == name)
+                )
+                for name in sorted(set(names.values()), key=natural_order)
+            ]
+            version = int((step.resources_id or "").rpartition("-v")[2]) - 1
+            batch = select_batch(self._options, split_silent(self._options, groups), version)
+            if batch.outcome is StepOutcome.UPDATED:
+                update(engine, batch, context, step.step, version)
