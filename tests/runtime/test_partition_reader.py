@@ -26,6 +26,7 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS, TRAINING_STEPS
+from tests.support.waiting import eventually
 
 GROUP = "tests"
 WAIT_S = 300.0
@@ -101,7 +102,8 @@ def test_with_read_committed_the_log_ends_where_a_transaction_is_open(settings: 
     write(b"open")
     assert [message.value() for message in reader.records()] == [b"committed"]
     assert [message.value() for message in reader_of(settings).records()] == [b"committed", b"aborted", b"open"]
-    producer.commit_transaction(60)
+    producer.commit_transaction(60)  # returns before the partition has the marker
+    eventually(lambda: reader.watermarks()[1] == 6)
     assert [message.value() for message in reader.records()] == [b"committed", b"open"]
 
 
