@@ -110,7 +110,7 @@ def test_both_encodings_say_the_same(attributes: dict[str, Any]) -> None:
     arrays=st.lists(st.lists(st.floats(-9, 9), min_size=16, max_size=40), min_size=1, max_size=5), odd=st.integers(0, 4)
 )
 def test_an_odd_array_spoils_none_beside_it(kind: str, arrays: list[list[float]], odd: int) -> None:
-    """One array holds something else beyond its first number; the others keep their numbers."""
+    """One array holds something else beyond its first number; the others are still read together or by themselves."""
     values: list[list[Any]] = [[int(item) if kind == "integers" else item for item in items] for items in arrays]
     if odd < len(values):
         values[odd].append("text")

@@ -9,6 +9,7 @@ A writer is a function of a value, made once for each type. Wire format: Avro 1.
 from __future__ import annotations
 
 import struct
+import sys
 import types
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -157,6 +158,11 @@ def _value(value: Any) -> bytes:
         return _BYTES + _bytes(value)
     if isinstance(value, Mapping):
         return _MAP + _any_map({str(name): item for name, item in value.items()})
+    if isinstance(value, array) and len(value) >= _PACK_INTS_FROM_LENGTH:
+        if value.typecode == "i":
+            return _INT32_LIST + _bytes(_little_endian(value))
+        if value.typecode == "d":
+            return _LIST + _doubles(value)
     if isinstance(value, (list, tuple, array)):
         items: Sequence[Any] = value
         return _INT32_LIST + _bytes(pack_int32(items)) if _packs_as_int32(items) else _LIST + _any_array(items)
@@ -168,6 +174,23 @@ def _packs_as_int32(items: Sequence[Any]) -> bool:
     if len(items) < _PACK_INTS_FROM_LENGTH or set(map(type, items)) != {int}:
         return False
     return bool(min(items) >= _INT32_MIN and max(items) <= _INT32_MAX)
+
+
+def _little_endian(values: array[Any]) -> bytes:
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+def _doubles(values: array[float]) -> bytes:
+    """An attribute list of doubles: for each its branch and its eight bytes, written column by column."""
+    count, data = len(values), _little_endian(values)
+    items = bytearray(9 * count)
+    items[0::9] = _DOUBLE * count
+    for place in range(8):
+        items[1 + place :: 9] = data[place::8]
+    return b"".join((_long(count), items, b"\x00"))
 
 
 _any_array, _any_map = _array(_value), _map(_value)

@@ -15,11 +15,13 @@ from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanEventRecord, SpanKind, SpanLinkRecord, SpanStatus
 
 from ...attribution import UNATTRIBUTED, Attribution
+from ._deferred_arrays import DeferredArrays, MalformedArrayError
 from ._protobuf_fields import (
     ExportLogsRequest,
     ExportTraceRequest,
     attributes_of,
     has_fields_of_another_kind,
+    list_of,
     text,
     value_of,
 )
@@ -39,6 +41,9 @@ from ._records import (
 
 __all__ = ["decode_logs", "decode_traces"]
 
+_DeferredSpan: TypeAlias = tuple[Origin, dict[str, Any], dict[str, Any]]
+"""Origin, fields, attributes; until the arrays among the attributes are filled in."""
+
 _Take: TypeAlias = Callable[[Decoded, Origin, Any], None]
 
 
@@ -51,11 +56,11 @@ def decode_traces(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
     Raises:
         DecodeError: it is not such a message; nothing of it may be taken.
     """
-    decoded = Decoded()
-    for resource_spans in _parsed(ExportTraceRequest, body, "traces").resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            _take_all(decoded, resource_spans, scope_spans, scope_spans.spans, fallback, _take_span)
-    return decoded
+    request = _parsed(ExportTraceRequest, body, "traces")
+    try:
+        return _decoded_spans(request, fallback, DeferredArrays(list_of))
+    except MalformedArrayError:
+        return _decoded_spans(request, fallback, None)  # tells whose it is
 
 
 def decode_logs(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
@@ -68,6 +73,25 @@ def decode_logs(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
     for resource_logs in _parsed(ExportLogsRequest, body, "logs").resource_logs:
         for scope_logs in resource_logs.scope_logs:
             _take_all(decoded, resource_logs, scope_logs, scope_logs.log_records, fallback, _take_log)
+    return decoded
+
+
+def _decoded_spans(request: Any, fallback: Attribution, deferred: DeferredArrays | None) -> Decoded:
+    decoded = Decoded()
+    held: list[_DeferredSpan] = []
+
+    def take(decoded: Decoded, origin: Origin, span: Any) -> None:
+        fields = _fields_of(decoded, span, deferred)
+        if fields is not None:
+            held.append((origin, fields, attributes_of(span.attributes, deferred)))
+
+    for resource_spans in request.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            _take_all(decoded, resource_spans, scope_spans, scope_spans.spans, fallback, take)
+    if deferred is not None:
+        deferred.fill()
+    for origin, fields, attributes in held:
+        keep_span(decoded, origin, fields, attributes)
     return decoded
 
 
@@ -114,7 +138,8 @@ def _origin(of_resource: Any, of_scope: Any, fallback: Attribution) -> Origin:
     )
 
 
-def _take_span(decoded: Decoded, origin: Origin, span: Any) -> None:
+def _fields_of(decoded: Decoded, span: Any, deferred: DeferredArrays | None) -> dict[str, Any] | None:
+    """The fields of its record but for its attributes, or ``None`` if the span was rejected."""
     fault = fault_of_ids(span.trace_id, span.span_id) or fault_of_times(
         span.start_time_unix_nano, span.end_time_unix_nano
     )
@@ -122,9 +147,9 @@ def _take_span(decoded: Decoded, origin: Origin, span: Any) -> None:
         if has_fields_of_another_kind(span):
             raise OtherSignalError("an item among the spans is not a span; is the request for another signal?")
         decoded.reject(fault, span.SerializeToString())
-        return
+        return None
     kind, status = span.kind, span.status
-    fields = {
+    return {
         "trace_id": span.trace_id.hex(),
         "span_id": span.span_id.hex(),
         "parent_id": span.parent_span_id.hex() if any(span.parent_span_id) else None,
@@ -134,33 +159,32 @@ def _take_span(decoded: Decoded, origin: Origin, span: Any) -> None:
         "status_message": text(status.message),
         "start_unix_nano": span.start_time_unix_nano,
         "end_unix_nano": span.end_time_unix_nano,
-        "events": [_event(event) for event in span.events],
-        "links": [_link(link) for link in span.links],
+        "events": [_event(event, deferred) for event in span.events],
+        "links": [_link(link, deferred) for link in span.links],
         "trace_state": text(span.trace_state),
         "flags": span.flags,
         "dropped_attributes_count": span.dropped_attributes_count,
         "dropped_events_count": span.dropped_events_count,
         "dropped_links_count": span.dropped_links_count,
     }
-    keep_span(decoded, origin, fields, attributes_of(span.attributes))
 
 
-def _event(event: Any) -> SpanEventRecord:
+def _event(event: Any, deferred: DeferredArrays | None) -> SpanEventRecord:
     values = {
         "name": text(event.name),
         "time_unix_nano": event.time_unix_nano,
-        "attributes": attributes_of(event.attributes),
+        "attributes": attributes_of(event.attributes, deferred),
         "dropped_attributes_count": event.dropped_attributes_count,
     }
     return constructed(SpanEventRecord, values)
 
 
-def _link(link: Any) -> SpanLinkRecord:
+def _link(link: Any, deferred: DeferredArrays | None) -> SpanLinkRecord:
     values = {
         "trace_id": link.trace_id.hex(),
         "span_id": link.span_id.hex(),
         "trace_state": text(link.trace_state),
-        "attributes": attributes_of(link.attributes),
+        "attributes": attributes_of(link.attributes, deferred),
         "dropped_attributes_count": link.dropped_attributes_count,
         "flags": link.flags,
     }

@@ -111,7 +111,10 @@ def dead_letter_of(rejection: Rejection, origin: str, value_bytes_max: int, obse
 logger = logging.getLogger(__name__)
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Bodies up to this are decoded on the event loop, in a few milliseconds; larger ones in a thread."""
+"""Bodies up to this are decoded on the event loop, in under a millisecond; a thread would take longer to begin."""
+
+DECODING_THREADS = 2
+"""Decoding is Python and holds the interpreter most of the time; a second one reads while the first waits for numpy."""
 
 UNDECODABLE_KEPT_BYTES = 64 * 1024
 """Bytes of a body that is not OTLP in its dead letter: enough to tell what it is."""
@@ -143,7 +146,7 @@ class Intake:
         limit_bytes = settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
         self.encoder = Encoder(codec or codec_for(settings), clock or SystemClock(), limit_bytes)
         self._metrics_told = False
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="lightstream-otlp")
+        self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="lightstream-otlp")
 
     async def take(
         self, signal: Signal, body: bytes, *, as_json: bool, fallback: Attribution = UNATTRIBUTED, origin: str
