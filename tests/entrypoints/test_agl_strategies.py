@@ -11,7 +11,7 @@ import pytest
 
 import lightstream.agl as agl
 from lightstream.agl.execution.base import AlgorithmBundle, RunnerBundle
-from lightstream.broker.ports import free_port
+from lightstream.runtime.ports import free_port
 from lightstream.schemas.errors import SettingsError, StoreError, TrainingError
 
 LENGTHS: agl.NamedResources = {"prompt": agl.PromptTemplate(template="<{task}>", engine="f-string")}

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from lightstream.broker import EmbeddedBroker
 from lightstream.cli.status import GroupLag, read_cluster_state
 from lightstream.runtime.kafka import consumer_config, producer_config
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.up import Stack
-from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 from tests.support.waiting import eventually
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.recorded import read_recording
-from lightstream.up.unit import child_environment
 from tests.store_views.log_file import open_log_file
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 

@@ -12,8 +12,8 @@ import pytest
 
 from lightstream import cli
 from lightstream.cli.load import EXTRAS
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
-from lightstream.up.unit import child_environment
 
 WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from lightstream.cli import main; main()"
 """The command line where the package that the first argument names is not installed."""

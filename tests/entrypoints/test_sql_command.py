@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
-from lightstream.up.unit import child_environment
 from tests.store_views.log_file import open_log_file
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened, proxy_span

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.processes import spawn
+from lightstream.runtime.processes import ProcessUnit, Supervisor, child_environment, spawn
 from lightstream.runtime.services import Service, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
-from lightstream.up import BrokerUnit, ProcessUnit, Stack, Supervisor
+from lightstream.up import BrokerUnit, Stack
 from lightstream.up.stack import with_kept_ports
-from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 from tests.support.waiting import eventually
 
@@ -101,7 +100,7 @@ def test_unknown_names_say_which_there_are(supervisor: Supervisor, local: Settin
 def test_children_die_with_a_killed_parent(local: Settings) -> None:
     """Also when the thread that asked for them ended long before."""
     program = (
-        "import sys, threading, time; from pathlib import Path; from lightstream.processes import spawn\n"
+        "import sys, threading, time; from pathlib import Path; from lightstream.runtime.processes import spawn\n"
         "start = lambda: print(spawn(['sleep', '600'], log_file=Path(sys.argv[1]) / 'log').pid, flush=True)\n"
         "thread = threading.Thread(target=start); thread.start(); thread.join(); time.sleep(600)"
     )
@@ -138,7 +137,7 @@ def _line_of(local: Settings, arguments: str) -> str:
 def test_an_interrupted_start_leaves_no_process(local: Settings) -> None:
     """Ctrl-C after a program was asked for and before it runs: its log is a pipe that cannot be opened yet."""
     program = (
-        "import os, signal, sys, threading; from pathlib import Path; from lightstream.processes import spawn\n"
+        "import os, signal, sys, threading; from pathlib import Path; from lightstream.runtime.processes import spawn\n"
         "pipe = Path(sys.argv[1]) / 'pipe'; os.mkfifo(pipe)\n"
         "def interrupt():\n"
         "    while not any(thread.name == 'lightstream-spawn' for thread in threading.enumerate()): pass\n"

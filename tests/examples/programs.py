@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
-from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 
 __all__ = ["cells", "run"]

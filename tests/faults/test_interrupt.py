@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
-from lightstream.up.unit import child_environment
 from tests.support.processes import processes_of
 
 ROOT = Path(__file__).parents[2]

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from lightstream.broker.ports import free_port
 from lightstream.producers import Runner, rollout
 from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.ports import free_port
+from lightstream.runtime.processes import ProcessUnit
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LLM, PromptTemplate, RolloutConfig, Span
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
-from lightstream.up.unit import ProcessUnit
 from tests.support.waiting import eventually
 from tests.support.witness import Witness
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from lightstream.broker import KAFKA_VERSION
 from lightstream.broker.config import BrokerFiles, server_properties
-from lightstream.broker.ports import free_port
 from lightstream.broker.startup import answers
+from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 

@@ -9,9 +9,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
-from lightstream.up.unit import child_environment
 from tests.support.waiting import eventually
 
 __all__ = ["COMMAND", "Program", "lightstream", "program"]

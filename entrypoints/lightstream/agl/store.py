@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightstream.processes.store_traces import traces_of_store
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError
@@ -16,6 +15,7 @@ from lightstream.store_views.stores.forwarding import ForwardingStore
 from lightstream.store_views.stores.http import LightningStoreClient as HttpClient
 from lightstream.store_views.stores.http import LightningStoreServer as HttpServer
 from lightstream.stream_processors.core.lifecycle import Limits
+from lightstream.up.store_traces import traces_of_store
 
 from ._arguments import refuse
 from ._names import add_parts

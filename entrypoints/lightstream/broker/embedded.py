@@ -12,16 +12,16 @@ from types import TracebackType
 
 import psutil
 
-from lightstream.processes import spawn
+from lightstream.runtime.files import exclusive, read_number, write_text
+from lightstream.runtime.ports import free_port, is_free
+from lightstream.runtime.processes import spawn
 from lightstream.runtime.services import Service, announce, find, withdraw
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import BrokerError
 
 from .config import BrokerFiles, heap_mebibytes, log4j_properties, server_properties
-from .files import exclusive, read_number, write_text
 from .jars import fetch_jars
 from .java import broker_command, find_java, prepare_records
-from .ports import free_port, is_free
 from .startup import explain, require_space, wait_until_ready
 
 __all__ = ["EmbeddedBroker"]

@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightstream.runtime.files import write_text
 from lightstream.schemas.errors import BrokerError
 
 from .config import BrokerFiles
-from .files import write_text
 
 __all__ = ["JAVA_MAJOR_MIN", "broker_command", "find_java", "prepare_records"]
 

@@ -99,7 +99,7 @@ def store() -> None:
     """Run the store's HTTP server, for agents and algorithms without access to Kafka."""
     log_to_stderr()
     try:
-        traces = load("lightstream.processes.store_traces", "traces_of_store")
+        traces = load("lightstream.up.store_traces", "traces_of_store")
     except LightstreamError as error:
         logging.getLogger(__name__).warning("the store takes no OTLP: %s %s", error.message, error.next_step)
         traces = None

@@ -25,7 +25,7 @@ EXTRAS = {
     "lightstream.store_views.stores.http": "view",
     "duckdb": "view",
     "lightstream.producers.llm_proxy": "proxy",
-    "lightstream.processes.store_traces": "gateway",
+    "lightstream.up.store_traces": "gateway",
     "lightstream.producers.otlp.gateway": "gateway",
     "lightstream.trainers.exports": "train",
     "lightstream.trainers.policy_server": "train",

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from lightstream.broker.ports import is_free
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP
+from lightstream.runtime.ports import is_free
 from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
 from lightstream.up import PolicyOptions, Stack

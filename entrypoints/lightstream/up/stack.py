@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.broker.files import read_number, write_text
-from lightstream.broker.ports import free_port, is_free
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP, open_listeners
+from lightstream.runtime.files import read_number, write_text
 from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.ports import free_port, is_free
+from lightstream.runtime.processes import ProcessUnit, Supervisor, stopped_while_starting
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 
-from .supervisor import Supervisor
-from .unit import BrokerUnit, ProcessUnit
-
-__all__ = ["DEFAULT_SERVICES", "SERVICES", "PolicyOptions", "Stack", "with_kept_ports"]
+__all__ = ["DEFAULT_SERVICES", "SERVICES", "BrokerUnit", "PolicyOptions", "Stack", "with_kept_ports"]
 
 SERVICES = ("worker", "view", "policy", "proxy", "gateway")
 """The services that a stack can run besides the broker, in starting order."""
@@ -78,6 +77,36 @@ class PolicyOptions:
         if self.run_id:
             arguments += ["--run-id", self.run_id]
         return arguments
+
+
+class BrokerUnit:
+    """The embedded broker as a unit."""
+
+    name = "broker"
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+        self._stopping = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        return self._broker.pid
+
+    def start(self) -> None:
+        self._broker.start()
+        if self._stopping.is_set():
+            self._broker.stop()
+            raise stopped_while_starting(self.name)
+
+    def wait(self) -> int | None:
+        return self._broker.wait()
+
+    def kill(self) -> None:
+        self._broker.kill()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._broker.stop()
 
 
 class Stack:

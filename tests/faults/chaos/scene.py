@@ -11,12 +11,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutState
 from lightstream.schemas.topics import ROLLOUTS
 from lightstream.up import Stack
-from lightstream.up.supervisor import Supervisor
-from lightstream.up.unit import ProcessUnit
 from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
 

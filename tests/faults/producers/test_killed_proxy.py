@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lightstream.broker.ports import free_port
+from lightstream.runtime.ports import free_port
+from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.settings import Settings
-from lightstream.up import ProcessUnit, Supervisor
 from tests.faults.producers.model_server import Agents, counting_model_server
 from tests.producers.support import read_spans
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from starlette.responses import Response
 
-from lightstream.broker.ports import free_port
+from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.recorded import only_call

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lightstream.broker.ports import free_port
 from lightstream.producers.llm_proxy import llm_proxy
+from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion

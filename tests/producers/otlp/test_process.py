@@ -18,13 +18,13 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from lightstream.broker.ports import free_port
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, HTTP, Listeners, inherited, open_listeners
 from lightstream.runtime.listening import bind_listener, url_of
+from lightstream.runtime.ports import free_port
+from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.up import ProcessUnit, Supervisor
 from tests.producers.otlp.requests import PROTOBUF, span, trace_request
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 from lightstream.up import Stack
-from lightstream.up.unit import child_environment
 from tests.support.waiting import eventually
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ import pytest
 
 from lightstream.cli.replay import parse_time, select
 from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, SettingsError
 from lightstream.schemas.packing import unpack_int32
@@ -42,7 +43,6 @@ from lightstream.stream_processors.replay import (
     load_reward_rule,
     read_history,
 )
-from lightstream.up.unit import child_environment
 from tests.store_views.log_file import open_log_file
 
 from ..assembly.build import closed, framework_span, opened, proxy_span, reward_span

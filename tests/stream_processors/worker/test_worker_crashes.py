@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.broker.config import BrokerFiles
-from lightstream.broker.files import read_number
+from lightstream.runtime.files import read_number
 from lightstream.runtime.kafka import KafkaPublisher, consumer_config
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings

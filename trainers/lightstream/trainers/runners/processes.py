@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pickle
 import socket
 import subprocess
 import sys
-import threading
-import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from lightstream.runtime.processes import RestartPolicy, Supervisor
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 
@@ -22,15 +23,8 @@ __all__ = ["RunnerProcesses"]
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_S, BACKOFF_S_MAX = 0.5, 30.0
-"""Before a Runner process that died is started again; doubles while it keeps dying."""
-
-STEADY_S = 60.0
-"""A process that lived this long starts the back-off afresh."""
-
-DEATHS_IN_A_ROW_MAX = 6
+RESTARTS = RestartPolicy(backoff_s_min=0.5, backoff_s_max=30.0, healthy_after_s=60.0, ends_in_a_row_max=6)
 """Half a minute of trying; an agent that cannot even be imported should not take longer to say so."""
-WATCH_INTERVAL_S = 0.5
 
 
 class RunnerProcesses:
@@ -41,27 +35,20 @@ class RunnerProcesses:
     """
 
     def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str, run_id: str) -> None:
-        self._environment = os.environ | settings.to_environment()
-        self._agent = _packed(agent) if n else b""
-        self._n = n
-        self._n_concurrent = n_concurrent
-        self._name = name
-        self._run_id = run_id
-        self._stopping = threading.Event()
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._started: dict[int, float] = {}
-        self._deaths: dict[int, int] = {}
-        self._due: dict[int, float] = {}
-        self._generation = 0
-        self._watcher: threading.Thread | None = None
-        self._given_up: str | None = None
+        packed = _packed(agent) if n else b""
+        number = itertools.count(1)
+
+        def job() -> RunnerJob:
+            """The work of the next process; each has a worker id of its own."""
+            worker_id = f"{name}-{socket.gethostname()}-{os.getpid()}-{next(number)}"
+            return RunnerJob(list(sys.path), packed, n_concurrent, worker_id, run_id)
+
+        environment = os.environ | settings.to_environment()
+        self._units = [_RunnerProcess(f"runner process {index}", environment, job) for index in range(n)]
+        self._supervisor = Supervisor(RESTARTS)
 
     def __enter__(self) -> RunnerProcesses:
-        if self._n:
-            for index in range(self._n):
-                self._start(index)
-            self._watcher = threading.Thread(target=self._watch, name="lightstream-runner-watch", daemon=True)
-            self._watcher.start()
+        self._supervisor.start(self._units)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,73 +57,80 @@ class RunnerProcesses:
     @property
     def pids(self) -> list[int]:
         """The processes that run now."""
-        return [process.pid for process in self._processes.values() if process.poll() is None]
+        return [pid for unit in self._units if (pid := unit.pid) is not None]
 
     def check(self) -> None:
         """Raise if the Runners keep dying.
 
         Raises:
-            TrainingError: one of them died too often in a row.
+            TrainingError: one of them ended too often in a row.
         """
-        if self._given_up is not None:
-            raise TrainingError(self._given_up, next_step="Its output above says why; run the agent by itself first.")
+        for name, status in self._supervisor.given_up.items():
+            raise TrainingError(
+                f"{name} ended {(RESTARTS.ends_in_a_row_max or 0) + 1} times in a row, last with {status}.",
+                next_step="Its output above says why; run the agent by itself first.",
+            )
 
     def stop(self) -> None:
         """Let running attempts finish for a while, then end every process. None is left when this returns."""
-        self._stopping.set()
-        if self._watcher is not None:
-            self._watcher.join()
-        for process in self._processes.values():
-            process.terminate()
-        deadline = time.monotonic() + DRAIN_TIMEOUT_S + EXIT_MARGIN_S
-        for process in self._processes.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                logger.warning("runner process %s did not end in time; it is killed", process.pid)
-                process.kill()
-                process.wait()
-            _close_input(process)
-        self._processes.clear()
+        self._supervisor.stop(together=True)
 
-    def _start(self, index: int) -> None:
-        self._generation += 1
-        worker_id = f"{self._name}-{socket.gethostname()}-{os.getpid()}-{self._generation}"
-        job = RunnerJob(list(sys.path), self._agent, self._n_concurrent, worker_id, self._run_id)
+
+class _RunnerProcess:
+    """One Runner process as a supervisor's unit. It belongs to our terminal and our process group, and its standard
+    input, which ends with us, tells it that we are gone."""
+
+    def __init__(self, name: str, environment: Mapping[str, str], job: Callable[[], RunnerJob]) -> None:
+        self._name = name
+        self._environment = environment
+        self._job = job
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> None:
         process = subprocess.Popen(
             [sys.executable, "-c", "from lightstream.trainers.runners.process import main; main()"],
             env=self._environment,
             stdin=subprocess.PIPE,
         )
+        self._process = process
         assert process.stdin is not None  # noqa: S101  # it was asked for
-        with suppress(BrokenPipeError):  # it ended at once: the watcher sees that
-            process.stdin.write(pickle.dumps(job))
+        with suppress(BrokenPipeError):  # it ended at once: the supervisor sees that
+            process.stdin.write(pickle.dumps(self._job()))
             process.stdin.flush()
-        self._processes[index] = process
-        self._started[index] = time.monotonic()
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(WATCH_INTERVAL_S):
-            now = time.monotonic()
-            for index, process in list(self._processes.items()):
-                if process.poll() is None or self._stopping.is_set() or self._given_up is not None:
-                    continue
-                if index not in self._due:
-                    self._note_death(index, process, now)
-                elif now >= self._due[index]:
-                    del self._due[index]
-                    self._start(index)
-
-    def _note_death(self, index: int, process: subprocess.Popen[bytes], now: float) -> None:
+    def wait(self) -> int | None:
+        process = self._process
+        if process is None:
+            return None
+        status = process.wait()
         _close_input(process)
-        deaths = 1 if now - self._started[index] > STEADY_S else self._deaths.get(index, 0) + 1
-        self._deaths[index] = deaths
-        if deaths > DEATHS_IN_A_ROW_MAX:
-            self._given_up = f"runner process {index} ended {deaths} times in a row, last with {process.returncode}."
+        return status
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self.wait()
+
+    def stop(self) -> None:
+        process = self._process
+        if process is None:
             return
-        pause_s = min(BACKOFF_S * 2 ** (deaths - 1), BACKOFF_S_MAX)
-        self._due[index] = now + pause_s
-        logger.warning("runner process %s ended with %s; again in %g s", process.pid, process.returncode, pause_s)
+        process.terminate()
+        try:
+            process.wait(DRAIN_TIMEOUT_S + EXIT_MARGIN_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("%s (%s) did not end in time; it is killed", self._name, process.pid)
+            process.kill()
+        self.wait()
 
 
 def _close_input(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Units that a supervisor keeps running: the embedded broker, and child processes that announce themselves."""
+"""A child process that a supervisor keeps running: it announces itself when it is ready, and has a log file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from lightstream.broker import EmbeddedBroker
-from lightstream.processes import end_group, spawn
-from lightstream.runtime.services import find, withdraw
-from lightstream.runtime.settings import ENVIRONMENT_PREFIX, Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 
-__all__ = ["BrokerUnit", "ProcessUnit", "Unit", "child_environment"]
+from ..services import find, withdraw
+from ..settings import ENVIRONMENT_PREFIX, Settings
+from .spawn import end_group, spawn
+
+__all__ = ["ProcessUnit", "child_environment", "stopped_while_starting"]
 
 POLL_INTERVAL_S = 0.05
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -27,66 +26,6 @@ LOG_TAIL_LINES = 15
 
 GROUP_GRACE_S = 20.0
 """A killed trainer's Runners take at most 15 s to let attempts finish; the rest is a margin."""
-
-
-class Unit(Protocol):
-    """Something with a process that is started (again), waited for, killed, and at last stopped for good."""
-
-    @property
-    def name(self) -> str:
-        """Under which it announces itself."""
-        ...
-
-    @property
-    def pid(self) -> int | None:
-        """Its process while that is ready, else ``None``."""
-        ...
-
-    def start(self) -> None:
-        """Start it and return once it is ready; raises a LightstreamError (and leaves nothing behind) otherwise."""
-        ...
-
-    def wait(self) -> int | None:
-        """Block until its process has ended; the exit status where it is known."""
-        ...
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone; nothing happens when it does not run."""
-        ...
-
-    def stop(self) -> None:
-        """End it in good order, also while it starts; nothing happens when it does not run."""
-        ...
-
-
-class BrokerUnit:
-    """The embedded broker as a unit."""
-
-    name = "broker"
-
-    def __init__(self, broker: EmbeddedBroker) -> None:
-        self._broker = broker
-        self._stopping = threading.Event()
-
-    @property
-    def pid(self) -> int | None:
-        return self._broker.pid
-
-    def start(self) -> None:
-        self._broker.start()
-        if self._stopping.is_set():
-            self._broker.stop()
-            raise _stopped_while_starting(self.name)
-
-    def wait(self) -> int | None:
-        return self._broker.wait()
-
-    def kill(self) -> None:
-        self._broker.kill()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._broker.stop()
 
 
 class ProcessUnit:
@@ -153,12 +92,12 @@ class ProcessUnit:
                 self.kill()
                 raise self._error(f"was not ready within {self._ready_timeout_s:g} s", log_start)
         self.stop()
-        raise _stopped_while_starting(self._name)
+        raise stopped_while_starting(self._name)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self._spawning:  # `stop` closes the listeners
             if self._stopping.is_set():
-                raise _stopped_while_starting(self._name)
+                raise stopped_while_starting(self._name)
             self._process = spawn(
                 self._program,
                 log_file=self.log_file,
@@ -226,7 +165,8 @@ class ProcessUnit:
         )
 
 
-def _stopped_while_starting(name: str) -> ServiceUnavailableError:
+def stopped_while_starting(name: str) -> ServiceUnavailableError:
+    """The error of a unit that :meth:`Unit.stop` ended before it was ready."""
     return ServiceUnavailableError(f"{name} was stopped while it started.")
 
 

@@ -1,4 +1,4 @@
-"""Keeps units running: starts them, restarts what dies, stops them in order."""
+"""One supervisor for every child process: it starts units, starts again what ended, and stops them in order."""
 
 from __future__ import annotations
 
@@ -7,38 +7,78 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Protocol
 
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
-from .unit import Unit
-
-__all__ = ["Supervisor"]
-
-BACKOFF_S_MIN = 0.1
-"""A process that was killed once is back at once."""
-
-BACKOFF_S_MAX = 10.0
-"""One that cannot run does not eat a core."""
-
-HEALTHY_AFTER_S = 20.0
-"""A process that ran this long starts again with the shortest back-off."""
+__all__ = ["RestartPolicy", "Supervisor", "Unit"]
 
 POLL_INTERVAL_S = 0.02
 
 logger = logging.getLogger(__name__)
 
 
+class Unit(Protocol):
+    """Something with a process that is started (again), waited for, killed, and at last stopped for good."""
+
+    @property
+    def name(self) -> str:
+        """Name under which it announces itself."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Its process while that is ready, else ``None``."""
+        ...
+
+    def start(self) -> None:
+        """Start it and return once it is ready; raises a LightstreamError (and leaves nothing behind) otherwise."""
+        ...
+
+    def wait(self) -> int | None:
+        """Block until its process has ended; the exit status where it is known."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone; nothing happens when it does not run."""
+        ...
+
+    def stop(self) -> None:
+        """End it in good order, also while it starts; nothing happens when it does not run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a unit that ended is started again.
+
+    Attributes:
+        backoff_s_min: pause before the first restart; one that was killed once is back at once.
+        backoff_s_max: the pause doubles up to this, so that a unit that cannot run does not use up a core.
+        healthy_after_s: a unit that ran this long starts again with the shortest pause.
+        ends_in_a_row_max: a unit that ends more often in a row, never healthy in between, is given up; ``None``: never.
+    """
+
+    backoff_s_min: float = 0.1
+    backoff_s_max: float = 10.0
+    healthy_after_s: float = 20.0
+    ends_in_a_row_max: int | None = None
+
+
 class Supervisor:
     """Starts units and keeps them running until :meth:`stop`.
 
     A unit that fails at its *first* start makes :meth:`start` fail. Later a unit that ends, for whatever reason, is
-    started again with a back-off, as often as it takes.
+    started again as the policy says: by default as often as it takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: RestartPolicy | None = None) -> None:
+        self._policy = policy or RestartPolicy()
         self._units: dict[str, Unit] = {}
         self._stopping = threading.Event()
         self._restarts: dict[str, int] = {}
+        self._given_up: dict[str, int | None] = {}
         self._keepers: list[threading.Thread] = []
 
     @property
@@ -50,6 +90,11 @@ class Supervisor:
     def restarts(self) -> dict[str, int]:
         """The number of restarts of each unit."""
         return dict(self._restarts)
+
+    @property
+    def given_up(self) -> dict[str, int | None]:
+        """Units that ended too often in a row and are not started again, with their last exit status."""
+        return dict(self._given_up)
 
     def pid(self, name: str) -> int | None:
         """Process id of a unit that is ready, else ``None``."""
@@ -98,11 +143,20 @@ class Supervisor:
                     next_step="Its log says why.",
                 )
 
-    def stop(self) -> None:
-        """Stop all units, the last started first; returns when their processes are gone. May be called twice."""
+    def stop(self, *, together: bool = False) -> None:
+        """Stop all units; returns when their processes are gone. May be called twice.
+
+        Args:
+            together: all at the same time; else one after the other, the last started first.
+        """
         self._stopping.set()
-        for unit in reversed(self._units.values()):
-            unit.stop()
+        units = list(reversed(self._units.values()))
+        if together and units:
+            with ThreadPoolExecutor(len(units), thread_name_prefix="lightstream-stop") as pool:
+                list(pool.map(lambda unit: unit.stop(), units))
+        else:
+            for unit in units:
+                unit.stop()
         for keeper in self._keepers:
             keeper.join()
         self._keepers.clear()
@@ -117,18 +171,24 @@ class Supervisor:
 
     def _keep(self, unit: Unit) -> None:
         """Start the unit again whenever it ends, until the supervisor stops."""
-        backoff_s = BACKOFF_S_MIN
+        policy, ends = self._policy, 0
+        backoff_s = policy.backoff_s_min
         ready_since = time.monotonic()
         while True:
             status = unit.wait()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - ready_since > HEALTHY_AFTER_S:
-                backoff_s = BACKOFF_S_MIN
+            if time.monotonic() - ready_since > policy.healthy_after_s:
+                backoff_s, ends = policy.backoff_s_min, 0
+            ends += 1
+            if policy.ends_in_a_row_max is not None and ends > policy.ends_in_a_row_max:
+                self._given_up[unit.name] = status
+                logger.error("%s ended %d times in a row (exit status %s); it is given up", unit.name, ends, status)
+                return
             logger.warning("%s ended (exit status %s); starting it again in %.1f s", unit.name, status, backoff_s)
             if self._stopping.wait(backoff_s):
                 return
-            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+            backoff_s = min(2 * backoff_s, policy.backoff_s_max)
             self._restarts[unit.name] += 1
             ready_since = time.monotonic()
             try:
