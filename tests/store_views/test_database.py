@@ -17,7 +17,7 @@ from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
-from lightstream.store_views.materialiser.memory import default_memory_bytes
+from lightstream.store_views.materialiser.view_file import default_memory_bytes
 from lightstream.store_views.tables import tables_of
 
 OPEN_ELSEWHERE = """

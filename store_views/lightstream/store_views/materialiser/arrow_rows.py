@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,7 +14,6 @@ import pyarrow as pa
 from lightstream.schemas.records import Record
 
 from ..tables import Column, Encoding, RawTable
-from .json_text import json_text
 
 __all__ = ["LoggedRecord", "arrow_table"]
 
@@ -104,3 +105,36 @@ def _packed(arrow_type: pa.DataType, values: list[bytes | None], item_bytes: int
     items = pa.Array.from_buffers(item_type, len(data) // item_bytes, [None, pa.py_buffer(data)])
     mask = pa.array([value is None for value in kept], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=mask)
+
+
+def json_text(value: Any) -> str:
+    """``value`` as strict JSON: bytes as hex text, numbers that JSON lacks as text (``"NaN"``, ``"Infinity"``)."""
+    if not value:
+        return "{}" if isinstance(value, dict) else "[]"
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return dict(value.__dict__)
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, (Record, bytes)):
+        return _finite(_plain(value))
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value

@@ -1,4 +1,4 @@
-"""What goes into the file in one transaction."""
+"""A batch goes into the file in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the view asks the cluster at its start, with patience."""
+"""Requests to the cluster: topic ids at the start of the view, repeated for a while, and end offsets."""
 
 from __future__ import annotations
 

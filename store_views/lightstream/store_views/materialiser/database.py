@@ -19,12 +19,9 @@ from lightstream.schemas.errors import ServiceUnavailableError
 
 from ..tables import LATEST_DDL, RAW_TABLES
 from ..views import VIEWS, SqlView
-from .duckdb_file import CATALOG, open_file, spill_folder
-from .file_lock import FileLock
 from .latest_rollouts import STATES_TABLE, replace_latest
-from .memory import default_memory_bytes
 from .positions import Place
-from .shown_file import ShownFile
+from .view_file import CATALOG, FileLock, ShownFile, default_memory_bytes, open_file, spill_folder
 
 __all__ = ["ViewDatabase"]
 
@@ -39,7 +36,7 @@ CHECKPOINT_INTERVAL_S = 60.0
 """However little it is."""
 
 _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes", "version number")
-"""What DuckDB says of a file that is none, that was cut off, or that a newer DuckDB wrote."""
+"""DuckDB says this of a file that is none, that was cut off, or that a newer DuckDB wrote."""
 
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
@@ -156,7 +153,7 @@ class ViewDatabase:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Where something in DuckDB stands in its way it stays due."""
+        """Checkpoint; stays due where something in DuckDB is in its way."""
         try:
             self._connection.execute("CHECKPOINT")
         except duckdb.TransactionException as error:

@@ -32,7 +32,7 @@ DEAD_LETTER_RETRY_PAUSE_S = 1.0
 
 
 def default_path(settings: Settings) -> Path:
-    """Where the view's file is."""
+    """Return the path of the view's file."""
     return settings.data_dir / "view" / "lightstream.duckdb"
 
 

@@ -1,4 +1,4 @@
-"""How far the view reflects the log, and waiting for it to reflect more."""
+"""The offsets up to which the view reflects the log, and a wait until it reflects more."""
 
 from __future__ import annotations
 
