@@ -121,7 +121,7 @@ class TopicTail:
             if len(self.known_partitions) == len(self._names):
                 return dict(self.known_partitions)
             if time.monotonic() > until_s:
-                raise kafka_unavailable(TimeoutError(), what="Kafka does not tell its topics")
+                raise kafka_unavailable(TimeoutError())
             time.sleep(RETRY_INTERVAL_S)
 
     def follow(self, topic: Topic, offsets: Mapping[int, int]) -> None:
