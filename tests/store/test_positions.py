@@ -113,8 +113,8 @@ async def test_a_client_is_told_that_its_positions_lie_beyond_the_log(kafka_sett
         seen = client.positions()
         beyond = LogPositions(seen.log, {"rollouts": {0: 999_999_999_999, 77: 5}}).to_text()
         async with httpx.AsyncClient(base_url=client.server_address, timeout=60) as wire:
-            said = await wire.get("/v1/agl/workers", headers={"lightstream-positions": beyond})
-            after = await wire.get("/v1/agl/workers")
+            said = await wire.get("/workers", headers={"lightstream-positions": beyond})
+            after = await wire.get("/workers")
         assert (said.status_code, said.json()["error_type"]) == (400, "StoreError")
         assert "lightstream-positions" not in said.headers
         assert LogPositions.from_text(after.headers["lightstream-positions"]) == seen
@@ -130,7 +130,7 @@ async def test_a_client_in_another_process_has_seen_what_this_one_has(kafka_sett
         assert copy.positions() == seen
         await copy.close()
         async with httpx.AsyncClient(base_url=client.server_address, timeout=60) as wire:
-            said = await wire.get("/v1/agl/workers", headers={"lightstream-positions": "x;rollouts:1"})
+            said = await wire.get("/workers", headers={"lightstream-positions": "x;rollouts:1"})
         assert (said.status_code, said.json()["error_type"]) == (400, "StoreError")
 
 

@@ -153,7 +153,7 @@ class LightningStoreClient(HttpClient):
     """As ``lightstream.store_views.stores.http.LightningStoreClient``, with Agent Lightning's arguments.
 
     Args:
-        server_address: URL of the server.
+        server_address: URL of the server, without a path; the property of this name adds ``/v1/agl``, as there.
         retry_delays, health_retry_delays: seconds between tries. Here their sum is how long calls wait for an
             unavailable server (``patience_s``); the client decides when to retry.
         request_timeout, connection_timeout: make no difference: a request that takes long is sent again, which joins

@@ -251,6 +251,7 @@ def test_a_server_on_every_address_tells_one_that_can_be_reached(tmp_path: Path)
         assert "0.0.0.0" not in server.endpoint
         assert httpx.get(f"{server.endpoint}/v1/agl/health", timeout=WAIT_S).status_code == 200
         client = LightningStoreClient(settings=settings)  # as announced
-        assert client.server_address == server.endpoint
+        assert client.server_address_root == server.endpoint
+        assert client.server_address == f"{server.endpoint}/v1/agl"
     finally:
         asyncio.run(server.stop())

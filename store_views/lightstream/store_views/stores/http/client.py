@@ -26,7 +26,7 @@ from ..queries import query_of
 from ..validation import check_timeout, checked_attempts, checked_resources, listed_spans
 from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
 from ._connection import PATIENCE_S, Connection
-from ._wire import TRACES_PATH, WAIT_S_MAX, path_segment
+from ._wire import PREFIX, TRACES_PATH, WAIT_S_MAX, path_segment
 
 __all__ = ["LightningStoreClient"]
 
@@ -42,7 +42,7 @@ class LightningStoreClient(ClientOfRollouts):
 
     Args:
         server_address: URL of the server, without a path; by default the one that the settings name (``store_url``),
-            or that is announced on this machine.
+            or that is announced on this machine. The property of this name adds the path.
         settings: by default those of the environment.
         token: by default that of the settings.
         patience_s: how long a server may be away before a call gives up.
@@ -75,16 +75,29 @@ class LightningStoreClient(ClientOfRollouts):
             self._has_asked = True
             told = (await self._connection.get("/otlp-traces-endpoint")).value
             is_path = isinstance(told, str) and told.startswith("/")
-            self._otlp_traces_url = f"{self.server_address}{told}" if is_path else told
+            self._otlp_traces_url = f"{self.server_address_root}{told}" if is_path else told
 
     async def close(self) -> None:
         """Close connections. Calls under way end with a :class:`ServiceUnavailableError`, as the interface says."""
         await self._connection.close()
 
     @property
-    def server_address(self) -> str:
-        """URL of the server, without a path."""
+    def server_address_root(self) -> str:
+        """URL of the server, without a path.
+
+        Raises:
+            ServiceUnavailableError: no server is named or announced.
+        """
         return self._connection.address
+
+    @property
+    def server_address(self) -> str:
+        """URL of the store's routes: the server's and ``/v1/agl``, as Agent Lightning's client has it.
+
+        Raises:
+            ServiceUnavailableError: no server is named or announced.
+        """
+        return f"{self.server_address_root}{PREFIX}"
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
@@ -113,7 +126,7 @@ class LightningStoreClient(ClientOfRollouts):
             return self._otlp_traces_url
         if self._has_asked:
             raise NotImplementedError("the store knows no OTLP gateway; start one first, or use add_otel_span")
-        return f"{self.server_address}{TRACES_PATH}"
+        return f"{self.server_address_root}{TRACES_PATH}"
 
     # --- spans
 
