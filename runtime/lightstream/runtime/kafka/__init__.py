@@ -20,7 +20,7 @@ from .queue_headers import (
     read_state,
     state_header,
 )
-from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, kafka_user
+from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, grant_step, kafka_user
 from .run_header import RUN, of_another_run, run_headers
 from .topic_tail import Reached, TailBatch, TopicTail
 from .unavailable import kafka_unavailable
@@ -57,6 +57,7 @@ __all__ = [
     "common_config",
     "consumer_config",
     "create_topics",
+    "grant_step",
     "joined_ranges",
     "kafka_unavailable",
     "kafka_user",

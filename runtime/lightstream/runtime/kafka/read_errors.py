@@ -15,7 +15,15 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from ..settings import Settings
 from .unavailable import TOPIC_MISSING, kafka_unavailable
 
-__all__ = ["ANSWER_TIMEOUT_S", "MISSING_PATIENCE_S", "PASSING_ERRORS", "ReadErrors", "answered", "kafka_user"]
+__all__ = [
+    "ANSWER_TIMEOUT_S",
+    "MISSING_PATIENCE_S",
+    "PASSING_ERRORS",
+    "ReadErrors",
+    "answered",
+    "grant_step",
+    "kafka_user",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +176,12 @@ class ReadErrors:
             next_step="Start this process again: it reads what there is now.",
         )
 
+    def refused(self, error: KafkaException) -> ServiceUnavailableError:
+        """The error to raise where the client cannot be made."""
+        trouble = kafka_unavailable(error, what=f"{self._all} cannot be read")
+        step = "Correct LIGHTSTREAM_KAFKA_SECURITY_PROTOCOL and the settings beside it, then start this process again."
+        return ServiceUnavailableError(trouble.message, next_step=step)
+
     def _missing(self, topic: str) -> ServiceUnavailableError:
         if topic in self._topic_ids:
             return ServiceUnavailableError(
@@ -180,8 +194,7 @@ class ReadErrors:
         trouble = kafka_unavailable(KafkaException(error), what=what)
         step = trouble.next_step
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            named = self._all if topic is None else repr(topic)
-            step = f"Grant READ on topic {named} to {self._user}, then start this process again."
+            step = grant_step(self._all if topic is None else repr(topic), self._user)
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             step = f"Grant READ on this reader's consumer group to {self._user}, then start this process again."
         elif error.code() in UNKNOWN_TOPIC:
@@ -198,6 +211,11 @@ class ReadErrors:
                 logger.warning("%s can be read again, after %.0f s.", named, now_s - spell.since_s)
 
 
+def grant_step(topics: str, user: str) -> str:
+    """What a person does who may not read topics."""
+    return f"Grant READ on topic {topics} to {user}, then start this process again."
+
+
 def kafka_user(settings: Settings) -> str:
     """Whom the cluster takes us for, as its access control lists name users."""
     return f"User:{settings.kafka_sasl_username if settings.kafka_sasl_mechanism else 'ANONYMOUS'}"
@@ -210,13 +228,18 @@ def answered(ask: Callable[[], T], *, what: str) -> T:
         what: what failed if no answer comes, as the beginning of a sentence.
 
     Raises:
-        ServiceUnavailableError: no answer within a minute, or an error that does not pass by itself.
+        ServiceUnavailableError: no answer within a minute, an error that does not pass by itself, or the topic was
+            unknown for :data:`MISSING_PATIENCE_S` seconds without a break.
     """
     until_s = time.monotonic() + PATIENCE_S
+    unknown_since_s: float | None = None
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if error.args[0].code() not in PASSING_ERRORS or time.monotonic() > until_s:
+            code, now_s = error.args[0].code(), time.monotonic()
+            unknown_since_s = (unknown_since_s or now_s) if code in UNKNOWN_TOPIC else None
+            is_missing = unknown_since_s is not None and now_s - unknown_since_s >= MISSING_PATIENCE_S
+            if code not in PASSING_ERRORS or is_missing or now_s > until_s:
                 raise kafka_unavailable(error, what=what) from error
         time.sleep(RETRY_INTERVAL_S)

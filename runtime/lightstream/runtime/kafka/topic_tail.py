@@ -76,6 +76,9 @@ class TopicTail:
         read_committed: whether records of transactions count only once these are committed.
         limits: librdkafka's settings, where its own do not fit.
 
+    Raises:
+        ServiceUnavailableError: librdkafka refuses the settings: a certificate cannot be used, say.
+
     Attributes:
         known_partitions: of each topic that was found, as told last.
         undecodable: how many records :meth:`decode` could not decode.
@@ -104,7 +107,10 @@ class TopicTail:
         self.undecodable = 0
         config = consumer_config(settings, group_id=group_id, read_committed=read_committed)
         own = {"enable.partition.eof": True, "error_cb": self._reports.append}
-        self._consumer = Consumer(config | dict(limits or {}) | own)
+        try:
+            self._consumer = Consumer(config | dict(limits or {}) | own)
+        except KafkaException as error:
+            raise self._errors.refused(error) from error
 
     def partitions(self) -> dict[Topic, list[int]]:
         """The partitions that the topics have on the cluster; asks and waits.

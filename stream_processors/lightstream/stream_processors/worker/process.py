@@ -13,12 +13,20 @@ from functools import partial
 from typing import Any
 
 import faust
+from aiokafka.errors import TopicAuthorizationFailedError  # type: ignore[import-untyped]  # has no types
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
-from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers, common_config, kafka_unavailable
+from lightstream.runtime.kafka import (
+    KafkaPublisher,
+    bootstrap_servers,
+    common_config,
+    grant_step,
+    kafka_unavailable,
+    kafka_user,
+)
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
@@ -60,7 +68,8 @@ def run(settings: Settings) -> None:
     """Run the worker until SIGTERM or SIGINT. Blocking; call it in the main thread.
 
     Raises:
-        ServiceUnavailableError: Kafka cannot be reached, lacks our topics, or was lost for longer than clients wait.
+        ServiceUnavailableError: Kafka cannot be reached, lacks our topics or does not let us read them, or was lost for
+            longer than clients wait.
         TopicMismatchError: topics that belong together have different numbers of partitions.
         LightstreamError: a processor failed. Its unfinished work was not committed: restart the worker.
     """
@@ -177,6 +186,12 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
         return
     if isinstance(error, LightstreamError):
         raise error
+    if isinstance(error, TopicAuthorizationFailedError):
+        topics = ", ".join(map(repr, error.args))
+        raise ServiceUnavailableError(
+            f"topic {topics} cannot be read: the cluster does not allow it.",
+            next_step=grant_step(topics, kafka_user(settings)),
+        ) from error
     raise kafka_unavailable(repr(error), what="the worker lost Kafka or failed") from error
 
 

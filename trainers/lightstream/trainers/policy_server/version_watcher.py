@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 
 from confluent_kafka import Message
 
@@ -76,17 +77,17 @@ class VersionWatcher:
 
     def _run(self) -> None:
         limits = {"fetch.wait.max.ms": FETCH_WAIT_MS}
-        tail = TopicTail(self._settings, [RESOURCES], group_id="lightstream-policy", limits=limits)
         try:
-            tail.follow(RESOURCES, {PARTITION: FIRST_OFFSET})
-            self._follow(tail)
+            tail = TopicTail(self._settings, [RESOURCES], group_id="lightstream-policy", limits=limits)
+            with closing(tail):
+                tail.follow(RESOURCES, {PARTITION: FIRST_OFFSET})
+                self._follow(tail)
         except LightstreamError as error:
-            self._versions.caught_up()  # no more will be known: requests for others are refused, and do not wait
             logger.error("no more versions of the policy are heard of: %s %s", error.message, error.next_step)
             if self._on_failure is not None:
                 self._on_failure(error)
         finally:
-            tail.close()
+            self._versions.caught_up()  # no more will be known: requests for others are refused, and do not wait
 
     def _follow(self, tail: TopicTail) -> None:
         has_news = False

@@ -191,6 +191,8 @@ class LogTail:
             logger.error("the store no longer reads its topics: %s", error)
             self._end(error)
         finally:
+            if not self._stopping and self._failure is None:  # whatever ended this: nobody waits for what is never read
+                self._end(ServiceUnavailableError("the store no longer reads its topics.", next_step="See its log."))
             await loop.run_in_executor(self._thread, topics.close)
 
     def _receive(self, topics: TopicTail, message: Message) -> None:
