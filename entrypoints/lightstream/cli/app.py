@@ -22,7 +22,7 @@ from lightstream.schemas.errors import LightstreamError
 
 from . import broker, export, model, runs, topics
 from .formats import Format, RowFormat, TraceFormat
-from .load import load, log_to_stderr
+from .load import log_to_stderr, needs
 
 __all__ = ["app", "run"]
 
@@ -84,40 +84,54 @@ def up(
 def worker() -> None:
     """Run the stream processors (life cycle and assembler)."""
     log_to_stderr()
-    load("lightstream.stream_processors.worker", "run")(Settings.load())
+    with needs("processors"):
+        from lightstream.stream_processors.worker import run as run_service
+    run_service(Settings.load())
 
 
 @app.command()
 def view() -> None:
     """Run the DuckDB view: follows all topics, answers SQL."""
     log_to_stderr()
-    load("lightstream.store_views.server", "run")(Settings.load())
+    with needs("view"):
+        from lightstream.store_views.server import run as run_service
+    run_service(Settings.load())
 
 
 @app.command()
 def store() -> None:
     """Run the store's HTTP server, for agents and algorithms without access to Kafka."""
     log_to_stderr()
+    with needs("view"):
+        from lightstream.store_views.stores.http import MakeTraces
+        from lightstream.store_views.stores.http import run as run_service
+    traces: MakeTraces | None = None
     try:
-        traces = load("lightstream.up.store_traces", "traces_of_store")
+        with needs("gateway"):
+            from lightstream.up.store_traces import traces_of_store
+
+        traces = traces_of_store
     except LightstreamError as error:
         logging.getLogger(__name__).warning("the store takes no OTLP: %s %s", error.message, error.next_step)
-        traces = None
-    load("lightstream.store_views.stores.http", "run")(Settings.load(), traces)
+    run_service(Settings.load(), traces)
 
 
 @app.command()
 def proxy() -> None:
     """Run the LLM proxy: the interfaces of OpenAI and Anthropic, recorded."""
     log_to_stderr()
-    load("lightstream.producers.llm_proxy", "run")(Settings.load())
+    with needs("proxy"):
+        from lightstream.producers.llm_proxy import run as run_service
+    run_service(Settings.load())
 
 
 @app.command()
 def gateway() -> None:
     """Run the OTLP gateway: accepts spans and logs over HTTP and gRPC."""
     log_to_stderr()
-    load("lightstream.producers.otlp.gateway", "run")(Settings.load())
+    with needs("gateway"):
+        from lightstream.producers.otlp.gateway import run as run_service
+    run_service(Settings.load())
 
 
 @app.command()
@@ -127,7 +141,9 @@ def policy(
 ) -> None:
     """Run the policy server: serves the model under training, version by version."""
     log_to_stderr()
-    load("lightstream.trainers.policy_server", "run")(Settings.load(), checkpoint=checkpoint, run_id=run_id)
+    with needs("train"):
+        from lightstream.trainers.policy_server import run as run_service
+    run_service(Settings.load(), checkpoint=checkpoint, run_id=run_id)
 
 
 @app.command()

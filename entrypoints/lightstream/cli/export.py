@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.console import Console
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 
-from .load import load
+from .load import needs
 from .view_query import ask_view
 
 __all__ = ["app"]
@@ -36,15 +36,17 @@ FINAL = "final"
 @app.command()
 def parquet(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: TokensMax = None) -> None:
     """Token ids, log-probabilities, masks and rewards as Parquet."""
-    write = load("lightstream.store_views.exports", "write_parquet")
-    _say(write(_trajectories(where), out, level, tokens_max), "rows", out)
+    with needs("view"):
+        from lightstream.store_views.exports import write_parquet
+    _say(write_parquet(_trajectories(where), out, cast("Literal['call', 'segment']", level), tokens_max), "rows", out)
 
 
 @app.command()
 def arrow(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: TokensMax = None) -> None:
     """The same as an Arrow IPC file."""
-    write = load("lightstream.store_views.exports", "write_arrow")
-    _say(write(_trajectories(where), out, level, tokens_max), "rows", out)
+    with needs("view"):
+        from lightstream.store_views.exports import write_arrow
+    _say(write_arrow(_trajectories(where), out, cast("Literal['call', 'segment']", level), tokens_max), "rows", out)
 
 
 @app.command()
@@ -52,16 +54,17 @@ def chat(out: Out, where: Where = FINAL, level: Level = "segment", reward_min: R
     """Conversations to fine-tune on, as JSON lines in OpenAI's format, with tools."""
     if level not in ("call", "segment"):
         raise SettingsError(f"--level {level} is neither call nor segment.")
-    lines = load("lightstream.store_views.exports", "chat_lines")
+    with needs("view"):
+        from lightstream.store_views.exports import chat_lines
     chosen: Literal["call", "segment"] = "call" if level == "call" else "segment"
-    _write_lines(lines(_ask(), _trajectories(where), chosen, reward_min), "conversations", out)
+    _write_lines(chat_lines(_ask(), _trajectories(where), chosen, reward_min), "conversations", out)
 
 
 @app.command()
 def atif(out: Out, where: Where = FINAL) -> None:
     """Harbor's Agent Trajectory Interchange Format, one document per line."""
-    to_atif = load("lightstream.store_views.exports", "to_atif")
-    conversations_of = load("lightstream.store_views.exports", "conversations_of")
+    with needs("view"):
+        from lightstream.store_views.exports import conversations_of, to_atif
     ask = _ask()
     documents = (to_atif(trajectory, conversations_of(ask, trajectory)) for trajectory in _trajectories(where))
     _write_lines(documents, "documents", out)
@@ -70,9 +73,10 @@ def atif(out: Out, where: Where = FINAL) -> None:
 @app.command()
 def torch(out: Out, where: Where = FINAL) -> None:
     """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
-    save = load("lightstream.trainers.exports", "save_torch_batch")
-    load("torch", "save")  # which the former imports only when it is called
-    rows, excluded = save(_trajectories(where), out)
+    with needs("train"):
+        from lightstream.trainers.exports import save_torch_batch
+
+        rows, excluded = save_torch_batch(_trajectories(where), out)  # imports torch only here
     _say(rows, "sequences", out)
     for reason, count in sorted(excluded.items()):
         _notes.print(f"  left out: {count:,} {reason}")
@@ -81,7 +85,9 @@ def torch(out: Out, where: Where = FINAL) -> None:
 @app.command()
 def recording(out: Out, where: Where = FINAL) -> None:
     """Whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
-    _say(load("lightstream.trainers.recorded", "write_recording")(_trajectories(where), out), "trajectories", out)
+    with needs("train"):
+        from lightstream.trainers.recorded import write_recording
+    _say(write_recording(_trajectories(where), out), "trajectories", out)
 
 
 def _ask() -> Callable[[str], Any]:
@@ -89,12 +95,15 @@ def _ask() -> Callable[[str], Any]:
 
 
 def _trajectories(where: str) -> Iterator[Any]:
-    trajectories: Iterator[Any] = load("lightstream.store_views.exports", "read_trajectories")(_ask(), where)
-    return trajectories
+    with needs("view"):
+        from lightstream.store_views.exports import read_trajectories
+    return read_trajectories(_ask(), where)
 
 
 def _write_lines(values: Iterator[Any], what: str, out: Path) -> None:
-    _say(load("lightstream.store_views.exports", "write_json_lines")(values, out), what, out)
+    with needs("view"):
+        from lightstream.store_views.exports import write_json_lines
+    _say(write_json_lines(values, out), what, out)
 
 
 def _say(count: int, what: str, out: Path) -> None:

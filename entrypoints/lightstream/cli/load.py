@@ -1,55 +1,34 @@
-"""Loads what the plain install may lack when a command needs it; says which extra brings it."""
+"""Imports of what the plain install may lack, and logging of a command."""
 
 from __future__ import annotations
 
-import importlib
 import logging
-from typing import Any
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from lightstream.schemas.errors import LightstreamError
 
-__all__ = ["load", "log_to_stderr"]
-
-EXTRAS = {
-    "lightstream.stream_processors.worker": "processors",
-    "lightstream.store_views.server": "view",
-    "lightstream.store_views.server.json_values": "view",
-    "lightstream.store_views.server.query": "view",
-    "lightstream.store_views.attach_trace": "view",
-    "lightstream.store_views.client": "view",
-    "lightstream.store_views.exports": "view",
-    "lightstream.store_views.exports.paging": "view",
-    "lightstream.store_views.imports": "view",
-    "lightstream.store_views.materialiser": "view",
-    "lightstream.store_views.stores": "view",
-    "lightstream.store_views.stores.http": "view",
-    "duckdb": "view",
-    "lightstream.producers.llm_proxy": "proxy",
-    "lightstream.up.store_traces": "gateway",
-    "lightstream.producers.otlp.gateway": "gateway",
-    "lightstream.trainers.exports": "train",
-    "lightstream.trainers.policy_server": "train",
-    "lightstream.trainers.recorded": "train",
-    "lightstream.trainers.tiny_model": "train",
-    "torch": "train",
-}
-"""Module -> the extra that brings what it needs beyond the plain install. All others are imported as usual."""
+__all__ = ["log_to_stderr", "needs"]
 
 
-def load(module: str, name: str) -> Any:
-    """``name`` from ``module``, one of :data:`EXTRAS`.
+@contextmanager
+def needs(extra: str) -> Generator[None]:
+    """Import, in its block, what needs more than the plain install.
+
+    Args:
+        extra: of this distribution; it brings what the block imports.
 
     Raises:
-        LightstreamError: a package that the module needs is not installed; says how to install it.
+        LightstreamError: a package is not installed; says how to install it.
     """
     try:
-        return getattr(importlib.import_module(module), name)
+        yield
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == "lightstream":
             raise
         raise LightstreamError(
             f"the package {error.name!r} is not installed.",
-            next_step=f'Install it with `pip install "lightstream[{EXTRAS[module]}]"`.',
+            next_step=f'Install it with `pip install "lightstream[{extra}]"`.',
         ) from error
 
 

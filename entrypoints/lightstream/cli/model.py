@@ -9,7 +9,7 @@ import typer
 
 from lightstream.schemas.errors import SettingsError
 
-from .load import load
+from .load import needs
 
 __all__ = ["app"]
 
@@ -31,9 +31,10 @@ def tiny(
     """Write a tiny random model (Qwen2, one token a byte, with a chat template), without any download."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SettingsError(f"{path} exists and is not an empty folder.", next_step="Name a new folder.")
-    make = load("lightstream.trainers.tiny_model", "make_tiny_model")
+    with needs("train"):
+        from lightstream.trainers.tiny_model import make_tiny_model
     try:
-        made = make(path, hidden_size=hidden_size, layers=layers, seed=seed)
+        made = make_tiny_model(path, hidden_size=hidden_size, layers=layers, seed=seed)
     except ValueError as error:
         raise SettingsError(f"{error}.") from error
     size = sum(file.stat().st_size for file in made.iterdir())

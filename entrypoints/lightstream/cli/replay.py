@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +33,7 @@ from lightstream.stream_processors.replay import (
 )
 
 from .formats import Format
-from .load import load
+from .load import needs
 from .view_query import ask_view
 
 __all__ = ["parse_time", "run_replay", "select"]
@@ -77,10 +77,11 @@ def run_replay(
     if to_prefix is not None:
         trajectories = _published(trajectories, settings.model_copy(update={"topic_prefix": to_prefix}))
     if out is not None:
-        write = load("lightstream.store_views.exports", "write_parquet")
+        with needs("view"):
+            from lightstream.store_views.exports import write_parquet
         if level == "segment" and rules.merge == "none":
             raise SettingsError("--level segment with --merge none is one row per call: use --level call.")
-        if not write(trajectories, out, level, rules.tokens_max):
+        if not write_parquet(trajectories, out, cast("Literal['call', 'segment']", level), rules.tokens_max):
             notes.print(f"No row to write: {out} {'is as it was' if out.exists() else 'is not made'}.", soft_wrap=True)
     else:
         for _ in trajectories:
@@ -108,11 +109,16 @@ def select(settings: Settings, start: str, end: str | None, run_id: str | None, 
     )
 
 
+def _asking(settings: Settings) -> Callable[[str], Any]:
+    return partial(ask_view, settings)
+
+
 def _attempts(settings: Settings, where: str) -> frozenset[AttemptKey]:
-    rows_of = load("lightstream.store_views.exports.paging", "rows_of")
+    with needs("view"):
+        from lightstream.store_views.exports.paging import rows_of
     trajectories = "SELECT log_partition, log_offset, rollout_id, attempt_id FROM trajectories"
     place = ("log_partition", "log_offset")
-    rows = rows_of(partial(ask_view, settings), trajectories, place, where=f"{where}\n", page_rows=ATTEMPTS_PER_PAGE)
+    rows = rows_of(_asking(settings), trajectories, place, where=f"{where}\n", page_rows=ATTEMPTS_PER_PAGE)
     return frozenset((row["rollout_id"], row["attempt_id"]) for row in rows)
 
 

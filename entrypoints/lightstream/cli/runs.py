@@ -15,7 +15,7 @@ from rich.table import Table
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.runtime.settings import Settings
 
-from .load import load, log_to_stderr
+from .load import log_to_stderr, needs
 from .view_query import ask_view
 
 __all__ = ["app"]
@@ -73,7 +73,9 @@ def cancel(run: Annotated[str, typer.Argument(help='The run; "" for rollouts tha
 
 
 async def _cancel(settings: Settings, run: str) -> int:
-    store = load("lightstream.store_views.stores", "KafkaLightningStore")(settings)
+    with needs("view"):
+        from lightstream.store_views.stores import KafkaLightningStore
+    store = KafkaLightningStore(settings)
     await store.start()
     try:
         done, last = 0, ""

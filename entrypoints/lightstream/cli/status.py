@@ -28,7 +28,7 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.topics import TOPICS, topic_named
 
 from .formats import Format
-from .load import load
+from .load import needs
 
 __all__ = ["GroupLag", "read_cluster_state", "run_status"]
 
@@ -77,7 +77,9 @@ def run_status(settings: Settings, output: Format) -> None:
 
 def _view_lags(settings: Settings) -> list[GroupLag]:
     """Return the view's lag; it keeps its offsets in its own file, not in Kafka."""
-    client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=VIEW_PATIENCE_S)
+    with needs("view"):
+        from lightstream.store_views.client import ViewClient
+    client = ViewClient(settings, patience_s=VIEW_PATIENCE_S)
     try:
         answer: dict[str, dict[str, dict[str, int]]] = client.positions()
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,11 +13,11 @@ from rich.markup import escape
 from lightstream.runtime.settings import Settings
 
 from .formats import TraceFormat
-from .load import load
+from .load import needs
 from .view_query import PATIENCE_S
 
 if TYPE_CHECKING:
-    from lightstream.store_views.attach_trace import AttachedTrace
+    from lightstream.store_views.imports import ImportedTrace, ImportReport
 
 __all__ = ["run_attach_trace", "run_import"]
 
@@ -32,9 +32,10 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         ServiceUnavailableError: Kafka or the worker does not answer; what was imported stays. A repeat continues.
         StoreError: a trace cannot be stored, or somebody else ended its rollout; all others were imported.
     """
-    read = load("lightstream.store_views.imports", "read_traces")
-    traces = [trace for file in files for trace in read(file, kind.value, score)]
-    load("lightstream.store_views.imports", "check_score")(traces, score)
+    with needs("view"):
+        from lightstream.store_views.imports import check_score, read_traces
+    traces = [trace for file in files for trace in read_traces(file, kind.value, score)]
+    check_score(traces, score)
     report = asyncio.run(_import(settings, traces, run_id))
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
     console.print(f"{made}; {report.known:,} were already there.")
@@ -45,11 +46,14 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         )
 
 
-async def _import(settings: Settings, traces: list[Any], run_id: str) -> Any:
-    store = load("lightstream.store_views.stores", "KafkaLightningStore")(settings)
+async def _import(settings: Settings, traces: list[ImportedTrace], run_id: str) -> ImportReport:
+    with needs("view"):
+        from lightstream.store_views.imports import import_traces
+        from lightstream.store_views.stores import KafkaLightningStore
+    store = KafkaLightningStore(settings)
     try:
         await store.start()
-        return await load("lightstream.store_views.imports", "import_traces")(store, traces, run_id)
+        return await import_traces(store, traces, run_id)
     finally:
         await store.close()
 
@@ -61,8 +65,9 @@ def run_attach_trace(settings: Settings, trace_id: str, rollout_id: str, attempt
         NotFoundError, StoreError: there is no such trace or attempt, or the trace belongs to another.
         PublishError, ServiceUnavailableError: Kafka or the view did not answer.
     """
-    attach = load("lightstream.store_views.attach_trace", "attach_trace")
-    done: AttachedTrace = attach(settings, trace_id, rollout_id, attempt_id, patience_s=PATIENCE_S)
+    with needs("view"):
+        from lightstream.store_views.attach_trace import attach_trace
+    done = attach_trace(settings, trace_id, rollout_id, attempt_id, patience_s=PATIENCE_S)
     attempt = f"attempt {escape(done.attempt_id)} of rollout {escape(done.rollout_id)}"
     if not done.spans:
         console.print(f"All spans of trace {done.trace_id} belong to {attempt} already.", soft_wrap=True)

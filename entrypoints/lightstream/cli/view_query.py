@@ -14,7 +14,7 @@ from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError
 
-from .load import load
+from .load import needs
 
 __all__ = ["PATIENCE_S", "ask_view"]
 
@@ -38,11 +38,15 @@ def ask_view(
         ServiceUnavailableError: no view runs, and its file is not there.
     """
     if settings.view_url is None and not running_services(settings):
-        file: Path = load("lightstream.store_views.materialiser", "default_path")(settings)
+        with needs("view"):
+            from lightstream.store_views.materialiser import default_path
+        file = default_path(settings)
         if file.exists():
             _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held last.")
             return _ask_file(file, query, rows_max, params)
-    client = load("lightstream.store_views.client", "ViewClient")(settings, patience_s=PATIENCE_S)
+    with needs("view"):
+        from lightstream.store_views.client import ViewClient
+    client = ViewClient(settings, patience_s=PATIENCE_S)
     try:
         return asdict(client.query(query, params=params, rows_max=rows_max))
     finally:
@@ -60,23 +64,23 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: list[Any] | 
     Raises:
         QueryError: refused or failed; also when the file cannot be opened.
     """
-    connect = load("duckdb", "connect")
-    broken: type[Exception] = load("duckdb", "Error")
-    limits = load("lightstream.store_views.server.query", "QueryLimits")(
-        **({} if rows_max is None else {"rows_max": rows_max})
-    )
+    with needs("view"):
+        import duckdb
+
+        from lightstream.store_views.server.json_values import json_answer
+        from lightstream.store_views.server.query import QueryLimits, run_query
+    limits = QueryLimits() if rows_max is None else QueryLimits(rows_max=rows_max)
     try:
-        connection = connect(str(file), read_only=True)
+        connection = duckdb.connect(str(file), read_only=True)
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except broken as error:
+    except duckdb.Error as error:
         raise QueryError(
             f"the view's file {file} cannot be read: {error}.", next_step="Start the view: `lightstream view`."
         ) from error
-    outcome = load("lightstream.store_views.server.query", "run_query")(connection, query, limits, params)
-    as_json = load("lightstream.store_views.server.json_values", "json_answer")
+    outcome = run_query(connection, query, limits, params)
     answer: dict[str, Any] = json.loads(
-        as_json(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
+        json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
     )
     return answer
