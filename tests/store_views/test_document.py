@@ -11,8 +11,7 @@ from lightstream.schemas import records
 from lightstream.schemas.records import DropReason, NoteReason, Record
 from lightstream.schemas.records.meanings import SHARED_MEANINGS
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
-from lightstream.store_views.column_meanings import column_meanings
-from lightstream.store_views.document import tables_as_markdown
+from lightstream.store_views.document import column_meanings, tables_as_markdown
 from lightstream.store_views.views import VIEWS, SqlView
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"

@@ -45,7 +45,7 @@ FULL JOIN (SELECT run_id, string_agg(DISTINCT trainer_id, ', ') AS trainer_id, m
     FROM training_steps GROUP BY run_id) t ON r.run_id = t.run_id
 ORDER BY s.changed DESC NULLS LAST, run
 """
-"""When a run last changed is what the log says: a Runner's clock may be wrong."""
+"""The time of a run's last change is the log's: a Runner's clock may be wrong."""
 
 
 @app.callback()

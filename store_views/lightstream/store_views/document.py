@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from lightstream.schemas.records import DropReason, NoteReason
+from lightstream.schemas.records import AttemptState, DropReason, LlmCall, NoteReason
+from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN, SHARED_SPAN_MEANING
 
-from .column_meanings import column_meanings
 from .materialiser import ViewDatabase
-from .tables import LATEST_DOC, LATEST_TABLE, RAW_TABLES
-from .views import VIEWS
+from .tables import LATEST_COLUMNS, LATEST_DOC, LATEST_TABLE, RAW_TABLES
+from .views import VIEWS, time_column
 
 __all__ = ["tables_as_markdown"]
 
@@ -93,6 +93,33 @@ def _sentence(meaning: str) -> str:
     """A docstring's words in Markdown, and in SQL's terms."""
     text = re.sub(r":\w+:`([^`]+)`", r"`\1`", meaning).replace("``None``", "`NULL`").replace("``", "`")
     return text[:1].upper() + text[1:]
+
+
+OFFSETS = {
+    "topic": "the topic, without prefix.",
+    "partition": "the partition.",
+    "next_offset": "first offset that the tables do not reflect yet.",
+}
+ATTEMPT_COUNT = {"attempt_count": "how many attempts the rollout has had so far."}
+
+
+def column_meanings() -> dict[str, Mapping[str, str]]:
+    """Table or view -> column -> meaning. Columns that are nowhere may be among them."""
+    known: dict[str, Mapping[str, str]] = {
+        record.__name__: field_meanings(record) for record in (AttemptState, LlmCall)
+    }
+    known |= {table.name: {column.name: column.meaning for column in table.all_columns} for table in RAW_TABLES}
+    known[LATEST_TABLE] = {column.name: column.meaning for column in LATEST_COLUMNS} | ATTEMPT_COUNT
+    known["offsets"] = OFFSETS
+    for view in VIEWS:
+        taken = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}
+        meanings = taken | dict(view.meanings)
+        known[view.name] = meanings | _times(meanings)
+    return {name: {**SHARED_MEANINGS, **meanings} for name, meanings in known.items()}
+
+
+def _times(meanings: Mapping[str, str]) -> dict[str, str]:
+    return {at: f"`{name}` as a time (UTC)." for name in meanings if (at := time_column(name)) is not None}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Why a rollout did or did not train: each call's fate, each reward's match, each break between segments."""
+"""Explains why a rollout did or did not train: each call's fate, each reward's match, each break between segments."""
 
 from __future__ import annotations
 

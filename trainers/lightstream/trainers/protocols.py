@@ -25,7 +25,7 @@ __all__ = ["Engine", "GroupSource", "Ledger", "PolicyServers"]
 
 
 class GroupSource(Protocol):
-    """Where groups of rollouts come from."""
+    """A source of groups of rollouts."""
 
     def seek(self, low_water: Mapping[int, int]) -> None:
         """Read on from what :meth:`low_water` said: partition -> offset; other partitions from their beginning."""
@@ -68,7 +68,7 @@ class GroupSource(Protocol):
         ...
 
     def take_skipped(self) -> list[Group]:
-        """What there is of groups that were given up, or came since the last call; it counts as consumed."""
+        """Return what there is of groups that were given up, or came since the last call; it counts as consumed."""
         ...
 
     def low_water(self) -> dict[int, int]:
@@ -91,15 +91,15 @@ class GroupSource(Protocol):
 
     @property
     def consumer_group(self) -> object:
-        """Whose offsets :meth:`low_water` are, as the ledger needs it."""
+        """The consumer group whose offsets :meth:`low_water` returns, as the ledger needs it."""
         ...
 
 
 class Ledger(Protocol):
-    """What was consumed and committed. The only writer of its run."""
+    """A log of what was consumed and committed. The only writer of its run."""
 
     def open(self) -> History:
-        """How far the run got, once nobody else can write to it.
+        """Return how far the run got, once nobody else can write to it.
 
         Raises:
             TrainingError: the ledger contradicts itself, belongs to another run, or may not be written.
@@ -156,7 +156,7 @@ class PolicyServers(Protocol):
 
     @property
     def address(self) -> str:
-        """Where agents call them, without ``/v1``."""
+        """The address at which agents call them, without ``/v1``."""
         ...
 
     def load(self, resources: ResourcesRecord) -> float:

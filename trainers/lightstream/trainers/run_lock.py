@@ -241,7 +241,7 @@ def _is_alive(beat: WorkerHeartbeat) -> bool:
 
 
 def _process_started(pid: int) -> int | None:
-    """When a process began, in ticks since the machine started; ``None`` if it has ended or nobody says."""
+    """Return the start of a process, in ticks since the machine started; ``None`` if it has ended or nobody says."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

@@ -35,7 +35,7 @@ class TrajectorySource:
 
     @property
     def undecodable(self) -> int:
-        """How many records could not be decoded (the view reports each as a dead letter)."""
+        """Number of records that could not be decoded (the view reports each as a dead letter)."""
         return self._tail.undecodable
 
     def start(self, low_water: Mapping[int, int]) -> None:

@@ -121,7 +121,7 @@ class PartitionReader:
     def _between(
         self, tail: TopicTail, first: int, end: int, stopped: threading.Event | None = None
     ) -> Iterator[Message]:
-        """What lies at ``first`` or above and below ``end``."""
+        """Yield what lies at ``first`` or above and below ``end``."""
         if first >= end:
             return
         waited_s = 0.0
@@ -154,7 +154,7 @@ class PartitionReader:
 
 
 def logged_unix_nano(message: Message) -> int:
-    """When a record was logged, in nanoseconds; 0 where the log does not say."""
+    """Return the time at which a record was logged, in nanoseconds; 0 where the log does not say."""
     return max(message.timestamp()[1], 0) * NANOS_PER_MILLISECOND
 
 

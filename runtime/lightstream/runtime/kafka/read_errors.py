@@ -1,4 +1,4 @@
-"""Which errors of a reader of topics pass by themselves, which end it, and what a person is told of either."""
+"""The error policy of readers of topics: waits for transient errors to pass, ends the reader on all others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_S = 30.0
 """For one answer of the cluster."""
 
 PATIENCE_S = 60.0
-"""How long is asked again; longer than a broker takes to restart, though on a busy machine that is half a minute."""
+"""Time for which a question is repeated; longer than a broker's restart, even the half minute of a busy machine."""
 
 MISSING_PATIENCE_S = 5.0
 """A topic is missing once the cluster's metadata have lacked it for this long without a break. A broker that restarts
@@ -66,7 +66,7 @@ PASSING_ERRORS = UNKNOWN_TOPIC | {
     KafkaError._DESTROY_BROKER,
     KafkaError._WAIT_COORD,
 }
-"""What a cluster answers while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
+"""Answers of a cluster while a broker restarts. librdkafka tries some of these again by itself, but not all: a broker
 that is back before it has loaded the groups answers ``NOT_COORDINATOR`` to whoever asked it before it went, and it
 lists topics before it serves their partitions. What was asked of the bootstrap connection in the moment in which the
 broker is known by its number is ``_DESTROY_BROKER``."""
@@ -95,7 +95,7 @@ class _Spell:
 
 
 class ReadErrors:
-    """What becomes of the errors of one reader: raised, or waited for and logged once. Not thread-safe.
+    """Handles the errors of one reader: raises them, or waits for their end and logs them once. Not thread-safe.
 
     Errors by which the cluster refuses this user, and librdkafka's fatal ones, are raised. All others pass: the first
     of a spell is logged, and its end. That a topic is unknown is an error that passes, until the metadata have said so
@@ -212,12 +212,12 @@ class ReadErrors:
 
 
 def grant_step(topics: str, user: str) -> str:
-    """What a person does who may not read topics."""
+    """Return the next step for a person who may not read topics."""
     return f"Grant READ on topic {topics} to {user}, then start this process again."
 
 
 def kafka_user(settings: Settings) -> str:
-    """Whom the cluster takes us for, as its access control lists name users."""
+    """Return our name in the cluster's access control lists."""
     return f"User:{settings.kafka_sasl_username if settings.kafka_sasl_mechanism else 'ANONYMOUS'}"
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 RECORDS_PER_POLL_MAX = 1000
 
 CHECK_INTERVAL_S = 10.0
-"""How often is asked whether the topics are still there: librdkafka tells of one that was deleted half a minute later
+"""Interval between questions whether the topics are still there: librdkafka tells of a deleted one half a minute later
 or never, and of one that was made again not at all."""
 
 RECHECK_INTERVAL_S = 1.0
@@ -38,7 +38,7 @@ RECHECK_INTERVAL_S = 1.0
 
 CHECK_TIMEOUT_S = 10.0
 START_PATIENCE_S = 10.0
-"""How long a cluster may take to tell its topics when a reader starts."""
+"""Time that a cluster may take to tell its topics when a reader starts."""
 
 Place: TypeAlias = "tuple[str, int]"
 """Full name of a topic, and partition."""
@@ -54,7 +54,7 @@ class Reached(NamedTuple):
 
 @dataclass(slots=True)
 class TailBatch:
-    """What one poll brings: records in the order of each partition, and which partitions were read to their end.
+    """The outcome of one poll: records in the order of each partition, and which partitions were read to their end.
 
     A partition may have gone on within the batch: then it has records from its ``reached`` offset on.
     """
@@ -146,7 +146,7 @@ class TopicTail:
         self._consumer.incremental_assign(places)
 
     def poll(self, timeout_s: float, *, records_max: int = RECORDS_PER_POLL_MAX) -> TailBatch:
-        """What has come; waits up to ``timeout_s`` seconds for the first of it.
+        """Return what has come; waits up to ``timeout_s`` seconds for the first of it.
 
         Raises:
             ServiceUnavailableError: names the topic that can no longer be read, and what to do.
@@ -213,7 +213,7 @@ class TopicTail:
         return {partition: answered(partial(ask, partition), what=what) for partition in partitions}
 
     def heard_end_offsets(self) -> dict[tuple[Topic, int], int]:
-        """Where the log of each followed partition ended when it was fetched from last; asks nobody."""
+        """Return the end offset of each followed partition as of its last fetch; asks nobody."""
         ends: dict[tuple[Topic, int], int] = {}
         topics = {name: topic for topic, name in self._names.items()}
         for name, partition in self._start:

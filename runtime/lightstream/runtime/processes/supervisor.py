@@ -51,7 +51,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """When a unit that ended is started again.
+    """Rule for starting a unit again that ended.
 
     Attributes:
         backoff_s_min: pause before the first restart; one that was killed once is back at once.

@@ -14,12 +14,12 @@ from typing import Any
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import TOKEN_BYTES, unpack_float32, unpack_int32
-from lightstream.schemas.records import Trajectory, TripletRecord
+from lightstream.schemas.records import RewardMatch, RewardRecord, Trajectory, TripletRecord
 from lightstream.stream_processors.core.dialects import is_list, is_map, parse_json
 from lightstream.stream_processors.core.messages import Conversation
+from lightstream.stream_processors.core.rewards import AUTOMATIC
 
 from .conversations import Told
-from .rewards_given import rewards_given
 
 __all__ = ["ATIF_VERSION", "to_atif"]
 
@@ -187,3 +187,26 @@ def _text(content: object) -> str:
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return json.dumps(content, ensure_ascii=False)
+
+
+_MATCHED = (RewardMatch.LINK, RewardMatch.LOG_ORDER, RewardMatch.TRAJECTORY)
+
+
+def rewards_given(trajectory: Trajectory) -> dict[int | None, list[dict[str, Any]]]:
+    """Call (``None``: the whole trajectory) -> name and value of each dimension of the reward that counts.
+
+    That is the last one with a first dimension. Automatic rewards are left out: rules make them anew.
+    """
+    counted: dict[int | None, tuple[str, str, int]] = {}
+    for reward in trajectory.rewards:
+        if reward.dimension == 0 and reward.match in _MATCHED and not reward.name.startswith(f"{AUTOMATIC}."):
+            counted[reward.call_index] = _source(reward)
+    given: dict[int | None, list[dict[str, Any]]] = {}
+    for reward in trajectory.rewards:
+        if counted.get(reward.call_index) == _source(reward) and reward.match in _MATCHED:
+            given.setdefault(reward.call_index, []).append({"name": reward.name, "value": reward.value})
+    return given
+
+
+def _source(reward: RewardRecord) -> tuple[str, str, int]:
+    return reward.trace_id, reward.span_id, reward.source_offset

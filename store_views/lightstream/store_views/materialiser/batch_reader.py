@@ -28,7 +28,7 @@ BATCH_ROWS_MAX = 20_000
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 """Two batches are under way at most (one filled, one written), each up to about four times this decoded."""
 FETCHED_KBYTES_MAX = 64 * 1024
-"""What librdkafka may hold beyond that, over all partitions."""
+"""Bytes that librdkafka may hold beyond that, over all partitions."""
 FETCH_PARTITION_BYTES_MAX = 1024 * 1024
 """Per partition and request, compressed: text shrinks tenfold, and with 32 MB the partition that is asked for first is
 read to its end before the others get a turn. A larger record still comes, alone."""
@@ -41,7 +41,7 @@ was a fifth of all that a small run's machine did. So a record in a busy time is
 AWAITED_INTERVAL_S = 0.02
 """As above where somebody waits for what is there: one transaction serves all who came since the last."""
 GATHER_S = 0.05
-"""How long the first record after a quiet time waits for company: an attempt's end is four records in some 20 ms."""
+"""Time for which a first record after a quiet time waits for others: an attempt's end is four records in some 20 ms."""
 ENDS_REFRESH_S = 0.25
 
 

@@ -36,7 +36,7 @@ class Positions:
 
     @property
     def closed(self) -> str | None:
-        """Why nothing more will be reflected; ``None`` while the log is followed."""
+        """The error after which nothing more will be reflected; ``None`` while the log is followed."""
         return self._closed
 
     def snapshot(self) -> dict[Place, int]:

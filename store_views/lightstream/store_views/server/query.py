@@ -29,7 +29,7 @@ FETCH_ROWS = 2048
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What one statement may take.
+    """Limits of one statement.
 
     Attributes:
         timeout_s: seconds until it is interrupted.

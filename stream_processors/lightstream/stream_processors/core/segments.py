@@ -22,7 +22,7 @@ NO_VERSION = -1
 
 
 class SegmentStart(StrEnum):
-    """Why a segment begins: why its first call does not continue an earlier segment."""
+    """Reason for which a segment begins: its first call does not continue an earlier segment."""
 
     FIRST = "first"
     SUB_AGENT = "sub_agent"
@@ -200,7 +200,7 @@ def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = N
 
 
 def _why(triplet: TripletRecord, latest: dict[str | None, _Growing]) -> tuple[SegmentStart, int]:
-    """Why a call continues nothing, seen against its agent's latest segment."""
+    """Return the reason for which a call continues nothing, seen against its agent's latest segment."""
     previous = latest.get(triplet.agent_name)
     if previous is None:
         return (SegmentStart.SUB_AGENT if latest else SegmentStart.FIRST), -1

@@ -35,12 +35,12 @@ class TrajectoryLog(Protocol):
 
     @property
     def undecodable(self) -> int:
-        """How many records were not trajectories."""
+        """Number of records that were not trajectories."""
         ...
 
     @property
     def of_other_runs(self) -> int:
-        """How many were passed over, as they belong to other runs."""
+        """Number of records that were passed over, as they belong to other runs."""
         ...
 
     def start(self, low_water: Mapping[int, int]) -> None:
@@ -122,7 +122,7 @@ class LoggedGroups:
 
     @property
     def consumer_group(self) -> object:
-        """Whose offsets :meth:`low_water` are, as the ledger needs it."""
+        """The consumer group whose offsets :meth:`low_water` returns, as the ledger needs it."""
         return self._log.consumer_group
 
     def seek(self, low_water: Mapping[int, int]) -> None:
@@ -190,7 +190,7 @@ class LoggedGroups:
         return groups
 
     def take_skipped(self) -> list[Group]:
-        """What there is of groups that were given up, or came since the last call; it counts as consumed."""
+        """Return what there is of groups that were given up, or came since the last call; it counts as consumed."""
         return self._train.take_skipped()
 
     def low_water(self) -> dict[int, int]:

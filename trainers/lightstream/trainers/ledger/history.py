@@ -16,7 +16,7 @@ START_ANEW = "Restore the topic, or start a new run with another run_id and trai
 
 @dataclass(frozen=True, slots=True)
 class StepCommit:
-    """What one transaction of the ledger makes visible together.
+    """The records that one transaction of the ledger makes visible together.
 
     Attributes:
         step: the step, with the trajectories that it consumed and the offsets below which nothing is needed any more.

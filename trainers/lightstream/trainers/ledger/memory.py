@@ -25,7 +25,7 @@ class MemoryLedger:
         self.resources: list[ResourcesRecord] = []
 
     def open(self) -> History:
-        """How far the run got.
+        """Return how far the run got.
 
         Raises:
             TrainingError: the records contradict each other.

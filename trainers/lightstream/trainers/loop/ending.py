@@ -1,4 +1,4 @@
-"""When a run ends: its steps are made, its target is reached, or its steps teach nothing."""
+"""The conditions that end a run: its steps are made, its target is reached, or its steps teach nothing."""
 
 from __future__ import annotations
 

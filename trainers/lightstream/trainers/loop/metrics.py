@@ -1,4 +1,4 @@
-"""What a step's groups and rows are like, in numbers."""
+"""Metrics of a step's groups and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a killed trainer goes on: its last checkpoint, and the committed steps after it, made again from the log.
+"""The recovery of a killed trainer: its last checkpoint, and the committed steps after it, made again from the log.
 
 Servers get the weights of every step, in the type that the actor computes in. Optimiser and float32 weights are written
 every ``checkpoint_every`` steps, after the commit and beside the rollouts of the next step. A restart loads the newest

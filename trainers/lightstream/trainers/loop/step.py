@@ -23,7 +23,7 @@ LOGPROB_DIFF_EXPECTED_MAX = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """What a step trains on.
+    """The groups and rows that a step trains on.
 
     Attributes:
         rows: the rows, and a reason for each call that has no weight.

@@ -1,4 +1,4 @@
-"""Which rollouts are asked for when, and which groups a step takes."""
+"""The schedule of rollouts, and the choice of groups for a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["StepGroups", "Waves", "split_silent"]
 
 @dataclass(frozen=True, slots=True)
 class StepGroups:
-    """What a step consumes.
+    """The groups that a step consumes.
 
     Attributes:
         kept: the groups that it is made of.
@@ -122,7 +122,7 @@ class Waves:
 
 
 def split_silent(options: LoopOptions, groups: Sequence[Group]) -> StepGroups:
-    """What a step makes of its groups, in the natural order of their names. Silent ones alone are kept."""
+    """Return the groups that a step trains on, in the natural order of their names. Silent ones alone are kept."""
     in_order = sorted(groups, key=_by_name)
     silent = [group for group in in_order if _is_silent(options, group)]
     kept = [group for group in in_order if group not in silent]

@@ -15,7 +15,7 @@ LOGPROB_MAX = 1e-3
 """A log-probability is at most 0; servers that sum in 16 bits overshoot by less than this."""
 
 Fault = tuple[DropReason, str]
-"""Why a call cannot be trained on, and the detail."""
+"""Reason for which a call cannot be trained on, and the detail."""
 
 _BYTES_PER_ITEM = 4
 _NEGATIVE_FINITE = bytes(range(0x80, 0xFF))

@@ -93,7 +93,7 @@ class Limits:
         return self.record_bytes_max - RECORD_RESERVE_BYTES - config.max_attempts * ATTEMPT_BYTES_MAX
 
     def broken_rule(self, spec: RolloutSpec, attempts_made: int = 0) -> str:
-        """Why this rollout cannot be accepted (or get the last of ``attempts_made``), or an empty string."""
+        """Return why this rollout cannot be accepted (or get the last of ``attempts_made``), or an empty string."""
         attempts = max(spec.config.max_attempts, attempts_made)
         if attempts > ATTEMPTS_MAX:
             name = "max_attempts is" if attempts > attempts_made else "the number of attempts would be"

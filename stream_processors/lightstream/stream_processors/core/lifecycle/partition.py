@@ -242,7 +242,7 @@ def _start(state: RolloutState, request: TaskRequest, worker_id: str) -> Rollout
 
 
 def broken_id(event: RolloutEvent) -> str:
-    """Why no state can carry the ids of this event, or an empty string."""
+    """Return the reason for which no state can carry the ids of this event, or an empty string."""
     if not 0 < len(event.rollout_id) <= ROLLOUT_ID_CHARACTERS_MAX:
         return f"rollout_id has {len(event.rollout_id)} characters; 1 to {ROLLOUT_ID_CHARACTERS_MAX} are allowed"
     if not event.event_id:
