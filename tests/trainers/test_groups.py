@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import RolloutMode, Trajectory
-from lightstream.trainers.groups import Arrival, Deadlines, GroupCollector, natural_order
+from lightstream.trainers.groups import Arrival, Deadlines, GroupCollector, SettledGroups, SkippedGroups, natural_order
 
 from .support.trajectories import make_trajectory
 
@@ -64,9 +64,17 @@ def test_revisions() -> None:
 
 
 def test_what_an_earlier_step_consumed_does_not_come_back() -> None:
-    collector = GroupCollector("run", [("run-s1-g0-0", "run-s1-g0-0-a1", 0)])
+    settled = SettledGroups("run")
+    settled.consume("run-s1-g0", {"run-s1-g0-0": ("run-s1-g0-0-a1", 0)})
+    collector = GroupCollector("run", settled)
     assert collector.add(member(0, 0), 0, 0) is Arrival.DUPLICATE
     assert collector.add(member(0, 0, revision=1), 0, 1) is Arrival.REVISED_TOO_LATE
+    assert collector.add(member(0, 0, attempt=2), 0, 2) is Arrival.SECOND_FINAL
+    assert collector.add(member(0, 1), 0, 3) is Arrival.SETTLED
+    settled.advance(2)
+    assert not settled.consumed
+    assert collector.add(member(0, 0, revision=1), 0, 4) is Arrival.SETTLED
+    assert collector.low_water({0: 5}) == {0: 5}
 
 
 def test_a_group_that_is_not_complete_cannot_be_taken() -> None:
@@ -79,12 +87,16 @@ def test_a_group_that_is_not_complete_cannot_be_taken() -> None:
 
 
 def test_a_skipped_group_never_completes_and_holds_nothing_back_once_taken() -> None:
-    collector = GroupCollector("run", skipped=["run-s1-g1"])
+    settled = SettledGroups("run")
+    settled.skip("run-s1-g1")
+    collector = GroupCollector("run", settled)
     collector.add(member(0, 0), 0, 0)
     collector.skip("run-s1-g0")
     assert collector.skipped == {"run-s1-g0", "run-s1-g1"}
     assert collector.low_water({0: 1}) == {0: 0}, "it is in no step yet"
-    (group,) = collector.take_skipped()
+    taken = collector.take_skipped()
+    assert taken.names == ["run-s1-g0"]
+    (group,) = taken.came
     assert [t.rollout_id for t in group.trajectories] == ["run-s1-g0-0"]
     assert collector.low_water({0: 1}) == {0: 1}
     assert collector.add(member(0, 0), 0, 1) is Arrival.DUPLICATE
@@ -92,9 +104,9 @@ def test_a_skipped_group_never_completes_and_holds_nothing_back_once_taken() -> 
     assert collector.add(member(1, 0), 0, 3) is Arrival.GROUP_SKIPPED
     assert collector.add(member(1, 1), 0, 4) is Arrival.GROUP_SKIPPED
     assert collector.complete() == []
-    late = [t.rollout_id for group in collector.take_skipped() for t in group.trajectories]
+    late = [t.rollout_id for group in collector.take_skipped().came for t in group.trajectories]
     assert late == ["run-s1-g0-1", "run-s1-g1-0", "run-s1-g1-1"]
-    assert collector.take_skipped() == []
+    assert collector.take_skipped() == SkippedGroups([], [])
     assert collector.low_water({0: 5}) == {0: 5}
 
 
@@ -136,7 +148,10 @@ def test_every_trajectory_is_consumed_once_across_crashes(seed: int, groups: int
     crashes = 3
     done = False
     while not done:
-        collector = GroupCollector("run", consumed)
+        settled = SettledGroups("run")
+        for rollout_id, attempt_id, revision in consumed:
+            settled.consume(rollout_id.rpartition("-")[0], {rollout_id: (attempt_id, revision)})
+        collector = GroupCollector("run", settled)
         position = committed_low
         crash_at = chance.randint(position, len(log) + 1) if crashes else len(log) + 1
         while position < len(log):

@@ -19,7 +19,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
-from lightstream.trainers.ledger.reading import read_whole_topic
+from lightstream.trainers.ledger.reading import read_topic
 
 from .support.killed_trainer import GROUPS, SIZE, part_of
 
@@ -53,7 +53,7 @@ def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Setti
 
 
 def records(settings: Settings, topic: Topic) -> list[Record]:
-    return read_whole_topic(settings, topic, codec_for(settings), group_id="test")
+    return [record for _, record in read_topic(settings, topic, codec_for(settings), group_id="test")]
 
 
 def check(settings: Settings, steps: int, file: str, expected: bytes | None) -> bytes:

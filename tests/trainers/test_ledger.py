@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -12,8 +15,9 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
 from lightstream.schemas.records import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.trainers.ledger import StepCommit, replay
+from lightstream.trainers.ledger import History, StepCommit, replay
 from lightstream.trainers.ledger.kafka import KafkaLedger
+from lightstream.trainers.ledger.snapshot import Snapshot
 from lightstream.trainers.trajectory_source import TrajectorySource
 
 from .support.trajectories import make_trajectory
@@ -67,14 +71,14 @@ def new_ledger(settings: Settings) -> KafkaLedger:
 def test_what_is_committed_is_read_back(settings: Settings, source: TrajectorySource) -> None:
     ledger = new_ledger(settings)
     history = ledger.open()
-    assert (history.last_step, history.resources, history.consumed) == (0, None, set())
+    assert (history.last_step, history.resources, history.settled.consumed) == (0, None, {})
     ledger.publish_resources(resources(0))
     ledger.commit(StepCommit(training_step(1, low=3), resources(1), source.consumer_group))
     ledger.commit(StepCommit(training_step(2, low=5), resources(2), source.consumer_group))
     again = new_ledger(settings).open()
     assert again.last_step == 2
-    assert again.consumed == {("s1-0", "s1-0-a1", 0), ("s2-0", "s2-0-a1", 0)}
-    assert again.consumed_groups == {"s1", "s2"}
+    assert again.settled.consumed == {"s1": {"s1-0": ("s1-0-a1", 0)}, "s2": {"s2-0": ("s2-0-a1", 0)}}
+    assert again == history, "what is committed is added to the history"
     assert again.low_water == {0: 5}
     assert again.resources == resources(2)
     assert again.checkpoints == {0: "/checkpoints/0", 1: "/checkpoints/1", 2: "/checkpoints/2"}
@@ -83,6 +87,65 @@ def test_what_is_committed_is_read_back(settings: Settings, source: TrajectorySo
     (position,) = consumer.committed([TopicPartition(name, 0)], timeout=30)
     assert position.offset == 5, "the group's offsets are part of the transaction"
     consumer.close()
+
+
+def comparable(history: History) -> dict[str, Any]:
+    """Return the fields, with texts for rewards: the NaN of a step without one does not equal itself."""
+    return asdict(history) | {"mean_rewards": [str(mean) for mean in history.mean_rewards]}
+
+
+def snapshot_of(settings: Settings) -> Path:
+    return settings.data_dir / "ledger" / f"{settings.topic_prefix}trainer.json"
+
+
+def committed_steps(settings: Settings, source: TrajectorySource, count: int) -> History:
+    """Steps without resources among them, as after steps without a signal."""
+    ledger = new_ledger(settings)
+    history = ledger.open()
+    if history.resources is None:
+        ledger.publish_resources(resources(0))
+    for step in range(history.last_step + 1, history.last_step + count + 1):
+        made = step % 3 > 0
+        record = training_step(step, low=step).model_copy(update={"ended_unix_nano": step})
+        if not made:
+            record = record.model_copy(update={"resources_id": None, "checkpoint_url": None})
+        ledger.commit(StepCommit(record, resources(step) if made else None, source.consumer_group))
+    return history
+
+
+def test_a_restart_reads_on_from_the_last_snapshot(settings: Settings, source: TrajectorySource) -> None:
+    history = committed_steps(settings, source, 25)
+    file = snapshot_of(settings)
+    snapshot = Snapshot.model_validate_json(file.read_bytes())
+    assert snapshot.history.last_step == 20
+    snapshot.history.made_with["marker"] = "this was read"
+    file.write_text(snapshot.model_dump_json(), "utf-8")
+    again = new_ledger(settings).open()
+    assert again.made_with.pop("marker") == "this was read"
+    assert comparable(again) == comparable(history)
+    file.unlink()
+    assert comparable(new_ledger(settings).open()) == comparable(history)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda s: s.model_copy(update={"step_offset": s.step_offset - 1}), id="another step"),
+        pytest.param(lambda s: s.model_copy(update={"resources_offset": 0}), id="other resources"),
+        pytest.param(lambda s: s.model_copy(update={"step_offset": 10_000}), id="behind the end"),
+        pytest.param(lambda s: None, id="no snapshot at all"),
+    ],
+)
+def test_a_snapshot_of_something_else_is_not_used(
+    settings: Settings, source: TrajectorySource, change: Callable[[Snapshot], Snapshot | None]
+) -> None:
+    history = committed_steps(settings, source, 25)
+    file = snapshot_of(settings)
+    changed = change(Snapshot.model_validate_json(file.read_bytes()))
+    if changed is not None:
+        changed.history.made_with["marker"] = "this was read"
+    file.write_text("damaged" if changed is None else changed.model_dump_json(), "utf-8")
+    assert comparable(new_ledger(settings).open()) == comparable(history)
 
 
 def test_the_first_resources_are_found_without_a_step(settings: Settings) -> None:
@@ -122,7 +185,7 @@ def test_topics_that_do_not_exist_are_named(settings: Settings) -> None:
 def test_replay_refuses_a_ledger_that_contradicts_itself() -> None:
     def read(*steps: TrainingStep) -> None:
         past = [resources(s.step) for s in steps]
-        replay(steps, past, trainer_id="trainer", run_id="run", trajectories_topic="trajectories")
+        replay(steps, past, trainer_id="trainer", run_id="run")
 
     read(training_step(1), training_step(2))
     with pytest.raises(TrainingError, match="from step 1 to 3"):
@@ -132,7 +195,7 @@ def test_replay_refuses_a_ledger_that_contradicts_itself() -> None:
     with pytest.raises(TrainingError, match="of run 'other'"):
         read(training_step(1, run_id="other"))
     with pytest.raises(TrainingError, match="are gone"):
-        replay([training_step(1)], [], trainer_id="trainer", run_id="run", trajectories_topic="trajectories")
+        replay([training_step(1)], [], trainer_id="trainer", run_id="run")
 
 
 def test_the_source_starts_at_the_low_water_and_survives_garbage(settings: Settings) -> None:

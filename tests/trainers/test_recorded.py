@@ -18,7 +18,7 @@ from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.records import ResourcesRecord, RolloutMode, StepOutcome, TrainingStep, Trajectory
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
 from lightstream.trainers import VERL, AlgorithmContext, Trainer, make_tiny_model, train_recorded
-from lightstream.trainers.ledger.reading import read_whole_topic
+from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.recorded import read_recording, write_recording
 from lightstream.trainers.trajectory_source import TrajectorySource
 
@@ -83,7 +83,8 @@ def test_the_same_trajectories_give_the_same_weights_through_kafka_and_from_a_fi
         progress=False,
     ).fit(None, ["task"])
     codec = codec_for(settings)
-    steps = [r for r in read_whole_topic(settings, TRAINING_STEPS, codec, group_id="t") if isinstance(r, TrainingStep)]
+    records = read_topic(settings, TRAINING_STEPS, codec, group_id="t")
+    steps = [r for _, r in records if isinstance(r, TrainingStep)]
     assert write_recording(published_trajectories(settings), tmp_path / "run.jsonl") == 24
 
     ledger = train_recorded(algorithm, tmp_path / "run.jsonl", tmp_path / "again", seed=5)
@@ -91,8 +92,8 @@ def test_the_same_trajectories_give_the_same_weights_through_kafka_and_from_a_fi
     assert len(through_kafka) == 3
     assert contents([step.checkpoint_url for step in ledger.steps]) == through_kafka
     assert [step.consumed for step in ledger.steps] == [step.consumed for step in steps]
-    published = read_whole_topic(settings, RESOURCES, codec, group_id="t")
-    assert [r.resources_id for r in published if isinstance(r, ResourcesRecord)] == [
+    published = read_topic(settings, RESOURCES, codec, group_id="t")
+    assert [r.resources_id for _, r in published if isinstance(r, ResourcesRecord)] == [
         r.resources_id for r in ledger.resources
     ]
 

@@ -10,9 +10,10 @@ import pytest
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.records import Trajectory
-from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.ledger import MemoryLedger
+from lightstream.schemas.records import ResourcesRecord, Trajectory
+from lightstream.trainers import VERL, AlgorithmContext, make_tiny_model
+from lightstream.trainers.ledger import MemoryLedger, StepCommit
+from lightstream.trainers.policy_servers import NoServers
 from lightstream.trainers.recorded import recorded_context
 
 from .support.trajectories import random_trajectory
@@ -43,15 +44,18 @@ class Recorded:
 
     def train(self, steps: int) -> bytes:
         """Go on up to this step; the served weights after it."""
-        context = recorded_context(
+        VERL(steps=steps, **self.options).run(self.context())
+        return (Path(self.ledger.resources[-1].checkpoint_url or "") / "model.safetensors").read_bytes()
+
+    def context(self) -> AlgorithmContext:
+        """The context of a new process."""
+        return recorded_context(
             self.log,
             settings=Settings.load(data_dir=self.folder),
             ledger=self.ledger,
             history=self.ledger.open(),
             run_id="run",
         )
-        VERL(steps=steps, **self.options).run(context)
-        return (Path(self.ledger.resources[-1].checkpoint_url or "") / "model.safetensors").read_bytes()
 
     def checkpoints(self) -> list[str]:
         """The steps of the recovery checkpoints on the disk."""
@@ -108,3 +112,50 @@ def test_what_is_gone_from_the_log_is_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "gone" / "checkpoints")
     with pytest.raises(TrainingError, match=r"run 'run' has no checkpoint in .*recovery"):
         run.train(3)
+
+
+class WatchedLedger(MemoryLedger):
+    """Checks, when a step is committed, what must be there before and what must not."""
+
+    def __init__(self) -> None:
+        super().__init__(trainer_id="run", run_id="run")
+        self.loaded: list[str] = []
+
+    def commit(self, commit: StepCommit) -> None:
+        made = commit.resources
+        assert made is not None
+        assert made.resources_id not in self.loaded
+        assert (Path(made.checkpoint_url or "") / "model.safetensors").is_file()
+        super().commit(commit)
+
+
+class WatchedServers(NoServers):
+    """Checks that what is loaded was committed, and that sampling pauses meanwhile."""
+
+    def __init__(self, ledger: WatchedLedger) -> None:
+        self._ledger = ledger
+        self._paused = False
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+
+    def load(self, resources: ResourcesRecord) -> float:
+        assert self._paused
+        assert self._ledger.resources[-1] == resources
+        self._ledger.loaded.append(resources.resources_id)
+        return 0.0
+
+
+def test_weights_are_on_the_disk_before_the_transaction_and_served_after_it(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "order")
+    ledger = run.ledger = WatchedLedger()
+    context = run.context()
+    context.servers = WatchedServers(ledger)
+    VERL(steps=3, **run.options).run(context)
+    assert list(dict.fromkeys(ledger.loaded)) == ["run-v0", "run-v1", "run-v2"], (
+        "nobody samples from the version of the last step"
+    )
+    assert [made.resources_id for made in ledger.resources] == ["run-v0", "run-v1", "run-v2", "run-v3"]

@@ -20,7 +20,7 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.schemas.topics import WORKERS
 from lightstream.trainers import Trainer, algo
-from lightstream.trainers.ledger.reading import read_whole_topic
+from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.runners import RunnerProcesses
 from tests.support.waiting import eventually
 
@@ -32,8 +32,8 @@ def is_alive(pid: int) -> bool:
 
 
 def workers_seen(settings: Settings) -> int:
-    seen = read_whole_topic(settings, WORKERS, codec_for(settings), group_id="test")
-    return len({record.worker_id for record in seen if isinstance(record, WorkerHeartbeat)})
+    seen = read_topic(settings, WORKERS, codec_for(settings), group_id="test")
+    return len({record.worker_id for _, record in seen if isinstance(record, WorkerHeartbeat)})
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])

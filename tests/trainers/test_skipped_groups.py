@@ -18,7 +18,7 @@ from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, make_tiny_model
 from lightstream.trainers.algorithm import CollectError
 from lightstream.trainers.groups import deadlines
-from lightstream.trainers.ledger.reading import read_whole_topic
+from lightstream.trainers.ledger.reading import read_topic
 
 from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory
@@ -49,8 +49,8 @@ def fit(algorithm: Any, store: InstantStore, tasks: list[str], val_tasks: list[s
 
 
 def committed(settings: Settings) -> list[TrainingStep]:
-    records = read_whole_topic(settings, TRAINING_STEPS, codec_for(settings), group_id="test")
-    return [record for record in records if isinstance(record, TrainingStep)]
+    records = read_topic(settings, TRAINING_STEPS, codec_for(settings), group_id="test")
+    return [record for _, record in records if isinstance(record, TrainingStep)]
 
 
 def end_offsets(settings: Settings) -> dict[int, int]:

@@ -14,9 +14,9 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import StepOutcome, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import AlgorithmContext
-from lightstream.trainers.groups import group_id_of
+from lightstream.trainers.groups import SettledGroups, group_id_of
 from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
-from lightstream.trainers.ledger import MemoryLedger
+from lightstream.trainers.ledger import MemoryLedger, replay
 from lightstream.trainers.loop.options import LoopOptions
 from lightstream.trainers.loop.waves import Waves
 from lightstream.trainers.policy_servers import NoServers
@@ -82,8 +82,7 @@ class Run:
         source = LoggedGroups(
             self.rollouts,
             "run",
-            consumed=history.consumed,
-            skipped=history.skipped_groups,
+            settled=history.settled,
             limit_s=limit_s,
             enqueue=self.rollouts.enqueue,
         )
@@ -266,6 +265,39 @@ def test_a_restart_asks_for_nothing_new(tmp_path: Path, stale: str) -> None:
         taken += groups
     assert len(taken) == len(set(taken)) == 8 * B
     assert {group_id_of(t) for t in rollouts.written} >= set(taken)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps_ahead": 2}, {"steps_ahead": 1, "stale": "drop"}], ids=str)
+def test_what_is_remembered_does_not_grow_with_the_run(tmp_path: Path, options: dict[str, Any]) -> None:
+    """A new process every ten steps, so that restarts are part of it."""
+    slow = slow_group if options.get("stale") != "drop" else lambda name: NEVER if name.endswith("g0-1") else 1
+    run = Run(tmp_path, slow, steps=120, **options)
+    ledger, sizes = run.ledger, dict[int, int]()
+    settled = run.context.history.settled
+    for step in range(1, 121):
+        if step % 10 == 0:
+            run = Run(tmp_path, rollouts=run.rollouts, ledger=ledger, steps=120, **options)
+            settled = run.context.history.settled
+        run.step()
+        sizes[step] = len(settled.consumed) - len(settled.skipped)
+        assert settled == replay(ledger.steps, ledger.resources, trainer_id="run", run_id="run").settled
+        assert all(f"run-s{past}-g{g}" in settled for past in range(1, settled.below_step) for g in range(B))
+    assert max(sizes.values()) <= (2 * options.get("steps_ahead", 0) + 1) * B
+    assert settled.below_step > 120 - 2 * options.get("steps_ahead", 0)
+    names = [c.rollout_id for made in ledger.steps for c in made.consumed]
+    assert len(names) == len(set(names))
+
+
+def test_of_skipped_groups_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lightstream.trainers.groups.settled.SKIPPED_KEPT", 3)
+    settled = SettledGroups("run")
+    for step in range(1, 9):
+        settled.skip(f"run-s{step}-g0")
+    settled.skip("of another kind")
+    settled.advance(7)
+    assert list(settled.skipped) == ["run-s7-g0", "run-s8-g0", "of another kind"]
+    assert all(f"run-s{step}-g0" in settled for step in range(1, 9))
+    assert "run-s9-g0" not in settled
 
 
 def test_an_unknown_rule_for_stale_groups_is_refused() -> None:

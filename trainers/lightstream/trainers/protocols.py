@@ -18,7 +18,7 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
 from .batch import BatchArrays
-from .groups import Group
+from .groups import Group, SkippedGroups
 from .ledger import History, StepCommit
 
 __all__ = ["Engine", "GroupSource", "Ledger", "PolicyServers"]
@@ -67,7 +67,7 @@ class GroupSource(Protocol):
         """The same for groups of validation rollouts, all at once; none of them is part of a step."""
         ...
 
-    def take_skipped(self) -> list[Group]:
+    def take_skipped(self) -> SkippedGroups:
         """Return what there is of groups that were given up, or came since the last call; it counts as consumed."""
         ...
 
@@ -81,7 +81,7 @@ class GroupSource(Protocol):
 
     @property
     def skipped(self) -> frozenset[str]:
-        """Groups that are given up, by earlier steps too."""
+        """Groups that are given up, by earlier steps too: the last of them at least."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Ledger(Protocol):
     """A log of what was consumed and committed. The only writer of its run."""
 
     def open(self) -> History:
-        """Return how far the run got, once nobody else can write to it.
+        """Return how far the run got, once nobody else can write to it. What is committed later is added to it.
 
         Raises:
             TrainingError: the ledger contradicts itself, belongs to another run, or may not be written.

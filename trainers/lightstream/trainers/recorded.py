@@ -145,8 +145,7 @@ def recorded_context(
     source = LoggedGroups(
         RecordedTrajectories(trajectories, run_id),
         run_id,
-        consumed=history.consumed,
-        skipped=history.skipped_groups,
+        settled=history.settled,
         limit_s=AT_ONCE_S,
         enqueue=lambda _: None,
         progress=progress,

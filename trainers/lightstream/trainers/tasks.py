@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any, Protocol
 
 from lightstream.schemas.errors import TrainingError
@@ -12,11 +13,14 @@ __all__ = [
     "Dataset",
     "further_group_id",
     "further_index",
+    "place_of_group",
     "sample_indices",
     "step_group_id",
     "step_requests",
     "validation_group_id",
 ]
+
+_PLACE = re.compile(r"s(?P<step>[1-9]\d*)(?:r\d+)?-g(?P<index>\d+)|x(?P<number>\d+)")
 
 
 class Dataset(Protocol):
@@ -64,6 +68,17 @@ def validation_group_id(run_id: str, step: int, index: int) -> str:
 def further_group_id(run_id: str, number: int) -> str:
     """The group of the ``number``-th task that is asked for beside those of the steps."""
     return f"{run_id}-x{number}"
+
+
+def place_of_group(run_id: str, group_id: str) -> tuple[int, int] | None:
+    """Return the step and the place in it of a group of :func:`step_group_id`; 0 and the number of one of
+    :func:`further_group_id`; ``None`` for others."""
+    if not group_id.startswith(f"{run_id}-"):
+        return None
+    found = _PLACE.fullmatch(group_id, len(run_id) + 1)
+    if found is None:
+        return None
+    return (0, int(found["number"])) if found["step"] is None else (int(found["step"]), int(found["index"]))
 
 
 def further_index(number: int, dataset_size: int, seed: int) -> int:

@@ -165,8 +165,7 @@ class Trainer:
                 source = LoggedGroups(
                     log,
                     self._run_id,
-                    consumed=history.consumed,
-                    skipped=history.skipped_groups,
+                    settled=history.settled,
                     limit_s=longest_rollout_s(self._rollout_config, settings.rollout_timeout_s),
                     enqueue=enqueue,
                     check=runners.check,

@@ -99,6 +99,8 @@ class TrainingStep(Record):
     skipped_groups: list[str] = Field(default_factory=list[str])
     """Groups that are waited for no longer since the step before, as rollouts of theirs did not come in time; what
     comes of them later is consumed without a weight."""
+    settled_below: int = Field(default=0, ge=0)
+    """Every group of the steps before this one is consumed or skipped; 0: not said."""
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
     """Metrics of the step, name to value."""
     low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])

@@ -45,6 +45,10 @@ GROUP_SKIPPED = "group_skipped"
 """Reason recorded for a trajectory of a skipped group."""
 
 
+COUNTED = (StepOutcome.UPDATED, StepOutcome.UNCHANGED)
+"""Outcomes after which the step of this number is made."""
+
+
 class CollectError(TrainingError):
     """No group was complete by the time every rollout must have ended. The next commit records them as skipped."""
 
@@ -56,7 +60,7 @@ class AlgorithmContext:
         settings: the cluster, the topics, the folders.
         run_id, trainer_id: names of this training, the same after a restart.
         train_dataset, val_dataset: tasks.
-        history: what was committed before; kept up to date by :meth:`commit`.
+        history: what was committed; the ledger keeps it up to date.
         checkpoints: where this run's checkpoints are.
         seed: for everything random.
         rollout_config: deadlines and retries of the rollouts.
@@ -104,6 +108,7 @@ class AlgorithmContext:
         self._ledger = ledger
         self._observers = observers
         self._clock = clock or SystemClock()
+        self._asked: dict[int, list[str]] = {}
 
     @property
     def last_step(self) -> int:
@@ -139,7 +144,6 @@ class AlgorithmContext:
     def publish_resources(self, record: ResourcesRecord) -> None:
         """Make the first resources visible. Later ones are part of a step."""
         self._ledger.publish_resources(record)
-        self.history.add_resources(record)
 
     # --- rollouts
 
@@ -159,10 +163,11 @@ class AlgorithmContext:
         Returns:
             The ids of the groups that are neither consumed nor skipped yet.
         """
-        discarded = self.history.discarded.get(step, 0)
+        discarded, settled = self.history.discarded.get(step, 0), self.history.settled
         names = [step_group_id(self.run_id, step, i, discarded) for i in range(tasks)]
-        settled = self.history.consumed_groups | self.source.skipped
-        if settled.issuperset(names):
+        if step >= settled.below_step:
+            self._asked[step] = names
+        if all(name in settled for name in names):
             return []
         indices = sample_indices(step, tasks, len(self.train_dataset), self.seed)
         wanted = {
@@ -185,14 +190,14 @@ class AlgorithmContext:
         Returns:
             The ids of the groups.
         """
-        settled = self.history.consumed_groups.union(self.source.skipped, besides)
-        numbers = (number for number in itertools.count() if further_group_id(self.run_id, number) not in settled)
-        wanted = {
-            further_group_id(self.run_id, number): self.train_dataset[
-                further_index(number, len(self.train_dataset), self.seed)
-            ]
-            for number in itertools.islice(numbers, count)
-        }
+        settled, besides = self.history.settled, frozenset(besides)
+        wanted: dict[str, object] = {}
+        for number in itertools.count(settled.below_further):
+            name = further_group_id(self.run_id, number)
+            if len(wanted) >= count:
+                break
+            if name not in settled and name not in besides:
+                wanted[name] = self.train_dataset[further_index(number, len(self.train_dataset), self.seed)]
         self._enqueue(wanted, rollouts_per_task, "train", resources_id)
         return list(wanted)
 
@@ -274,11 +279,10 @@ class AlgorithmContext:
             raise TrainingError(
                 f"step {step} cannot follow step {self.last_step}.", next_step="Commit every step, in order."
             )
-        skipped = sorted(self.source.skipped - self.history.skipped_groups, key=natural_order)
-        came_of_skipped = self.source.take_skipped()
+        skipped = self.source.take_skipped()
         all_metrics = group_metrics(groups) | dict(metrics or {})
-        if skipped:
-            all_metrics["groups/skipped"] = float(len(skipped))
+        if skipped.names:
+            all_metrics["groups/skipped"] = float(len(skipped.names))
         all_metrics |= self.source.metrics()
         low_water = sorted(self.source.low_water().items())
         ended = self.now()
@@ -291,17 +295,15 @@ class AlgorithmContext:
             made_with=self.made_with,
             resources_id=None if resources is None else resources.resources_id,
             checkpoint_url=None if resources is None else resources.checkpoint_url,
-            consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(came_of_skipped),
-            skipped_groups=skipped,
+            consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(skipped.came),
+            skipped_groups=skipped.names,
+            settled_below=self._settled_below(step if outcome in COUNTED else self.last_step),
             metrics={name: value for name, value in all_metrics.items() if math.isfinite(value)},
             low_water=[PartitionOffset(topic=TRAJECTORIES.name, partition=p, offset=o) for p, o in low_water],
             started_unix_nano=started_unix_nano,
             ended_unix_nano=ended,
         )
         self._ledger.commit(StepCommit(record, resources, self.source.consumer_group))
-        self.history.add_step(record, TRAJECTORIES.name)
-        if resources is not None:
-            self.history.add_resources(resources)
         report = StepReport(
             step=step,
             steps=steps,
@@ -331,6 +333,15 @@ class AlgorithmContext:
         kept = {*steps[-last:], *self.history.checkpoints.keys() & set(besides)}
         self.history.checkpoints = {step: self.history.checkpoints[step] for step in kept}
         self.checkpoints.keep_only(Path(url) for url in self.history.checkpoints.values())
+
+    def _settled_below(self, last_step: int) -> int:
+        """Return the first step with open groups; at most ``last_step`` + 1, or the first that was not asked for."""
+        settled = self.history.settled
+        step = settled.below_step
+        while step <= last_step and step in self._asked and all(name in settled for name in self._asked[step]):
+            del self._asked[step]
+            step += 1
+        return step
 
     def _enqueue(self, tasks: Mapping[str, object], count: int, mode: RolloutMode, resources_id: str | None) -> None:
         if resources_id is None and self.resources is not None:

@@ -10,7 +10,9 @@ from enum import StrEnum
 
 from lightstream.schemas.records import RolloutMode, Trajectory
 
-__all__ = ["Arrival", "Group", "GroupCollector", "group_id_of", "natural_order"]
+from .settled import SettledGroups
+
+__all__ = ["Arrival", "Group", "GroupCollector", "SkippedGroups", "group_id_of", "natural_order"]
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -38,6 +40,14 @@ class Group:
     trajectories: tuple[Trajectory, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SkippedGroups:
+    """The groups that were skipped since the last time, and what came of these and of earlier ones since then."""
+
+    names: list[str]
+    came: list[Group]
+
+
 class Arrival(StrEnum):
     """Outcome of a trajectory's arrival."""
 
@@ -51,6 +61,9 @@ class Arrival(StrEnum):
     """A later revision of a consumed trajectory: it stays in the log, and is not trained again."""
     SECOND_FINAL = "second_final"
     """Another attempt of a rollout that already has its final one. Kept out; something upstream is wrong."""
+    SETTLED = "settled"
+    """Of a group that steps have long done with, or one more than the group has members: it stays in the log, and is
+    not trained."""
     GROUP_SKIPPED = "group_skipped"
     """A member of a group that is skipped: :meth:`GroupCollector.take_skipped` returns it."""
     NOT_FINAL = "not_final"
@@ -70,24 +83,22 @@ class GroupCollector:
 
     Args:
         run_id: only trajectories of this run count.
-        consumed: (rollout_id, attempt_id, revision) of every trajectory that an earlier step consumed.
-        skipped: groups that an earlier step skipped.
+        settled: what earlier steps consumed and skipped; what is taken and skipped here is added at once.
         modes: which trajectories to collect.
     """
 
     def __init__(
         self,
         run_id: str,
-        consumed: Iterable[tuple[str, str, int]] = (),
+        settled: SettledGroups | None = None,
         modes: Collection[RolloutMode] = (RolloutMode.TRAIN,),
-        skipped: Iterable[str] = (),
     ) -> None:
         self._run_id = run_id
+        self._settled = SettledGroups(run_id) if settled is None else settled
         self._modes = frozenset(modes)
-        self._consumed: dict[str, tuple[str, int]] = {r: (attempt, revision) for r, attempt, revision in consumed}
         self._pending: dict[str, _Pending] = {}
         self._complete: dict[str, None] = {}
-        self._skipped = set(skipped)
+        self._newly_skipped: list[str] = []
         self.arrivals: Counter[Arrival] = Counter()
 
     def add(self, trajectory: Trajectory, partition: int, offset: int) -> Arrival:
@@ -122,12 +133,12 @@ class GroupCollector:
 
     @property
     def skipped(self) -> frozenset[str]:
-        """The groups that are given up."""
-        return frozenset(self._skipped)
+        """The groups that are given up, the last of them at least."""
+        return frozenset(self._settled.skipped)
 
     def skip(self, group_id: str) -> None:
         """Give up a group that was not taken: it never will be complete, whatever still comes."""
-        self._skipped.add(group_id)
+        self._skip(group_id)
         self._complete.pop(group_id, None)
 
     def take_partial(self, group_id: str) -> Group:
@@ -137,12 +148,14 @@ class GroupCollector:
             KeyError: none of it is here.
         """
         group = self._take(group_id)
-        self._skipped.add(group_id)
+        self._skip(group_id)
         return group
 
-    def take_skipped(self) -> list[Group]:
+    def take_skipped(self) -> SkippedGroups:
         """Remove what there is of skipped groups, or came since the last call; it counts as consumed from now on."""
-        return [self._take(name) for name in sorted(self._skipped & self._pending.keys(), key=natural_order)]
+        names, self._newly_skipped = self._newly_skipped, []
+        came = sorted(self._settled.skipped.keys() & self._pending.keys(), key=natural_order)
+        return SkippedGroups(sorted(names, key=natural_order), [self._take(name) for name in came])
 
     def low_water(self, next_offsets: Mapping[int, int]) -> dict[int, int]:
         """Partition -> the offset below which nothing is needed any more.
@@ -161,12 +174,15 @@ class GroupCollector:
             return Arrival.NOT_OURS
         if not trajectory.final:
             return Arrival.NOT_FINAL
-        consumed = self._consumed.get(trajectory.rollout_id)
+        group_id = group_id_of(trajectory)
+        is_skipped = group_id in self._settled.skipped
+        consumed = self._settled.consumed.get(group_id, {}).get(trajectory.rollout_id)
         if consumed is not None:
             if consumed[0] != trajectory.attempt_id:
                 return Arrival.SECOND_FINAL
             return Arrival.DUPLICATE if trajectory.revision <= consumed[1] else Arrival.REVISED_TOO_LATE
-        group_id = group_id_of(trajectory)
+        if group_id in self._settled and not is_skipped:
+            return Arrival.SETTLED
         pending = self._pending.get(group_id)
         if pending is None:
             pending = self._pending[group_id] = _Pending(max(1, trajectory.group_size))
@@ -177,7 +193,7 @@ class GroupCollector:
             return Arrival.DUPLICATE
         pending.members[trajectory.rollout_id] = trajectory
         pending.first_offsets.setdefault(partition, offset)
-        if group_id in self._skipped:
+        if is_skipped:
             return Arrival.GROUP_SKIPPED
         if len(pending.members) >= pending.group_size:
             self._complete.setdefault(group_id)
@@ -187,5 +203,10 @@ class GroupCollector:
         self._complete.pop(group_id, None)
         members = self._pending.pop(group_id).members
         trajectories = tuple(members[rollout_id] for rollout_id in sorted(members, key=natural_order))
-        self._consumed.update({t.rollout_id: (t.attempt_id, t.revision) for t in trajectories})
+        self._settled.consume(group_id, {t.rollout_id: (t.attempt_id, t.revision) for t in trajectories})
         return Group(group_id, trajectories)
+
+    def _skip(self, group_id: str) -> None:
+        if group_id not in self._settled.skipped:
+            self._settled.skip(group_id)
+            self._newly_skipped.append(group_id)

@@ -11,8 +11,9 @@ from lightstream.schemas.records import RolloutMode, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
 from ..progress import Progress
-from .collector import Arrival, Group, GroupCollector, group_id_of, natural_order
+from .collector import Arrival, Group, GroupCollector, SkippedGroups, group_id_of, natural_order
 from .deadlines import Deadlines
+from .settled import SettledGroups
 
 __all__ = ["LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
 
@@ -80,8 +81,7 @@ class LoggedGroups:
     Args:
         log: where trajectories come from.
         run_id: only trajectories of this run count.
-        consumed: (rollout_id, attempt_id, revision) of every trajectory that an earlier step consumed.
-        skipped: groups that an earlier step skipped.
+        settled: what earlier steps consumed and skipped; what is taken and given up here is added at once.
         limit_s: a group is given up after this long without a trajectory of it, or of a group before it.
         enqueue: has rollouts made.
         check: called while waiting; raises where waiting is pointless.
@@ -93,8 +93,7 @@ class LoggedGroups:
         log: TrajectoryLog,
         run_id: str,
         *,
-        consumed: Collection[tuple[str, str, int]] = (),
-        skipped: Collection[str] = (),
+        settled: SettledGroups | None = None,
         limit_s: float,
         enqueue: Callable[[Sequence[EnqueueRolloutRequest]], object],
         check: Callable[[], None] = lambda: None,
@@ -104,8 +103,9 @@ class LoggedGroups:
         self._enqueue = enqueue
         self._check = check
         self._progress = progress or Progress(None)
-        self._train = GroupCollector(run_id, consumed, skipped=skipped)
-        self._validation = GroupCollector(run_id, modes=(RolloutMode.VAL,))
+        self._run_id = run_id
+        self._train = GroupCollector(run_id, settled)
+        self._validation = self._new_validation()
         self._expected_validation: set[str] = set()
         self._deadlines = Deadlines(limit_s)
         self._quiet_since_s = time.monotonic()
@@ -117,7 +117,7 @@ class LoggedGroups:
 
     @property
     def skipped(self) -> frozenset[str]:
-        """Groups of this run that are given up, by earlier steps too."""
+        """Groups of this run that are given up, by earlier steps too: the last of them at least."""
         return self._train.skipped
 
     @property
@@ -186,10 +186,11 @@ class LoggedGroups:
         """The same for groups of validation rollouts, all at once; none of them is part of a step."""
         groups = list(self._groups(self._validation, group_ids))
         self._expected_validation.difference_update(group_ids)
-        self._validation.take_skipped()  # nobody wants what came of them
+        if not self._expected_validation:
+            self._validation = self._new_validation()  # what still comes of these is passed over
         return groups
 
-    def take_skipped(self) -> list[Group]:
+    def take_skipped(self) -> SkippedGroups:
         """Return what there is of groups that were given up, or came since the last call; it counts as consumed."""
         return self._train.take_skipped()
 
@@ -205,6 +206,9 @@ class LoggedGroups:
         if self._log.of_other_runs:
             metrics["trajectories/of_other_runs"] = float(self._log.of_other_runs)
         return metrics
+
+    def _new_validation(self) -> GroupCollector:
+        return GroupCollector(self._run_id, modes=(RolloutMode.VAL,))
 
     def _groups(
         self,

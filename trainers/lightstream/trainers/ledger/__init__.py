@@ -1,6 +1,6 @@
 """The training ledger: which step consumed what and produced what, in one transaction each. Kafka's is in ``kafka``."""
 
-from .history import History, StepCommit, replay
+from .history import MEAN_REWARDS_KEPT, History, StepCommit, replay
 from .memory import MemoryLedger
 
-__all__ = ["History", "MemoryLedger", "StepCommit", "replay"]
+__all__ = ["MEAN_REWARDS_KEPT", "History", "MemoryLedger", "StepCommit", "replay"]

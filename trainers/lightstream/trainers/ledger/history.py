@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, TrainingStep
+from lightstream.schemas.topics import TRAJECTORIES
 
-__all__ = ["History", "StepCommit", "replay"]
+from ..groups import SettledGroups
+
+__all__ = ["MEAN_REWARDS_KEPT", "History", "StepCommit", "replay"]
+
+MEAN_REWARDS_KEPT = 1000
 
 START_ANEW = "Restore the topic, or start a new run with another run_id and trainer_id."
 
@@ -31,28 +36,29 @@ class StepCommit:
 
 @dataclass(slots=True)
 class History:
-    """The past of one trainer.
+    """The past of one trainer, in a size that depends on the last steps alone, not on how many there were.
 
     Attributes:
         last_step: the last committed step, 0 before the first.
-        consumed: (rollout_id, attempt_id, revision) of everything that a step consumed.
-        consumed_groups: the groups of those.
-        skipped_groups: the groups that were given up; of some, nothing was consumed.
+        ended_unix_nano: when the last record was written.
+        settled: the groups that steps consumed or skipped.
         low_water: partition of ``trajectories`` -> offset to read from; missing partitions from their beginning.
+        resources_id: the resources that a step named last.
         resources: the latest resources of the run, version 0 included; ``None`` before the first.
-        checkpoints: step -> folder of its weights; step 0 is that of the first resources.
+        checkpoints: step -> folder of its weights; step 0 is that of the first resources. Whoever deletes folders
+            forgets them here.
         updates: the steps that changed the weights, in order; whoever keeps checkpoints forgets those before one.
-        discarded: step -> how many tries of it were discarded.
-        mean_rewards: of each committed step; NaN where it had none.
+        discarded: step -> how many tries of it were discarded, of steps whose groups are not all settled.
+        mean_rewards: of the last :data:`MEAN_REWARDS_KEPT` committed steps; NaN where one had none.
         measured: whether the policy was validated after the last step.
         made_with: what the run is made with, see ``ResourcesRecord.made_with``.
     """
 
     last_step: int = 0
-    consumed: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
-    consumed_groups: set[str] = field(default_factory=set[str])
-    skipped_groups: set[str] = field(default_factory=set[str])
+    ended_unix_nano: int = 0
+    settled: SettledGroups = field(default_factory=SettledGroups)
     low_water: dict[int, int] = field(default_factory=dict[int, int])
+    resources_id: str | None = None
     resources: ResourcesRecord | None = None
     checkpoints: dict[int, str] = field(default_factory=dict[int, str])
     updates: list[TrainingStep] = field(default_factory=list[TrainingStep])
@@ -65,7 +71,13 @@ class History:
         """Whether the record can be the next of the ledger."""
         return record.step == self.last_step + (record.outcome is not StepOutcome.MEASURED)
 
-    def add_step(self, record: TrainingStep, trajectories_topic: str) -> None:
+    def add_commit(self, commit: StepCommit) -> None:
+        """Take in what was committed."""
+        self.add_step(commit.step)
+        if commit.resources is not None:
+            self.add_resources(commit.resources)
+
+    def add_step(self, record: TrainingStep) -> None:
         """Take in the next record of the ledger."""
         if record.outcome is StepOutcome.DISCARDED:
             self.discarded[record.step] = self.discarded.get(record.step, 0) + 1
@@ -75,14 +87,20 @@ class History:
             self.last_step = record.step
             self.measured = False
             self.mean_rewards.append(record.metrics.get("reward/mean", math.nan))
+            del self.mean_rewards[:-MEAN_REWARDS_KEPT]
         if record.outcome is StepOutcome.UPDATED:
             self.updates.append(record)
+        self.ended_unix_nano = record.ended_unix_nano
         self.made_with = dict(record.made_with) or self.made_with
-        self.consumed.update((c.rollout_id, c.attempt_id, c.revision) for c in record.consumed)
-        self.consumed_groups.update(c.group_id for c in record.consumed)
-        self.skipped_groups.update(record.skipped_groups)
+        self.resources_id = record.resources_id or self.resources_id
+        for c in record.consumed:
+            self.settled.consume(c.group_id, {c.rollout_id: (c.attempt_id, c.revision)})
+        for group_id in record.skipped_groups:
+            self.settled.skip(group_id)
+        self.settled.advance(record.settled_below)
+        self.discarded = {s: tries for s, tries in self.discarded.items() if s >= self.settled.below_step}
         for position in record.low_water:
-            if position.topic == trajectories_topic:
+            if position.topic == TRAJECTORIES.name:
                 self.low_water[position.partition] = position.offset
         if record.checkpoint_url is not None:
             self.checkpoints[record.step] = record.checkpoint_url
@@ -97,15 +115,22 @@ class History:
 
 
 def replay(
-    steps: Iterable[Record], resources: Iterable[Record], *, trainer_id: str, run_id: str, trajectories_topic: str
+    steps: Iterable[Record],
+    resources: Iterable[Record],
+    *,
+    trainer_id: str,
+    run_id: str,
+    since: History | None = None,
 ) -> History:
-    """The past of one trainer, from all records of ``training-steps`` and ``resources`` in log order.
+    """The past of one trainer, from the records of ``training-steps`` and ``resources`` in log order.
+
+    Args:
+        since: a past, which is added to; ``None``: these are all records.
 
     Raises:
         TrainingError: the ledger has a gap, a step twice, or names resources that do not exist.
     """
-    history = History()
-    wanted: str | None = None
+    history = since or History(settled=SettledGroups(run_id))
     for record in steps:
         if not isinstance(record, TrainingStep) or record.trainer_id != trainer_id:
             continue
@@ -119,8 +144,8 @@ def replay(
                 f"the ledger of {trainer_id!r} goes from step {history.last_step} to {record.step}.",
                 next_step=START_ANEW,
             )
-        history.add_step(record, trajectories_topic)
-        wanted = record.resources_id or wanted
+        history.add_step(record)
+    wanted = history.resources_id
     for record in resources:
         if not isinstance(record, ResourcesRecord) or record.run_id != run_id:
             continue

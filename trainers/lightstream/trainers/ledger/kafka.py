@@ -11,22 +11,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import RecordTooLargeError, TrainingError
-from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, TrainingStep
+from lightstream.schemas.records import Record, ResourcesRecord
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
 
 from .history import History, StepCommit, replay
-from .reading import read_whole_topic
+from .reading import read_topic
+from .snapshot import SnapshotFile
 
 __all__ = ["KafkaLedger"]
 
@@ -42,6 +43,9 @@ ATTEMPT_TIMEOUT_S = 10.0
 OFFSETS_TIMEOUT_S = 5.0
 OFFSETS_STUCK_AFTER_S = 8.0
 """librdkafka may never return from sending offsets after a broker's restart, whatever the timeout (its issue 5456)."""
+
+SNAPSHOT_EVERY = 20
+"""Commits between two snapshots of the history: a restart reads so many steps at most, of each trainer."""
 
 REOPENINGS_MAX = 5
 RETRY_PAUSE_S = 0.1
@@ -64,6 +68,10 @@ class KafkaLedger:
         self._run_id = run_id
         self._codec = codec or codec_for(settings)
         self._producer: Producer | None = None
+        self._history: History | None = None
+        self._snapshots = SnapshotFile(settings.data_dir.absolute() / "ledger" / f"{self.group_id}.json")
+        self._offsets: dict[Topic, int] = {}
+        self._since_snapshot = 0
 
     @property
     def group_id(self) -> str:
@@ -71,12 +79,20 @@ class KafkaLedger:
         return f"{self._settings.topic_prefix}{self._trainer_id}"
 
     def open(self) -> History:
-        """Fence a former self, and read how far it got.
+        """Fence a former self, and read how far it got. What is committed later is added to what this returns.
+
+        Reads on from the last snapshot where there is one.
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.
             TrainingError: the ledger contradicts itself, belongs to another run, or may not be written by this user.
         """
+        self._begin()
+        self._history = self._read()
+        return self._history
+
+    def _begin(self) -> None:
+        """Make a producer, which ends every transaction of a former one."""
         config = producer_config(self._settings, linger_ms=0) | {
             "transactional.id": self.group_id,
             "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
@@ -93,15 +109,29 @@ class KafkaLedger:
             ) from error
         self._producer = producer
 
-        def whole(topic: Topic) -> list[Record]:
-            return read_whole_topic(self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger")
+    def _read(self) -> History:
+        snapshot = self._snapshots.read()
+        if snapshot is not None:
+            steps, resources = (
+                self._records(TRAINING_STEPS, snapshot.step_offset),
+                self._records(RESOURCES, snapshot.resources_offset),
+            )
+            if snapshot.is_continued_by(steps, resources):
+                return self._replay(steps[1:], resources[1:], since=snapshot.history)
+        return self._replay(self._records(TRAINING_STEPS), self._records(RESOURCES))
 
+    def _records(self, topic: Topic, start: int = 0) -> list[tuple[int, Record]]:
+        return read_topic(self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger", start=start)
+
+    def _replay(
+        self, steps: Sequence[tuple[int, Record]], resources: Sequence[tuple[int, Record]], since: History | None = None
+    ) -> History:
         return replay(
-            whole(TRAINING_STEPS),
-            whole(RESOURCES),
+            [record for _, record in steps],
+            [record for _, record in resources],
             trainer_id=self._trainer_id,
             run_id=self._run_id,
-            trajectories_topic=TRAJECTORIES.name,
+            since=since,
         )
 
     def publish_resources(self, record: ResourcesRecord) -> None:
@@ -115,6 +145,8 @@ class KafkaLedger:
             self._produce(producer, RESOURCES, record.resources_id, record)
 
         self._transaction(write)
+        if self._history is not None:
+            self._history.add_resources(record)
 
     def commit(self, commit: StepCommit) -> None:
         """Make a step, its resources and its offsets visible together.
@@ -138,17 +170,29 @@ class KafkaLedger:
                 _send_offsets(producer, offsets, commit.consumer_group)
 
         for _ in range(REOPENINGS_MAX):
+            self._offsets.pop(TRAINING_STEPS, None)
             try:
                 self._transaction(write)
-                return
             except _StuckClientError:
                 logger.warning("the Kafka client is stuck; a new one takes over")
-                if _holds(self.open(), commit.step):
-                    return
+                self._begin()
+                if self._read().ended_unix_nano != commit.step.ended_unix_nano:
+                    continue
+            self._committed(commit)
+            return
         raise TrainingError(
             f"Kafka's client got stuck {REOPENINGS_MAX} times while committing step {commit.step.step}.",
             next_step=f"Is the group coordinator up? {START_AGAIN}",
         )
+
+    def _committed(self, commit: StepCommit) -> None:
+        if self._history is None:
+            return
+        self._history.add_commit(commit)
+        self._since_snapshot += 1
+        if self._since_snapshot >= SNAPSHOT_EVERY and self._offsets.keys() >= {TRAINING_STEPS, RESOURCES}:
+            self._snapshots.write(self._history, self._offsets[TRAINING_STEPS], self._offsets[RESOURCES])
+            self._since_snapshot = 0
 
     def close(self) -> None:
         """Give the producer back. Everything committed is durable already."""
@@ -159,7 +203,13 @@ class KafkaLedger:
         limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
         if len(value) > limit_bytes:
             raise RecordTooLargeError(topic.name, len(value), limit_bytes)
-        producer.produce(topic.full_name(self._settings.topic_prefix), value, key=key)
+        offsets = self._offsets  # and not this ledger: what is never reported would keep its producer alive
+
+        def reported(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                offsets[topic] = message.offset() or 0
+
+        producer.produce(topic.full_name(self._settings.topic_prefix), value, key=key, on_delivery=reported)
 
     def _transaction(self, write: Callable[[Producer], None]) -> None:
         """Run ``write`` and commit; repeat while Kafka says that it may yet work."""
@@ -210,16 +260,6 @@ class KafkaLedger:
                 if time.monotonic() > deadline:
                     raise kafka_unavailable(error, what=f"Kafka {failure} within {limit_s:g} s") from error
                 time.sleep(RETRY_PAUSE_S)
-
-
-def _holds(history: History, step: TrainingStep) -> bool:
-    """Whether a record is in the log, whose last one it would be."""
-    consumed = {(c.rollout_id, c.attempt_id, c.revision) for c in step.consumed}
-    if step.outcome is StepOutcome.DISCARDED:
-        return bool(consumed) and consumed <= history.consumed
-    if step.outcome is StepOutcome.MEASURED:
-        return history.measured
-    return history.last_step >= step.step
 
 
 class _StuckClientError(Exception):

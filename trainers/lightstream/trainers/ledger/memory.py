@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lightstream.schemas.records import ResourcesRecord, TrainingStep
-from lightstream.schemas.topics import TRAJECTORIES
 
 from .history import History, StepCommit, replay
 
@@ -23,30 +22,30 @@ class MemoryLedger:
         self._run_id = run_id
         self.steps: list[TrainingStep] = []
         self.resources: list[ResourcesRecord] = []
+        self._history: History | None = None
 
     def open(self) -> History:
-        """Return how far the run got.
+        """Return how far the run got. What is committed later is added to it.
 
         Raises:
             TrainingError: the records contradict each other.
         """
-        return replay(
-            self.steps,
-            self.resources,
-            trainer_id=self._trainer_id,
-            run_id=self._run_id,
-            trajectories_topic=TRAJECTORIES.name,
-        )
+        self._history = replay(self.steps, self.resources, trainer_id=self._trainer_id, run_id=self._run_id)
+        return self._history
 
     def publish_resources(self, record: ResourcesRecord) -> None:
         """Keep resources that belong to no step (version 0)."""
         self.resources.append(record)
+        if self._history is not None:
+            self._history.add_resources(record)
 
     def commit(self, commit: StepCommit) -> None:
         """Keep a step and its resources."""
         self.steps.append(commit.step)
         if commit.resources is not None:
             self.resources.append(commit.resources)
+        if self._history is not None:
+            self._history.add_commit(commit)
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -1,4 +1,4 @@
-"""Read a single-partition topic from its beginning to its end, committed records only."""
+"""Read a single-partition topic to its end, committed records only."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 
-__all__ = ["read_whole_topic"]
+__all__ = ["read_topic"]
 
 logger = logging.getLogger(__name__)
 
 
-def read_whole_topic(settings: Settings, topic: Topic, codec: Codec, *, group_id: str) -> list[Record]:
-    """Every committed record, in log order. Ends where a transaction is open: abort a former self's first.
+def read_topic(
+    settings: Settings, topic: Topic, codec: Codec, *, group_id: str, start: int = 0
+) -> list[tuple[int, Record]]:
+    """Return every committed record from ``start`` on with its offset. Ends where a transaction is open: abort a former
+    self's first.
 
     Records that do not decode are left out with a warning (the view reports them as dead letters).
 
     Raises:
         ServiceUnavailableError: Kafka does not answer, or the topic does not exist.
     """
-    records: list[Record] = []
-    for message in PartitionReader(settings, topic, 0, group_id=group_id, read_committed=True).records():
+    records: list[tuple[int, Record]] = []
+    for message in PartitionReader(settings, topic, 0, group_id=group_id, read_committed=True).records(start):
         try:
-            records.append(codec.decode(message.value()))
+            records.append((message.offset() or 0, codec.decode(message.value())))
         except DecodeError as reason:
             name = topic.full_name(settings.topic_prefix)
             logger.warning("offset %s of %s is not a record: %s", message.offset(), name, reason)

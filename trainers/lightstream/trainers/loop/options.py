@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lightstream.schemas.errors import SettingsError
 
 from ..batch import Advantage, AdvantagePer, MissingReward, Overlong, Scoring
+from ..ledger import MEAN_REWARDS_KEPT
 
 __all__ = ["LoopOptions"]
 
@@ -116,6 +117,10 @@ class LoopOptions:
             )
         if self.group_deadline_s is not None:
             check_positive(self, "group_deadline_s")
+        if self.reward_target_steps > MEAN_REWARDS_KEPT:
+            raise SettingsError(
+                f"VERL's reward_target_steps is {self.reward_target_steps}; at most {MEAN_REWARDS_KEPT} are looked at."
+            )
         if self.over_sampling and self.stale != "drop":
             raise SettingsError(
                 f"VERL's over_sampling is {self.over_sampling} while stale groups are waited for.",

@@ -44,7 +44,7 @@ class Waves:
         self._context = context
         self._last_step: dict[str, int] = {}
         # With steps ahead, earlier steps may have left slow groups behind: all that are not consumed are asked for.
-        self._next = 1 if options.steps_ahead else context.last_step + 1
+        self._next = context.history.settled.below_step if options.steps_ahead else context.last_step + 1
 
     def ask(self, step: int, *, again: bool) -> None:
         """Ask for the rollouts of this step and of those ahead, and again for those of a discarded step."""
