@@ -42,12 +42,14 @@ def test_chat_template_takes_tool_calls_and_parts(tmp_path: Path) -> None:
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "1", "content": "2"},
         ],
+        tools=[{"type": "function", "function": {"name": "add"}}],
         tokenize=False,
         add_generation_prompt=True,
     )
     assert text == (
+        '<|im_start|>tools\n{"name": "add"}<|im_end|>\n'
         "<|im_start|>user\nhi you<|im_end|>\n"
-        '<|im_start|>assistant\n<tool_call>add {"a": 1}</tool_call><|im_end|>\n'
+        '<|im_start|>assistant\n<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>\n'
         "<|im_start|>tool\n2<|im_end|>\n<|im_start|>assistant\n"
     )
 

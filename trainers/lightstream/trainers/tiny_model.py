@@ -20,17 +20,25 @@ VOCABULARY_MULTIPLE = 8
 POSITIONS_MAX = 32_768
 
 CHAT_TEMPLATE = """\
+{%- if tools -%}
+{{- '<|im_start|>tools' -}}
+{%- for tool in tools -%}{{- '\\n' + (tool['function'] | tojson) -}}{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
 {%- for m in messages -%}
 {{- '<|im_start|>' + m['role'] + '\\n' -}}
 {%- if m['content'] is string -%}{{- m['content'] -}}
 {%- elif m['content'] -%}{%- for part in m['content'] -%}{{- part['text'] -}}{%- endfor -%}
 {%- endif -%}
 {%- for call in m['tool_calls'] or [] -%}
-{{- '<tool_call>' + call['function']['name'] + ' ' + call['function']['arguments'] | string + '</tool_call>' -}}
+{%- set given = call['function']['arguments'] -%}
+{{- '<tool_call>{"name": "' + call['function']['name'] + '", "arguments": ' -}}
+{{- given if given is string else given | tojson -}}{{- '}</tool_call>' -}}
 {%- endfor -%}
 {{- '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
+"""Calls of tools as Hermes and Qwen write them."""
 
 
 def make_tiny_model(path: Path | str, *, hidden_size: int = 64, layers: int = 2, seed: int = 0) -> Path:

@@ -91,7 +91,8 @@ def create_app(
         if job.version.resources_id:
             headers[RESOURCES_ID_HEADER] = job.version.resources_id
         if asked.streams:
-            events = stream_answer(head, asked, job, service.decode, service.token_text, interface.chunk)
+            decode = service.decoder(asked, job.version)
+            events = stream_answer(head, asked, job, decode, service.token_text, interface.chunk)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
         return await _whole_answer(service, request, head, asked, job, headers, interface)
 
@@ -143,7 +144,7 @@ async def _whole_answer(
     failure = next((generation.error for generation in job.generations if generation.error), None)
     if failure is not None:
         return _error(RequestError(failure, status=500, code="generation_failed"))
-    answer = interface.whole(head, request, job, service.decode, service.token_text)
+    answer = interface.whole(head, request, job, service.decoder(request, job.version), service.token_text)
     return _json_response(answer, headers=headers)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .tool_calls import parse_arguments
+
 __all__ = ["ChatRequest", "Prompt", "RequestError", "TextRequest", "parse_chat_request", "parse_text_request"]
 
 CHOICES_MAX = 128
@@ -30,6 +32,13 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Parameters we do not support -> values that ask for nothing."""
 
+_INSTEAD = {
+    "functions": "use tools",
+    "response_format": "ask for the format in the prompt and reward it, or put vLLM behind the proxy",
+    "tool_choice": 'leave the choice to the model ("auto") and reward it, or put vLLM behind the proxy',
+}
+"""What to do instead, where tokens would have to be forced: forced ones teach the policy nothing about its choice."""
+
 
 class RequestError(Exception):
     """A request that cannot be served; ``status`` is the HTTP status, ``parameter`` the cause."""
@@ -49,6 +58,7 @@ class ChatRequest:
     Attributes:
         model: ``policy`` (the newest version), ``policy@<version>``, or empty for the newest.
         messages: chat messages, as the tokenizer's chat template takes them; ``tools`` likewise, or ``None``.
+        reads_tool_calls: tell calls of tools from text; only the first one, unless ``parallel_tool_calls``.
         tokens_max: most tokens per choice; ``None`` where the request does not say.
         temperature: 0 is greedy. top_p: nucleus mass in (0, 1].
         choices: number of independent samples (``n``).
@@ -62,6 +72,8 @@ class ChatRequest:
     model: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
+    reads_tool_calls: bool
+    parallel_tool_calls: bool
     tokens_max: int | None
     temperature: float
     top_p: float
@@ -86,7 +98,9 @@ def parse_chat_request(body: object) -> ChatRequest:
     values: dict[str, Any] = body
     for name, neutral in _NEUTRAL.items():
         if name in values and values[name] not in neutral:
-            raise RequestError(f"{name}={values[name]!r} is not supported here", parameter=name)
+            instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise RequestError(f"{name}={values[name]!r} is not supported here{instead}", parameter=name)
+    tools = _tools(values)
     stream_options = values.get("stream_options")
     temperature = _number(values, "temperature", 1.0, 0.0, TEMPERATURE_MAX)
     top_p = _number(values, "top_p", 1.0, 1e-6, 1.0)
@@ -100,7 +114,9 @@ def parse_chat_request(body: object) -> ChatRequest:
     return ChatRequest(
         model=_text(values, "model"),
         messages=_messages(values),
-        tools=values.get("tools") or None,
+        tools=tools,
+        reads_tool_calls=tools is not None and values.get("tool_choice") != "none",
+        parallel_tool_calls=values.get("parallel_tool_calls") is None or _flag(values, "parallel_tool_calls"),
         tokens_max=_integer(values, tokens_name, None, 1, 2**31 - 1),
         temperature=temperature,
         top_p=top_p,
@@ -130,7 +146,27 @@ def _messages(values: dict[str, Any]) -> list[dict[str, Any]]:
         for part in parts:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 raise RequestError(f"messages[{index}].content: only text parts are supported", parameter="messages")
+        if message.get("tool_calls") is not None:
+            try:
+                message["tool_calls"] = parse_arguments(message)
+            except ValueError as error:
+                raise RequestError(f"messages[{index}]: {error}", parameter="messages") from error
     return messages
+
+
+def _tools(values: dict[str, Any]) -> list[dict[str, Any]] | None:
+    tools = values.get("tools")
+    if tools is None or tools == []:
+        return None
+    if not isinstance(tools, list):
+        raise RequestError("tools must be a list", parameter="tools")
+    for index, tool in enumerate(tools):
+        function: Any = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(
+                f"tools[{index}] must be an object of type function, with a function that has a name", parameter="tools"
+            )
+    return tools
 
 
 def _stops(values: dict[str, Any]) -> tuple[str, ...]:

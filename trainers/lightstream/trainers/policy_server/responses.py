@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .generation import Generation, Job
 from .requests import ChatRequest
 from .text import Decode
+from .tool_calls import Said, call_deltas, read_tool_calls
 
 __all__ = ["AnswerHead", "TokenText", "chunk", "completion", "error_body", "text_chunk", "text_completion"]
 
@@ -31,10 +32,14 @@ def completion(head: AnswerHead, request: ChatRequest, job: Job, decode: Decode,
         text = decode(generation.token_ids)
         if generation.text_end is not None:
             text = text[: generation.text_end]
+        said = read_tool_calls(text, parallel=request.parallel_tool_calls) if request.reads_tool_calls else Said(text)
+        message: dict[str, Any] = {"role": "assistant", "content": said.content}
+        if said.tool_calls:
+            message["tool_calls"] = said.tool_calls
         choice: dict[str, Any] = {
             "index": index,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": generation.finish_reason,
+            "message": message,
+            "finish_reason": "tool_calls" if said.tool_calls else generation.finish_reason,
             "logprobs": _logprobs(generation, 0, token_text) if request.logprobs else None,
         }
         if request.returns_token_ids:
@@ -57,15 +62,20 @@ def chunk(
     tokens_to: int,
     last: bool,
     token_text: TokenText,
+    tool_calls: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """One piece of a streamed answer: new text and the tokens ``tokens_from:tokens_to`` of one choice."""
     delta: dict[str, Any] = {"content": text}
     if tokens_from == 0:
         delta = {"role": "assistant", "content": text}
+    finish_reason = generation.finish_reason if last else None
+    if tool_calls:
+        delta["tool_calls"] = call_deltas(tool_calls)
+        finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
     choice: dict[str, Any] = {
         "index": index,
         "delta": delta,
-        "finish_reason": generation.finish_reason if last else None,
+        "finish_reason": finish_reason,
         "logprobs": _logprobs(generation, tokens_from, token_text, tokens_to) if request.logprobs else None,
     }
     answer = head_of(head, "chat.completion.chunk") | {"choices": [choice]}

@@ -16,7 +16,8 @@ from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
 from .requests import ChatRequest, Prompt, RequestError, TextRequest
-from .text import StopWatcher
+from .text import Decode, StopWatcher
+from .tool_calls import how_calls_are_written
 
 __all__ = ["PolicyService"]
 
@@ -92,6 +93,14 @@ class PolicyService:
         """Text of tokens, special ones left out."""
         return str(self.versions.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def decoder(self, request: ChatRequest, version: PolicyVersion) -> Decode:
+        """How the answer to a request becomes text. Some models mark their calls of tools with special tokens: where
+        calls are read, only those that end a turn are left out."""
+        if not request.reads_tool_calls:
+            return self.decode
+        decode, end_ids = self.versions.tokenizer.backend_tokenizer.decode, version.end_ids
+        return lambda ids: str(decode([token for token in ids if token not in end_ids], skip_special_tokens=False))
+
     def _token_text(self, token: int) -> str:
         return str(self.versions.tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
 
@@ -100,6 +109,7 @@ class PolicyService:
         if room < 1:
             raise _too_long(f"{len(prompt_ids)} tokens", job.version)
         first = len(job.generations)
+        decode = self.decoder(request, job.version)
         return [
             Generation(
                 job=job,
@@ -109,7 +119,7 @@ class PolicyService:
                 top_p=request.top_p,
                 top_logprobs=request.top_logprobs if request.logprobs else 0,
                 chance=random.Random(None if request.seed is None else f"{request.seed}:{first + index}"),  # noqa: S311  # sampling
-                stop_watcher=StopWatcher(request.stops, self.decode) if request.stops else None,
+                stop_watcher=StopWatcher(request.stops, decode) if request.stops else None,
             )
             for index in range(request.choices)
         ]
@@ -150,9 +160,17 @@ class PolicyService:
         """The prompt as the chat template makes it, ending where the assistant's turn begins.
 
         Raises:
-            RequestError: the template refuses the messages, or nothing comes of them.
+            RequestError: the template refuses the messages, or nothing comes of them, or it does not know tools.
         """
         tokenizer = self.versions.tokenizer
+        if request.reads_tool_calls:
+            problem = how_calls_are_written(tokenizer.get_chat_template(tools=request.tools))
+            if problem is not None:
+                raise RequestError(
+                    f"the model's chat template {problem}: take a model that was trained to call tools in that form "
+                    "(Qwen2.5, Qwen3, Hermes), or put vLLM with this model's tool parser behind the proxy",
+                    parameter="tools",
+                )
         try:
             text: str = tokenizer.apply_chat_template(
                 request.messages, tools=request.tools, tokenize=False, add_generation_prompt=True

@@ -12,6 +12,7 @@ from .generation import Generation, Job
 from .requests import ChatRequest
 from .responses import AnswerHead, chunk, error_body, usage_chunk
 from .text import Decode, TextStream
+from .tool_calls import content_length, read_tool_calls
 
 __all__ = ["stream_answer"]
 
@@ -79,6 +80,14 @@ def _piece(
         text_to = generation.text_end
     elif generation.stop_watcher is not None and not last:
         text_to = max(choice.sent_text, text_to - generation.stop_watcher.held_back)
+    calls: dict[str, Any] = {}
+    if request.reads_tool_calls:
+        # Calls are told at the end: only then is it known whether the text has calls, or is content, all of it.
+        said = read_tool_calls(choice.text[:text_to], parallel=request.parallel_tool_calls) if last else None
+        if said is None or said.tool_calls:
+            text_to = content_length(choice.text[:text_to])
+        if said is not None and said.tool_calls:
+            calls = {"tool_calls": said.tool_calls}
     piece = make_chunk(
         head,
         request,
@@ -89,6 +98,7 @@ def _piece(
         tokens_to=tokens_to,
         last=last,
         token_text=token_text,
+        **calls,
     )
     choice.sent_text, choice.sent_tokens, choice.done = text_to, tokens_to, last
     return piece

@@ -1,0 +1,53 @@
+"""A tiny model that has learnt by heart what to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lightstream.trainers.tiny_model import make_tiny_model
+
+__all__ = ["learn_by_heart"]
+
+STEPS_MAX = 600
+SURE = 0.02
+"""Loss of a token, at most, at which each is far likelier than any other."""
+
+
+def learn_by_heart(
+    folder: Path, answers: Mapping[str, str], tools: Sequence[dict[str, Any]] | None = None, *, hidden_size: int = 64
+) -> Path:
+    """Write a model that answers each of these messages, with these tools, with the text given (greedily)."""
+    make_tiny_model(folder, hidden_size=hidden_size)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    model: Any = load(folder, dtype=torch.float32).train()
+    rows: list[tuple[list[int], list[int]]] = []
+    for message, answer in answers.items():
+        messages = [{"role": "user", "content": message}]
+        prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        ids = [tokenizer.encode(text, add_special_tokens=False) for text in (prompt, answer)]
+        rows.append((ids[0], [*ids[1], tokenizer.eos_token_id]))
+    length = max(len(prompt) + len(answer) for prompt, answer in rows)
+    ids, labels = torch.zeros(len(rows), length, dtype=torch.int64), torch.full((len(rows), length), -100)
+    for row, (prompt, answer) in enumerate(rows):
+        ids[row, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
+        labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(STEPS_MAX):
+            logits = model(input_ids=ids).logits  # rows end with what nobody looks at: no mask is needed
+            loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+            if loss.item() < SURE:
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        else:
+            raise AssertionError(f"not learnt by heart: the loss is {loss.item():.3f}")
+    model.save_pretrained(folder)
+    return folder
