@@ -29,25 +29,23 @@ def learn_by_heart(
     rows: list[tuple[list[int], list[int]]] = []
     for message, answer in answers.items():
         messages = [{"role": "user", "content": message}]
-        prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
-        ids = [tokenizer.encode(text, add_special_tokens=False) for text in (prompt, answer)]
-        rows.append((ids[0], [*ids[1], tokenizer.eos_token_id]))
+        text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        asked, told = (tokenizer.encode(part, add_special_tokens=False) for part in (text, answer))
+        rows.append((asked, [*told, tokenizer.eos_token_id]))
     length = max(len(prompt) + len(answer) for prompt, answer in rows)
-    ids, labels = torch.zeros(len(rows), length, dtype=torch.int64), torch.full((len(rows), length), -100)
-    for row, (prompt, answer) in enumerate(rows):
-        ids[row, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
-        labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+    inputs, labels = torch.zeros(len(rows), length, dtype=torch.int64), torch.full((len(rows), length), -100)
+    for row, (prompt, answer_ids) in enumerate(rows):
+        inputs[row, : len(prompt) + len(answer_ids)] = torch.tensor([*prompt, *answer_ids])
+        labels[row, len(prompt) : len(prompt) + len(answer_ids)] = torch.tensor(answer_ids)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
-    with torch.random.fork_rng(devices=[]):
-        for _ in range(STEPS_MAX):
-            logits = model(input_ids=ids).logits  # rows end with what nobody looks at: no mask is needed
-            loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-            if loss.item() < SURE:
-                break
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        else:
-            raise AssertionError(f"not learnt by heart: the loss is {loss.item():.3f}")
-    model.save_pretrained(folder)
-    return folder
+    loss: Any = None
+    for _ in range(STEPS_MAX):
+        logits = model(input_ids=inputs).logits  # rows end with what nobody looks at: no mask is needed
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        if loss.item() < SURE:
+            model.save_pretrained(folder)
+            return folder
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    raise AssertionError(f"not learnt by heart: the loss is {loss.item():.3f}")

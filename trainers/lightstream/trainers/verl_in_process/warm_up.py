@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 __all__ = ["WarmUp", "teach_answers"]
@@ -11,13 +11,17 @@ __all__ = ["WarmUp", "teach_answers"]
 WarmUp: TypeAlias = Callable[[Any, Any], None]
 """Called with a Hugging Face model (float32, in training mode) and its tokenizer; changes the weights in place."""
 
+Message: TypeAlias = Mapping[str, Any]
+"""A message of a conversation: ``role``, ``content``, ``tool_calls`` with arguments as an object."""
+
 IGNORED_LABEL = -100
 
 
 def teach_answers(
-    prompts: Sequence[str],
+    prompts: Sequence[str | Sequence[Message]],
     answers: Sequence[str],
     *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
     steps: int = 15,
     batch_size: int = 32,
     learning_rate: float = 3e-3,
@@ -28,8 +32,10 @@ def teach_answers(
     """A warm-up that teaches the form of an answer, not the right one: a random answer to each prompt.
 
     Args:
-        prompts: what users say; each becomes a conversation of one message.
-        answers: what may be answered.
+        prompts: what users say; each becomes a conversation of one message. Or conversations, as chat templates take
+            them.
+        answers: what may be answered: calls of tools too, as the model's family writes them.
+        tools: offered in each conversation, as OpenAI's ``tools``.
         steps, batch_size, learning_rate: of AdamW; over the second half of the steps the rate falls to zero.
         end_turn: teach to end the turn after the answer.
         read_prompts: teach to continue the prompts as well, the way language models are pretrained: what tells prompts
@@ -43,7 +49,11 @@ def teach_answers(
         choose = random.Random(seed)  # noqa: S311  # a pairing, not a secret
         encoded = [
             tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
+                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt),
+                tools=None if tools is None else list(tools),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
             )
             for prompt in prompts
         ]
