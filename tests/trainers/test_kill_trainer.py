@@ -20,6 +20,7 @@ from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
+from lightstream.trainers.replaying import replay_training
 
 from .support.killed_trainer import GROUPS, SIZE, part_of
 
@@ -89,7 +90,10 @@ def check_weights(settings: Settings, seed: int, ahead: int) -> None:
     whole, killed = train_whole_and_killed(settings, steps=3, seed=seed, kills=3, model=model, ahead=ahead)
     weights = check(whole, 3, "model.safetensors", None)
     # With a step ahead, which groups a step takes depends on which came first.
-    check(killed, 3, "model.safetensors", None if ahead else weights)
+    killed_weights = check(killed, 3, "model.safetensors", None if ahead else weights)
+    replayed = replay_training(killed, "trainer", killed.data_dir / "replayed")
+    assert (replayed.differing, replayed.other_weights) == ({}, [])
+    assert (replayed.weights / "model.safetensors").read_bytes() == killed_weights
 
 
 @pytest.mark.parametrize("series", range(3))
@@ -97,8 +101,9 @@ def test_killed_between_two_lines(settings: Settings, series: int) -> None:
     check_chains(settings, SEED + series)
 
 
-def test_verl_killed_between_two_lines_has_the_same_weights(settings: Settings) -> None:
-    check_weights(settings, SEED, ahead=0)
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_verl_killed_between_two_lines_has_the_same_weights(settings: Settings, ahead: int) -> None:
+    check_weights(settings, SEED, ahead)
 
 
 @pytest.mark.soak

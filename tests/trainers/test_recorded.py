@@ -20,6 +20,7 @@ from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
 from lightstream.trainers import VERL, AlgorithmContext, Trainer, make_tiny_model, train_recorded
 from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.recorded import read_recording, write_recording
+from lightstream.trainers.replaying import replay_training
 from lightstream.trainers.trajectory_source import TrajectorySource
 
 from .support.instant_store import InstantStore
@@ -92,6 +93,15 @@ def test_the_same_trajectories_give_the_same_weights_through_kafka_and_from_a_fi
     assert len(through_kafka) == 3
     assert contents([step.checkpoint_url for step in ledger.steps]) == through_kafka
     assert [step.consumed for step in ledger.steps] == [step.consumed for step in steps]
+
+    replayed = replay_training(settings, "run", tmp_path / "replayed")
+    assert (replayed.steps, replayed.compared) == ([1, 2, 3], [1, 2, 3])
+    assert (replayed.differing, replayed.other_weights) == ({}, [])
+    assert (replayed.weights / "model.safetensors").read_bytes() == through_kafka[-1]
+    (Path(steps[1].checkpoint_url or "") / "model.safetensors").write_bytes(b"other weights")
+    assert replay_training(settings, "run", tmp_path / "replayed").other_weights == [2]
+    with pytest.raises(TrainingError, match="there is no step of run 'nobody'"):
+        replay_training(settings, "nobody", tmp_path / "replayed")
     published = read_topic(settings, RESOURCES, codec, group_id="t")
     assert [r.resources_id for _, r in published if isinstance(r, ResourcesRecord)] == [
         r.resources_id for r in ledger.resources

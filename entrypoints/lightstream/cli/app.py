@@ -209,9 +209,18 @@ def replay(
     out: Annotated[Path | None, typer.Option(help="Parquet file for the new trajectories.")] = None,
     level: Annotated[str, typer.Option(help="Rows of that file: one per call or per segment.")] = "call",
     to_prefix: Annotated[str | None, typer.Option(help="Publish the trajectories under this topic prefix.")] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(help="Make the training steps of this run again, and compare; --out is the folder for weights."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Assemble history again by other rules, and show what differs from what was trained on."""
+    """Assemble history again by other rules, and show what differs from what was trained on; or train on it again."""
+    if train is not None:
+        from .replay_training import run_replay_training
+
+        run_replay_training(Settings.load(), train, out)
+        return
     from lightstream.schemas.records import AssemblySpec
     from lightstream.stream_processors.core.assembly import AssemblyRules
     from lightstream.stream_processors.replay import ReplayRules, load_reward_rule

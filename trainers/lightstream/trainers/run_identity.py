@@ -14,10 +14,13 @@ from lightstream.schemas.errors import TrainingError
 
 from .tasks import Dataset
 
-__all__ = ["check_model", "check_same_run", "identity_of_dataset", "identity_of_model", "name_of_program"]
+__all__ = ["OPTIONS", "check_model", "check_same_run", "identity_of_dataset", "identity_of_model", "name_of_program"]
 
 TASKS_HASHED_MAX = 256
 """Of a data set; its size counts too."""
+
+OPTIONS = "options"
+"""Name among what a run is made with for all of the algorithm's options, as JSON. They may change on the way."""
 
 HASHED_BYTES_MAX = 1 << 20
 """Of each weight file; its size counts too."""
@@ -104,14 +107,14 @@ def identity_of_model(model: str | Path) -> str:
 
 
 def check_same_run(run_id: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on with a run by other means.
+    """Refuse to go on with a run by other means. What :data:`OPTIONS` says may differ.
 
     Raises:
         TrainingError: names every difference.
     """
     changed = [
         f"{name.replace('_', ' ')}: {before[name]} before, {now[name]} now"
-        for name in sorted(before.keys() & now.keys())
+        for name in sorted((before.keys() & now.keys()) - {OPTIONS})
         if before[name] != now[name]
     ]
     if changed:

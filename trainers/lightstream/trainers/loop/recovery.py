@@ -7,7 +7,7 @@ of these and makes the updates after it again, from the trajectories that the le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from .policy import checkpoint_of, latest
 from .step import select_batch, update
 from .waves import split_silent
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "make_again"]
 
 WEIGHTS_FILE = "weights.txt"
 """Names the folder of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
@@ -65,8 +65,8 @@ class Recovery:
         history.updates = [step for step in history.updates if step.step >= self._saved]
 
     def keep(self) -> None:
-        """Delete served weights that nobody needs any more; those of the first version are the first checkpoint."""
-        self._context.keep_checkpoints(self._options.keep_checkpoints, besides=() if self._saved else (0,))
+        """Delete served weights that nobody needs any more. The first version stays: the run can be made again."""
+        self._context.keep_checkpoints(self._options.keep_checkpoints, besides=(0,))
 
     def _fill(self, folder: Path, engine: Engine) -> None:
         engine.save(folder)
@@ -95,32 +95,52 @@ class Recovery:
     def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
         context = self._context
         before = [s for s in context.history.updates if s.step <= self._saved]
-        low_water = {p.partition: p.offset for p in before[-1].low_water} if before else {}
-        consumed = [
-            {
-                (c.rollout_id, c.attempt_id, c.revision): c.group_id
-                for c in s.consumed
-                if GROUP_SKIPPED not in c.not_trained
-            }
-            for s in steps
-        ]
-        found = context.source.reread(low_water, {identity for names in consumed for identity in names})
+        for _ in make_again(self._options, context, engine, steps, after=before[-1] if before else None):
+            pass
         context.source.seek(context.history.low_water)
-        for step, names in zip(steps, consumed, strict=True):
-            if not found.keys() >= names.keys():
-                lost = len(names.keys() - found.keys())
-                raise TrainingError(
-                    f"step {step.step} of run {context.run_id!r} cannot be made again: {lost} of its trajectories "
-                    "are gone from the log.",
-                    next_step="Start a new run with another run_id and trainer_id.",
-                )
-            groups = [
-                Group(
-                    name, tuple(found[i] for i in sorted(names, key=lambda i: natural_order(i[0])) if names[i] == name)
-                )
-                for name in sorted(set(names.values()), key=natural_order)
-            ]
-            version = int((step.resources_id or "").rpartition("-v")[2]) - 1
-            batch = select_batch(self._options, split_silent(self._options, groups), version)
-            if batch.outcome is StepOutcome.UPDATED:
-                update(engine, batch, context, step.step, version)
+
+
+def make_again(
+    options: LoopOptions,
+    context: AlgorithmContext,
+    engine: Engine,
+    steps: Sequence[TrainingStep],
+    *,
+    after: TrainingStep | None,
+) -> Iterator[tuple[TrainingStep, dict[str, float]]]:
+    """Make committed steps again, from the trajectories that they name, in the revisions that they consumed.
+
+    Reads them from the context's source, which has to :meth:`~GroupSource.seek` afterwards.
+
+    Args:
+        steps: in order; those that changed the weights.
+        after: the one before them; ``None``: they are the first.
+
+    Yields:
+        Each step, and the metrics that it had this time.
+
+    Raises:
+        TrainingError: trajectories are gone from the log.
+    """
+    low_water = {p.partition: p.offset for p in after.low_water} if after is not None else {}
+    consumed = [
+        {(c.rollout_id, c.attempt_id, c.revision): c.group_id for c in s.consumed if GROUP_SKIPPED not in c.not_trained}
+        for s in steps
+    ]
+    found = context.source.reread(low_water, {identity for names in consumed for identity in names})
+    for step, names in zip(steps, consumed, strict=True):
+        if not found.keys() >= names.keys():
+            lost = len(names.keys() - found.keys())
+            raise TrainingError(
+                f"step {step.step} of run {context.run_id!r} cannot be made again: {lost} of its trajectories "
+                "are gone from the log.",
+                next_step="Start a new run with another run_id and trainer_id.",
+            )
+        groups = [
+            Group(name, tuple(found[i] for i in sorted(names, key=lambda i: natural_order(i[0])) if names[i] == name))
+            for name in sorted(set(names.values()), key=natural_order)
+        ]
+        version = int((step.resources_id or "").rpartition("-v")[2]) - 1
+        batch = select_batch(options, split_silent(options, groups), version)
+        if batch.outcome is StepOutcome.UPDATED:
+            yield step, batch.metrics | update(engine, batch, context, step.step, version)

@@ -10,7 +10,7 @@ from lightstream.runtime.settings import Settings
 from ..algorithm import Algorithm, AlgorithmContext
 from ..loop.loop import TrainingLoop
 from ..policy_servers import check_model_server
-from ..run_identity import check_model, identity_of_model
+from ..run_identity import OPTIONS, check_model, identity_of_model
 from .config import VerlConfig
 from .engine import VerlEngine
 from .initial import write_initial_model
@@ -38,6 +38,7 @@ class VERL(VerlConfig, Algorithm):
             "model": identity_of_model(self.model),
             "tasks_per_step": str(self.tasks_per_step),
             "rollouts_per_task": str(self.rollouts_per_task),
+            OPTIONS: self.as_json(),
         }
 
     def run(self, context: AlgorithmContext) -> None:

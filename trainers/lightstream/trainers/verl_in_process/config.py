@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 
@@ -13,7 +14,7 @@ from ..loop.options import LoopOptions, check_at_least, check_one_of, check_posi
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
-__all__ = ["VerlConfig"]
+__all__ = ["VerlConfig", "options_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,13 @@ class VerlConfig(LoopOptions):
                 next_step="Give it the most tokens an answer may have (max_tokens of the sampling).",
             )
 
+    def as_json(self) -> str:
+        """All options, without :attr:`warm_up`, for :func:`options_of`."""
+        values = {f.name: getattr(self, f.name) for f in fields(VerlConfig) if f.name != "warm_up"}
+        if self.rollout_correction is not None:
+            values["rollout_correction"] = asdict(self.rollout_correction)
+        return json.dumps(values | {"model": str(self.model)}, default=dict)
+
     @property
     def correction(self) -> RolloutCorrection | None:
         """The off-policy correction that holds."""
@@ -95,3 +103,11 @@ class VerlConfig(LoopOptions):
         if self.loss_normalisation is not None:
             return self.loss_normalisation
         return "constant" if self.advantage == "dr_grpo" else "token"
+
+
+def options_of(text: str) -> dict[str, Any]:
+    """Keyword arguments of a :class:`VerlConfig` that has the options of :meth:`VerlConfig.as_json`."""
+    values: dict[str, Any] = json.loads(text)
+    if values["rollout_correction"] is not None:
+        values["rollout_correction"] = RolloutCorrection(**values["rollout_correction"])
+    return values
