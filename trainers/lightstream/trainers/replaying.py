@@ -112,7 +112,7 @@ def _steps_of(settings: Settings, run_id: str) -> list[TrainingStep]:
     records = [record for _, record in read_topic(settings, TRAINING_STEPS, codec, group_id=group_id)]
     steps = [record for record in records if isinstance(record, TrainingStep) and record.run_id == run_id]
     if not steps:
-        raise TrainingError(f"there is no step of run {run_id!r}.", next_step="`lightstream runs list` shows the runs.")
+        raise TrainingError(f"there is no step of run {run_id!r}.", next_step="`lightstream runs` shows the runs.")
     if OPTIONS not in steps[0].made_with:
         raise TrainingError(
             f"run {run_id!r} was made by {steps[0].made_with.get('algorithm', 'an algorithm')}, whose options the log "

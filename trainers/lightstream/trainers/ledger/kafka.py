@@ -273,7 +273,7 @@ def _send_offsets(producer: Producer, offsets: list[TopicPartition], consumer_gr
     def call() -> None:
         try:
             producer.send_offsets_to_transaction(offsets, consumer_group, OFFSETS_TIMEOUT_S)
-        except KafkaException as error:
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             outcome.set_exception(error)
         else:
             outcome.set_result(None)
