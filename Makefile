@@ -19,7 +19,7 @@ CORE_TESTS := tests/schemas tests/runtime \
 AGL_VENV := .venv-agent-lightning
 CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-core test-frameworks test-vllm test-agent-lightning check docker-check soak bench lock schemas docs install install-core clean help
+.PHONY: demo test test-core test-frameworks test-vllm test-verl-ray test-agent-lightning check docker-check soak bench lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -29,6 +29,7 @@ help:
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
+	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
@@ -54,6 +55,9 @@ test-frameworks: $(APART)/.installed
 
 test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
+
+test-verl-ray: $(INSTALLED)
+	$(PY) -m pytest -q -m verl_ray
 
 test-agent-lightning: $(INSTALLED) $(AGL_VENV)/.installed
 	LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON=$(CURDIR)/$(AGL_VENV)/bin/python $(PY) -m pytest -q -m agent_lightning

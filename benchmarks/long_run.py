@@ -96,6 +96,9 @@ class _Untrained:
     def saved_in(self, folder: Path) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 def measure(*, steps: int = LENGTHS[-1]) -> dict[str, float]:
     """Mebibytes and seconds by the number of steps, and their ratios."""

@@ -4,7 +4,7 @@
 |---|---|
 | :class:`GroupSource` | a topic on Kafka, or a recorded file, each read by ``groups.source.LoggedGroups`` |
 | :class:`Ledger` | ``ledger.kafka.KafkaLedger``, ``ledger.MemoryLedger`` |
-| :class:`Engine` | ``verl_in_process.engine.VerlEngine`` |
+| :class:`Engine` | ``verl_in_process.engine.VerlEngine``, ``verl_on_ray.RayEngine`` |
 | :class:`PolicyServers` | ``policy_servers.FollowingServers`` (the policy server), ``policy_servers.NoServers`` |
 """
 
@@ -148,6 +148,10 @@ class Engine(Protocol):
 
     def saved_in(self, folder: Path) -> None:
         """The finished name of what :meth:`save_weights` or :meth:`save` wrote."""
+        ...
+
+    def close(self) -> None:
+        """End what was started for it. Nothing else may be called any more."""
         ...
 
 

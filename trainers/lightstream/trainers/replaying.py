@@ -27,11 +27,11 @@ from .ledger.reading import read_topic
 from .loop.recovery import make_again
 from .policy_servers import NoServers
 from .progress import Progress
+from .protocols import Engine
 from .run_identity import OPTIONS
 from .trajectory_source import TrajectorySource
 from .verl_in_process.algorithm import VERL
 from .verl_in_process.config import options_of
-from .verl_in_process.engine import VerlEngine
 from .verl_in_process.initial import write_initial_model
 
 __all__ = ["ReplayedTraining", "replay_training"]
@@ -93,17 +93,16 @@ def replay_training(
     # Options may have changed at a restart, which went on from a checkpoint just so.
     for options_json, of_options in groupby(updates, lambda step: step.made_with[OPTIONS]):
         options = VERL(**options_of(options_json))
-        engine = VerlEngine(options, result.weights)
-        with closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
+        engine = options.new_engine(result.weights)
+        with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
             context = _context(settings, run_id, log, committed, progress)
             for steps in _chunks(list(of_options)):
                 progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
                 for step, metrics in make_again(options, context, engine, steps, after=made):
                     _compare(result, step, metrics, engine)
                     made = step
-        is_last = made is updates[-1]
-        save = engine.save_weights if is_last else engine.save
-        result.weights = checkpoints.write(result.steps[-1], save)
+            save = engine.save_weights if made is updates[-1] else engine.save
+            result.weights = checkpoints.write(result.steps[-1], save)
     return result
 
 
@@ -160,7 +159,7 @@ def _chunks(steps: list[TrainingStep]) -> Iterator[list[TrainingStep]]:
         yield steps[first : first + STEPS_AT_ONCE]
 
 
-def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: VerlEngine) -> None:
+def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: Engine) -> None:
     result.steps.append(step.step)
     differing = {
         name: (step.metrics[name], value)

@@ -58,35 +58,39 @@ class TrainingLoop:
         recovery = Recovery(options, context)
         waves, breaker = Waves(options, context), Breaker(options.steps_without_signal_max, context.progress)
         engine: Engine | None = None
-        while not is_done(options, context):
-            step, started = context.last_step + 1, context.now()
-            waves.ask(step, again=breaker.in_a_row > 0)
-            if engine is None:  # loading takes seconds, in which the first rollouts run
-                engine = recovery.restore(self._new_engine)
-                recovery.keep()  # and not what a crash left behind
-            recovery.save_if_due(engine)
-            metrics = {"seconds/swap": self._swap()}
-            if validates_before(options, context, step):
-                metrics |= validation(options, context)
-            mark = time.perf_counter()
-            groups = waves.take(step)
-            metrics["seconds/collect"] = time.perf_counter() - mark
-            batch = select_batch(options, groups, latest(context).version)
-            metrics |= batch.metrics
-            resources = self._learn(engine, batch, step, metrics)
-            context.commit(
-                step,
-                groups.kept + groups.silent,
-                started_unix_nano=started,
-                metrics=metrics,
-                resources=resources,
-                triplets_used=batch.rows.triplets_used,
-                not_trained=batch.rows.not_trained,
-                outcome=batch.outcome,
-                steps=options.steps,
-            )
-            breaker.after(batch.outcome, step, groups.kept, batch.rows)
-            recovery.keep()
+        try:
+            while not is_done(options, context):
+                step, started = context.last_step + 1, context.now()
+                waves.ask(step, again=breaker.in_a_row > 0)
+                if engine is None:  # loading takes seconds, in which the first rollouts run
+                    engine = recovery.restore(self._new_engine)
+                    recovery.keep()  # and not what a crash left behind
+                recovery.save_if_due(engine)
+                metrics = {"seconds/swap": self._swap()}
+                if validates_before(options, context, step):
+                    metrics |= validation(options, context)
+                mark = time.perf_counter()
+                groups = waves.take(step)
+                metrics["seconds/collect"] = time.perf_counter() - mark
+                batch = select_batch(options, groups, latest(context).version)
+                metrics |= batch.metrics
+                resources = self._learn(engine, batch, step, metrics)
+                context.commit(
+                    step,
+                    groups.kept + groups.silent,
+                    started_unix_nano=started,
+                    metrics=metrics,
+                    resources=resources,
+                    triplets_used=batch.rows.triplets_used,
+                    not_trained=batch.rows.not_trained,
+                    outcome=batch.outcome,
+                    steps=options.steps,
+                )
+                breaker.after(batch.outcome, step, groups.kept, batch.rows)
+                recovery.keep()
+        finally:
+            if engine is not None:
+                engine.close()
         measure_last(options, context)
 
     def _swap(self) -> float:

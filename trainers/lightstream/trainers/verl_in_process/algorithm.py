@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from lightstream.runtime.settings import Settings
 
 from ..algorithm import Algorithm, AlgorithmContext
 from ..loop.loop import TrainingLoop
 from ..policy_servers import check_model_server
+from ..protocols import Engine
 from ..run_identity import OPTIONS, check_model, identity_of_model
 from .config import VerlConfig
 from .engine import VerlEngine
@@ -20,7 +22,7 @@ __all__ = ["VERL"]
 
 @dataclass(frozen=True, kw_only=True)
 class VERL(VerlConfig, Algorithm):
-    """verl's GRPO in this process. See :class:`VerlConfig` for the options.
+    """verl's GRPO, in this process or in several that Ray starts. See :class:`VerlConfig` for the options.
 
     Each step: roll out, take complete groups, update, write the weights, commit step, resources and offsets
     together. Rollouts are pinned to the version they were enqueued with. A step of which nothing can be trained on is
@@ -41,6 +43,14 @@ class VERL(VerlConfig, Algorithm):
             OPTIONS: self.as_json(),
         }
 
+    def new_engine(self, folder: Path) -> Engine:
+        """An engine with the weights of a folder, in as many processes as :attr:`processes` says."""
+        if self.processes == 1:
+            return VerlEngine(self, folder)
+        from ..verl_on_ray import RayEngine
+
+        return RayEngine(self, folder)
+
     def run(self, context: AlgorithmContext) -> None:
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
@@ -48,6 +58,6 @@ class VERL(VerlConfig, Algorithm):
             self,
             context,
             write_first=partial(write_initial_model, self, seed=context.seed),
-            new_engine=partial(VerlEngine, self),
+            new_engine=self.new_engine,
         )
         loop.run()

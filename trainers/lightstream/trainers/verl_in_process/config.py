@@ -41,6 +41,9 @@ class VerlConfig(LoopOptions):
             for the same number. Take 1 for a tiny model on a machine that runs everything else too: threads that wait
             for each other are ten times slower on busy cores.
         gradient_checkpointing: trade time for memory.
+        processes: how many processes hold the model together (FSDP2), a GPU each; more than one are started by Ray, on
+            this machine or on the cluster that ``RAY_ADDRESS`` names. The result does not depend on it, but for
+            rounding.
         rollout_correction: how to correct for rollouts of older policies, or of a server that computes differently;
             ``None``: weights of each token, cut off at 2, where there are steps ahead, else not.
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
@@ -63,12 +66,20 @@ class VerlConfig(LoopOptions):
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int | None = None
     gradient_checkpointing: bool = False
+    processes: int = 1
     rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
     def __post_init__(self) -> None:
         LoopOptions.__post_init__(self)
-        check_at_least(self, lr_warmup_steps=0, mini_batches_per_step=1, epochs_per_step=1, tokens_per_micro_batch=1)
+        check_at_least(
+            self,
+            lr_warmup_steps=0,
+            mini_batches_per_step=1,
+            epochs_per_step=1,
+            tokens_per_micro_batch=1,
+            processes=1,
+        )
         check_positive(self, "learning_rate")
         check_one_of(
             self,

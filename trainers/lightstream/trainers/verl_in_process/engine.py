@@ -15,7 +15,8 @@ from . import state
 from .config import VerlConfig
 from .correction import correct
 from .loss import WeightedPolicyLoss
-from .runtime import choose_device, join_process_group, load_verl, worker_environment
+from .runtime import MICRO_BATCH_SIZES, choose_device, join_process_group, load_verl, worker_environment
+from .shards import Shard, with_idle_row
 from .tensors import micro_batches, select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine"]
@@ -30,21 +31,23 @@ class VerlEngine:
     Args:
         config: see :class:`VerlConfig`.
         folder: a checkpoint of this engine, or a folder with nothing but a model: then the optimiser starts afresh.
+        shard: which of the processes that hold the model this is; by default it is the only one.
     """
 
-    def __init__(self, config: VerlConfig, folder: Path) -> None:
+    def __init__(self, config: VerlConfig, folder: Path, shard: Shard | None = None) -> None:
         import torch
 
         self._config = config
+        self._shard = shard = shard or Shard()
         self.device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         # Packing all rows into one needs flash-attn; without it attention would be quadratic in the batch.
         self._packs = self.device == "cuda" and find_spec("flash_attn") is not None
         load_verl(self.device)
-        join_process_group(self.device)
-        with worker_environment():
-            self._worker = _new_worker(config, folder, packs=self._packs)
+        join_process_group(self.device, shard)
+        with worker_environment(shard):
+            self._worker = _new_worker(config, folder, packs=self._packs, processes=shard.count)
         self._loss = WeightedPolicyLoss(_actor_config(config))
         self._worker.set_loss_fn(self._loss)
         self._folder = folder
@@ -86,7 +89,7 @@ class VerlEngine:
             corrected = correct(arrays, proximal, sorted(computed), config.correction)
             arrays, factors, correction_metrics = corrected.arrays, corrected.factors, corrected.metrics
         weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
-        batch = to_tensordict(arrays, weights * factors * count, compared, temperature=config.temperature)
+        batch = self._batch(arrays, compared, weights * factors * count)
         parts = [
             rows
             for epoch in range(config.epochs_per_step)
@@ -96,22 +99,28 @@ class VerlEngine:
         metrics = self._cost(arrays, sorted(computed)) | correction_metrics
         self._loss.comparing = len(parts) == 1 and config.correction is None
         if len(parts) > 1 and config.correction is None:
-            self._compare(batch, sorted(computed))
-        outputs = [self._update_once(batch, part, part is parts[-1]) for part in parts]
+            self._compare(batch, arrays, sorted(computed))
+        outputs = [self._update_once(batch, arrays, part, part is parts[-1]) for part in parts]
         self._loss.comparing = False
+        self._loss.add_up(self._shard)
         return metrics | _mean(outputs) | self._loss.metrics()
 
     def save_weights(self, folder: Path) -> None:
         """Write model and tokenizer into an empty folder, in the type of the forward pass."""
-        state.save_weights(folder, self._worker.engine, static_files_from=self._folder, dtype=self._config.dtype)
+        state.save_weights(
+            folder, self._worker.engine, static_files_from=self._folder, dtype=self._config.dtype, rank=self._shard.rank
+        )
 
     def save(self, folder: Path) -> None:
         """Write model, tokenizer, optimiser and random state into an empty folder."""
-        state.save(folder, self._worker.engine, static_files_from=self._folder)
+        state.save(folder, self._worker.engine, static_files_from=self._folder, rank=self._shard.rank)
 
     def saved_in(self, folder: Path) -> None:
         """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""
         self._folder = folder
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def _cost(self, arrays: BatchArrays, computed: list[int]) -> dict[str, float]:
         lengths = arrays.lengths[computed].tolist()
@@ -123,44 +132,76 @@ class VerlEngine:
             "tokens/padded": float(sum(lengths) if self._packs else padded),
         }
 
-    def _update_once(self, batch: Any, part: list[int], is_last: bool) -> dict[str, float]:
+    def _batch(
+        self, arrays: BatchArrays, compared: npt.NDArray[np.bool_], weights: npt.NDArray[np.float64] | None = None
+    ) -> Any:
+        """The batch for verl; where there are several processes, with an idle row at its end."""
+        weights = np.zeros(len(compared)) if weights is None else weights
+        if self._shard.count > 1:
+            arrays = with_idle_row(arrays)
+            # Gradients are averaged over the processes, each of which has its part of the sum.
+            weights = np.append(weights * self._shard.count, 0.0)
+            compared = np.append(compared, False)
+        return to_tensordict(arrays, weights, compared, temperature=self._config.temperature)
+
+    def _own_rows(self, batch: Any, arrays: BatchArrays, part: list[int]) -> tuple[Any, list[int]]:
+        """Those of some rows that this process computes, with what verl has to know; and their numbers."""
         from verl.utils import tensordict_utils
 
-        rows = _rows_of(batch, part)
+        own, sizes = part, None
+        if self._shard.count > 1:
+            lengths: list[int] = arrays.lengths.tolist()
+            limit = self._config.tokens_per_micro_batch
+            parts = self._shard.micro_batches(lengths, part, limit, packed=self._packs)
+            own, sizes = [row for rows in parts for row in rows], [len(rows) for rows in parts]
+        rows = _rows_of(batch, own)
+        settings = self._settings(rows) | ({} if sizes is None else {MICRO_BATCH_SIZES: tuple(sizes)})
+        tensordict_utils.assign_non_tensor(rows, **settings)
+        return rows, own
+
+    def _update_once(self, batch: Any, arrays: BatchArrays, part: list[int], is_last: bool) -> dict[str, float]:
+        from verl.utils import tensordict_utils
+
+        rows, _ = self._own_rows(batch, arrays, part)
         tensordict_utils.assign_non_tensor(
             rows,
-            **self._settings(rows),
             global_token_num=rows["input_ids"].offsets().diff().tolist(),
             update_lr_scheduler=is_last,
         )
         output = self._worker.train_batch(rows)
         return _numbers(tensordict_utils.get(output, "metrics"))
 
-    def _compare(self, batch: Any, part: list[int]) -> Any:
+    def _compare(self, batch: Any, arrays: BatchArrays, part: list[int]) -> tuple[Any, list[int]]:
         """One pass without gradients: with several updates, later ones start from changed weights.
 
         Returns:
-            The log-probabilities, (N, longest response).
+            The log-probabilities, (n, longest response), of the rows that this process computes; and their numbers.
         """
         from verl.utils import tensordict_utils
         from verl.workers.utils.padding import no_padding_2_padding
 
-        rows = _rows_of(batch, part)
-        tensordict_utils.assign_non_tensor(rows, **self._settings(rows), compute_loss=False)
+        rows, own = self._own_rows(batch, arrays, part)
+        tensordict_utils.assign_non_tensor(rows, compute_loss=False)
         output = self._worker.infer_batch(rows)
         log_probs = no_padding_2_padding(output["log_probs"].to("cpu"), rows)
         self._loss.compare(log_probs, rows)
-        return log_probs
+        return log_probs, own
 
     def _logprobs(
         self, arrays: BatchArrays, compared: npt.NDArray[np.bool_], rows: list[int]
     ) -> npt.NDArray[np.float32]:
         """The log-probabilities of the response tokens of some rows, of the others as sampled; compares them."""
-        batch = to_tensordict(arrays, np.zeros(len(compared)), compared, temperature=self._config.temperature)
-        table = self._compare(batch, rows).float().numpy()
-        lengths = arrays.response_lengths[rows]
+        table, own = self._compare(self._batch(arrays, compared), arrays, rows)
+        values = np.zeros(len(compared))
+        starts = np.cumsum(arrays.response_lengths) - arrays.response_lengths
+        for line, row in zip(table.float().numpy(), own, strict=True):
+            if row < len(arrays):
+                length = arrays.response_lengths[row]
+                values[starts[row] : starts[row] + length] = line[:length]
+        values = self._shard.summed(values)
         logprobs = arrays.response_logprobs.copy()
-        logprobs[np.isin(arrays.row_of_token, rows)] = table[np.arange(table.shape[1]) < lengths[:, None]]
+        chosen = np.isin(arrays.row_of_token, rows)
+        logprobs[chosen] = values[chosen]
         return logprobs
 
     def _settings(self, rows: Any) -> dict[str, Any]:
@@ -181,7 +222,7 @@ def _rows_of(batch: Any, part: list[int]) -> Any:
     return tensordict_utils.index_select_tensor_dict(batch, part)
 
 
-def _new_worker(config: VerlConfig, folder: Path, *, packs: bool) -> Any:
+def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int) -> Any:
     from transformers.utils import logging as transformers_logging
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
@@ -203,7 +244,7 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool) -> Any:
                 strategy="fsdp2",
                 model_dtype="fp32",
                 mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-                reshard_after_forward=False,  # one shard: nothing to give back
+                reshard_after_forward=processes > 1,  # one shard: nothing to give back
                 use_torch_compile=False,
                 use_dynamic_bsz=True,
                 max_token_len_per_gpu=config.tokens_per_micro_batch,

@@ -6,6 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from .shards import Shard
+
 __all__ = ["WeightedPolicyLoss"]
 
 
@@ -84,6 +88,40 @@ class WeightedPolicyLoss:
     def compare(self, log_probs: Any, data: Any) -> None:
         """Take in the actor's log-probabilities of a batch, (N, longest response)."""
         self._compare(log_probs, _padded(data))
+
+    def add_up(self, shard: Shard) -> None:
+        """Take in what the other processes of the model have summed up. The loss is of all rows on each process."""
+        summed, largest = shard.summed, shard.largest
+        sums, differences = self._sums, self._differences
+        (
+            sums.tokens,
+            sums.loss,
+            sums.surprise,
+            sums.kl,
+            sums.ratio,
+            sums.clipped,
+            sums.entropy,
+            differences.tokens,
+            differences.absolute,
+            differences.k3,
+        ) = summed(
+            np.array(
+                [
+                    sums.tokens,
+                    sums.loss / shard.count,
+                    sums.surprise,
+                    sums.kl,
+                    sums.ratio,
+                    sums.clipped,
+                    sums.entropy,
+                    differences.tokens,
+                    differences.absolute,
+                    differences.k3,
+                ]
+            )
+        ).tolist()
+        maxima = np.array([sums.ratio_max, differences.absolute_max])
+        sums.ratio_max, differences.absolute_max = largest(maxima).tolist()
 
     def metrics(self) -> dict[str, float]:
         """Of all updates since :meth:`start_step`; means are over trained tokens, each counted once per update.

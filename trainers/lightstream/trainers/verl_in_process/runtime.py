@@ -8,30 +8,26 @@ import logging
 import os
 import warnings
 from collections.abc import Generator
+from itertools import accumulate, pairwise
 from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
+from .shards import Shard
 from .tensors import micro_batches
 
-__all__ = ["choose_device", "join_process_group", "load_verl", "worker_environment"]
+__all__ = ["MICRO_BATCH_SIZES", "choose_device", "join_process_group", "load_verl", "worker_environment"]
 
 logger = logging.getLogger(__name__)
+
+MICRO_BATCH_SIZES = "micro_batch_sizes"
+"""Name, in a batch for verl, of how many of its rows are computed at once, one number after another."""
 
 LOGITS_PER_CHUNK_MAX = 64 * 1024 * 1024
 """Logits whose log-sum-exp is taken at once: 256 MiB of float32."""
 
 _PREPARED: list[str] = []
 """The device this process was prepared for."""
-
-_WORKER_ENVIRONMENT = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",  # never opened: the process group exists already
-}
 
 
 def choose_device(wanted: str) -> str:
@@ -78,10 +74,10 @@ def load_verl(device: str) -> None:
 
 
 @contextlib.contextmanager
-def worker_environment() -> Generator[None]:
+def worker_environment(shard: Shard) -> Generator[None]:
     """The variables that verl's Worker reads and sets, and silence for what it prints; both end with the block."""
     before = dict(os.environ)
-    os.environ.update(_WORKER_ENVIRONMENT)
+    os.environ.update(shard.environment())
     printed = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
@@ -95,14 +91,18 @@ def worker_environment() -> Generator[None]:
             logger.debug("verl: %s", line)
 
 
-def join_process_group(device: str) -> None:
-    """Be the only member of a process group, unless this process is in one."""
+def join_process_group(device: str, shard: Shard) -> None:
+    """Be a member of the process group of a model, unless this process is in one. Waits for the other members."""
     from torch import distributed
 
     if distributed.is_initialized():
         return
-    new_store: Any = vars(distributed)["HashStore"]  # in memory: no port is opened; the stubs leave it out
     backend = "cpu:gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    if shard.count > 1:
+        address = f"tcp://{shard.address}"
+        distributed.init_process_group(backend, init_method=address, rank=shard.rank, world_size=shard.count)
+        return
+    new_store: Any = vars(distributed)["HashStore"]  # in memory: no port is opened; the stubs leave it out
     distributed.init_process_group(backend, store=new_store(), rank=0, world_size=1)
 
 
@@ -114,6 +114,11 @@ def _bound_micro_batches_by_padded_tokens() -> None:
     engine: Any = transformer_impl  # has no types
 
     def prepare_micro_batches(data: Any, dp_group: Any = None, **_: Any) -> tuple[list[Any], list[list[int]]]:
+        sizes = tensordict_utils.get_non_tensor_data(data=data, key=MICRO_BATCH_SIZES, default=None)
+        if sizes is not None:
+            starts = list(accumulate(sizes, initial=0))
+            parts = [list(range(first, end)) for first, end in pairwise(starts)]
+            return [tensordict_utils.index_select_tensor_dict(data, part) for part in parts], parts
         lengths: list[int] = data["input_ids"].offsets().diff().tolist()
         packed = bool(tensordict_utils.get_non_tensor_data(data=data, key="use_remove_padding", default=False))
         parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed)

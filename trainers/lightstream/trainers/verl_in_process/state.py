@@ -23,7 +23,7 @@ _CHANGING = (OPTIMIZER_FILE, STATE_FILE)
 _WEIGHTS_PATTERN = "model*.safetensors*"
 
 
-def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: str = "float32") -> None:
+def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: str = "float32", rank: int = 0) -> None:
     """Write the model of a verl engine into an empty folder.
 
     Args:
@@ -31,6 +31,7 @@ def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: s
         engine: the engine of a ``TrainingWorker``.
         static_files_from: a folder whose configuration and tokenizer files are shared (hard links).
         dtype: of the weights, by torch's name.
+        rank: of this process among those that hold the model; only rank 0 writes.
     """
     import torch
     from safetensors.torch import save_file
@@ -41,24 +42,29 @@ def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: s
     }
     if getattr(engine.model_config.hf_config, "tie_word_embeddings", False):
         weights.pop("lm_head.weight", None)  # the same tensor as the embedding
+    if rank:
+        return
     save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
     for path in static_files_from.iterdir():
         if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
             link_or_copy(path, folder / path.name)
 
 
-def save(folder: Path, engine: Any, *, static_files_from: Path) -> None:
+def save(folder: Path, engine: Any, *, static_files_from: Path, rank: int = 0) -> None:
     """Write the state of a verl engine into an empty folder.
 
     Args:
         folder: where to.
         engine: the engine of a ``TrainingWorker``.
         static_files_from: a folder whose configuration and tokenizer files are shared (hard links).
+        rank: of this process among those that hold the model; only rank 0 writes.
     """
     from safetensors.torch import save_file
 
-    save_weights(folder, engine, static_files_from=static_files_from)
+    save_weights(folder, engine, static_files_from=static_files_from, rank=rank)
     tensors, numbers = _optimizer_state(engine)
+    if rank:
+        return
     if tensors:
         save_file(tensors, folder / OPTIMIZER_FILE)
     scheduler = {name: value for name, value in engine.lr_scheduler.state_dict().items() if name != "lr_lambdas"}

@@ -1,0 +1,160 @@
+"""verl in two processes of Ray's (FSDP2 on gloo): the same updates as in one, and errors that say what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from safetensors.numpy import load_file
+
+from lightstream.schemas.errors import TrainingError
+from lightstream.trainers import VERL, make_tiny_model
+from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.groups import Group
+from lightstream.trainers.protocols import Engine
+from lightstream.trainers.verl_in_process.engine import VerlEngine
+from lightstream.trainers.verl_on_ray import RayEngine
+from tests.trainers.support.trajectories import random_trajectory
+
+pytestmark = pytest.mark.verl_ray
+
+SAME = ("loss", "grad_norm", "actor/", "logprob_", "rollout_corr")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One Ray for all tests here."""
+    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=256 << 20, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def options(model: Path, **changes: Any) -> VERL:
+    base: dict[str, Any] = {
+        "model": model,
+        "steps": 20,
+        "learning_rate": 3e-3,
+        "threads": 1,
+        "device": "cpu",
+        "tokens_per_micro_batch": 60,
+        "processes": 2,
+    }
+    return VERL(**(base | changes))
+
+
+def batch(step: int, groups: int = 3, size: int = 4) -> BatchArrays:
+    made = [
+        Group(
+            name,
+            tuple(
+                random_trajectory(f"{name}-{i}", group_id=name, group_size=size, run_id="run", policy_version=step)
+                for i in range(size)
+            ),
+        )
+        for name in (f"s{step}-g{g}" for g in range(groups))
+    ]
+    return build_arrays(select_rows(made))
+
+
+def two_steps(engine: Engine, folder: Path) -> tuple[list[dict[str, float]], dict[str, Any]]:
+    """The metrics of two updates, and the weights after them."""
+    metrics = [engine.update(batch(step), policy_version=step, seed=(7, step)) for step in (0, 1)]
+    folder.mkdir()
+    engine.save(folder)
+    engine.close()
+    return metrics, load_file(folder / "model.safetensors")
+
+
+def assert_close(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="one update"),
+        pytest.param({"mini_batches_per_step": 3, "epochs_per_step": 2}, id="six updates"),
+        pytest.param({"steps_ahead": 1}, id="corrected"),
+        pytest.param({"entropy_coefficient": 0.01, "loss_normalisation": "rollout"}, id="entropy"),
+    ],
+)
+def test_two_processes_make_the_updates_of_one(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    in_one, weights = two_steps(VerlEngine(options(model, processes=1, **changes), model), tmp_path / "one")
+    in_two, sharded = two_steps(RayEngine(options(model, **changes), model), tmp_path / "two")
+    for ours, theirs in zip(in_two, in_one, strict=True):
+        chosen = {name for name in theirs if name.startswith(SAME)}
+        assert len(chosen) > 8
+        assert_close({name: ours[name] for name in chosen}, {name: theirs[name] for name in chosen})
+    assert_close(sharded, weights)
+
+
+def test_one_row_with_a_signal_leaves_a_process_without_work(model: Path) -> None:
+    arrays = batch(0)
+    advantages = np.where(arrays.row_of_token == 2, arrays.response_mask, 0).astype(np.float32)
+    arrays = replace(arrays, advantages=advantages)
+    one = VerlEngine(options(model, processes=1), model).update(arrays)
+    engine = RayEngine(options(model), model)
+    try:
+        two = engine.update(arrays)
+    finally:
+        engine.close()
+    assert_close({"grad_norm": two["grad_norm"]}, {"grad_norm": one["grad_norm"]})
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3)])
+def test_another_number_of_processes_goes_on(model: Path, tmp_path: Path, before: int, after: int) -> None:
+    """A checkpoint belongs to no number of processes: moments and schedule go on from where they were."""
+
+    def engine(processes: int, folder: Path) -> Engine:
+        return options(model, processes=processes, lr_schedule="cosine").new_engine(folder)
+
+    whole = engine(1, model)
+    for step in range(3):
+        expected = whole.update(batch(step), policy_version=step, seed=(step,))
+    first = engine(before, model)
+    for step in range(2):
+        first.update(batch(step), policy_version=step, seed=(step,))
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    first.save(folder)
+    first.close()
+    second = engine(after, folder)
+    found = second.update(batch(2), policy_version=2, seed=(2,))
+    second.close()
+    for name in ("grad_norm", "lr", "actor/pg_loss", "actor/entropy"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, err_msg=name)
+
+
+def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:
+    engine = RayEngine(options(model), model)
+    engine.update(batch(0))
+    ray.kill(engine._processes[1])
+    with pytest.raises(TrainingError, match=r"training process \d (died|failed)") as told:
+        engine.update(batch(1))
+    assert "Nothing of the step is committed" in told.value.next_step
+    with pytest.raises(TrainingError, match="have ended"):
+        engine.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_processes_than_there_are_processors_are_refused(model: Path) -> None:
+    with pytest.raises(TrainingError, match="16 training processes need as many CPUs; Ray has 3"):
+        RayEngine(options(model, processes=16), model)
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    with pytest.raises(TrainingError, match="training process"):
+        RayEngine(options(tmp_path), tmp_path)

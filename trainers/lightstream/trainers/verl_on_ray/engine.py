@@ -1,0 +1,199 @@
+"""The engine of ``verl_in_process``, the same in each of several processes: a part of the model in each (FSDP2).
+
+Each process gets the whole batch and computes its part of every mini-batch, so that an update is the same as in one
+process but for the order in which numbers are added. Ray starts the processes, shows each its GPU, and tells of one
+that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightstream.schemas.errors import TrainingError
+
+from ..batch import BatchArrays
+from ..verl_in_process.config import VerlConfig
+from ..verl_in_process.runtime import choose_device
+
+__all__ = ["RayEngine"]
+
+START_AGAIN = "Nothing of the step is committed: the same command goes on with it."
+OBJECT_STORE_BYTES = 1 << 30
+"""Of a Ray that is started here: batches pass through it, models do not."""
+
+
+class RayEngine:
+    """One model with its optimiser, in ``config.processes`` processes.
+
+    Joins the Ray cluster that ``RAY_ADDRESS`` names, or the one that this process has joined; else starts Ray on this
+    machine, and stops it when it is closed.
+
+    Args:
+        config: see :class:`VerlConfig`.
+        folder: a checkpoint of this engine or of one in a single process, or a folder with nothing but a model; all
+            machines must find it under this path.
+
+    Raises:
+        TrainingError: Ray is not installed, the cluster has too few GPUs (or processors), or the model does not load.
+    """
+
+    def __init__(self, config: VerlConfig, folder: Path) -> None:
+        self._ray = _import_ray()
+        self._device = choose_device(config.device)
+        self._started_here = _join(self._ray, config.processes, self._device)
+        self._processes: list[Any] = []
+        try:
+            self._start(replace(config, warm_up=None), folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def update(
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+    ) -> dict[str, float]:
+        """As :meth:`VerlEngine.update`.
+
+        Raises:
+            TrainingError: a process died, or failed. The engine is closed; nothing was written.
+        """
+        metrics: dict[str, float] = self._all("update", self._ray.put(arrays), policy_version=policy_version, seed=seed)
+        return metrics
+
+    def save_weights(self, folder: Path) -> None:
+        """As :meth:`VerlEngine.save_weights`."""
+        self._all("save_weights", folder)
+
+    def save(self, folder: Path) -> None:
+        """As :meth:`VerlEngine.save`. Another number of processes can go on from it."""
+        self._all("save", folder)
+
+    def saved_in(self, folder: Path) -> None:
+        """As :meth:`VerlEngine.saved_in`."""
+        self._all("saved_in", folder)
+
+    def close(self) -> None:
+        """End the processes, and Ray if it was started here. May be called again."""
+        for process in self._processes:
+            self._ray.kill(process)
+        self._processes = []
+        if self._started_here:
+            self._started_here = False
+            self._ray.shutdown()
+
+    def _start(self, config: VerlConfig, folder: Path) -> None:
+        resources: dict[str, Any] = {"num_gpus": 1} if self._device == "cuda" else {"num_cpus": 1}
+        part = self._ray.remote(_Process).options(max_restarts=0, runtime_env={"env_vars": _environment()}, **resources)
+        self._processes = [part.remote() for _ in range(config.processes)]
+        address = self._ray.get(self._processes[0].address.remote())
+        starts = [
+            process.start.remote(config, folder, rank, config.processes, address)
+            for rank, process in enumerate(self._processes)
+        ]
+        self._first_result(starts)
+
+    def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
+        if not self._processes:
+            raise TrainingError("the training processes have ended.", next_step=START_AGAIN)
+        calls = [process.call.remote(method, *arguments, **options) for process in self._processes]
+        return self._first_result(calls)
+
+    def _first_result(self, calls: list[Any]) -> Any:
+        """What rank 0 returned, once all have. One that fails ends all: the others wait for it in a collective call."""
+        waiting = list(calls)
+        while waiting:
+            done, waiting = self._ray.wait(waiting)
+            try:
+                self._ray.get(done)
+            except self._ray.exceptions.RayActorError as error:
+                rank = calls.index(done[0])
+                self.close()
+                raise TrainingError(f"training process {rank} died.", next_step=START_AGAIN) from error
+            except self._ray.exceptions.RayTaskError as error:
+                rank = calls.index(done[0])
+                self.close()
+                if isinstance(error.cause, TrainingError):
+                    raise error.cause from error
+                raise TrainingError(
+                    f"training process {rank} failed: {type(error.cause).__name__}: {error.cause}.",
+                    next_step=START_AGAIN,
+                ) from error
+        return self._ray.get(calls[0])
+
+
+class _Process:
+    """One process of the engine, as Ray runs it."""
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+
+    def address(self) -> str:
+        """A place at which the processes can find each other, on this machine."""
+        import ray.util
+
+        untyped: Any = ray.util
+        with contextlib.closing(socket.socket()) as unused:
+            unused.bind(("", 0))
+            return f"{untyped.get_node_ip_address()}:{unused.getsockname()[1]}"
+
+    def start(self, config: VerlConfig, folder: Path, rank: int, count: int, address: str) -> None:
+        """Load the model, together with the others."""
+        from ..verl_in_process.engine import VerlEngine
+        from ..verl_in_process.shards import Shard
+
+        logging.getLogger().setLevel(logging.WARNING)
+        self._engine = VerlEngine(config, folder, Shard(rank, count, address))
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """A method of the engine."""
+        return getattr(self._engine, method)(*arguments, **options)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ModuleNotFoundError as error:
+        raise TrainingError(
+            "Ray is not installed.", next_step='Install it with `pip install "lightstream[train]"`.'
+        ) from error
+    return ray
+
+
+def _environment() -> dict[str, str]:
+    """Variables that the processes need as they are here."""
+    names = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _join(ray: Any, processes: int, device: str) -> bool:
+    """Join or start Ray; whether it was started here.
+
+    Raises:
+        TrainingError: it has too little for so many processes.
+    """
+    started = False
+    if not ray.is_initialized():
+        started = "RAY_ADDRESS" not in os.environ
+        local = {"num_cpus": max(processes, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
+        ray.init(
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            **({"include_dashboard": False, **local} if started else {}),
+        )
+    kind = "GPU" if device == "cuda" else "CPU"
+    there = int(ray.cluster_resources().get(kind, 0))
+    if there < processes:
+        if started:
+            ray.shutdown()
+        raise TrainingError(
+            f"{processes} training processes need as many {kind}s; Ray has {there}.",
+            next_step="Set VERL(processes=...) to what there is, or name a larger cluster with RAY_ADDRESS.",
+        )
+    return started
