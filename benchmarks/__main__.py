@@ -21,6 +21,7 @@ NAMES = (
     "assembler_core",
     "batch",
     "update",
+    "long_run",
     "exporter",
     "worker",
     "trajectory_latency",

@@ -63,6 +63,7 @@ SPECIAL = {
     "algorithm.norm_adv_by_std_in_grpo": '`False`: `advantage="group_mean"`',
     "actor_rollout_ref.actor.loss_agg_mode": "`loss_normalisation`: `token-mean` is `token`, `seq-mean-token-mean` "
     "`sequence`, `seq-mean-token-sum-norm` `constant`",
+    "trainer.nnodes": "times `trainer.n_gpus_per_node`: `processes`, which Ray starts where there is more than one",
     "trainer.total_epochs": "passes over the tasks, unless `trainer.total_training_steps` is given",
 }
 """verl's keys that are read one by one, and what they become."""
@@ -86,8 +87,6 @@ NOT_OURS = (
     "trainer.device",
     "trainer.experiment_name",
     "trainer.logger",
-    "trainer.n_gpus_per_node",
-    "trainer.nnodes",
     "trainer.project_name",
     "trainer.save_freq",
     "trainer.val_before_train",
@@ -143,6 +142,7 @@ def verl_of_config(config: Mapping[str, Any]) -> Algorithm:
     mini_batch = given.pop("actor_rollout_ref.actor.ppo_mini_batch_size", None)
     if (both := given.pop("actor_rollout_ref.actor.clip_ratio", None)) is not None:
         options |= {"clip_ratio_low": both, "clip_ratio_high": both}
+    options["processes"] = given.pop("trainer.nnodes", 1) * given.pop("trainer.n_gpus_per_node", 1)
     if given.pop("algorithm.norm_adv_by_std_in_grpo", True) is False:
         options["advantage"] = "group_mean"
     if (mode := given.pop("actor_rollout_ref.actor.loss_agg_mode", None)) is not None:

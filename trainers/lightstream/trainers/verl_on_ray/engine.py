@@ -158,7 +158,6 @@ class _Process:
 def _import_ray() -> Any:
     try:
         import ray
-        import ray.exceptions
     except ModuleNotFoundError as error:
         raise TrainingError(
             "Ray is not installed.", next_step='Install it with `pip install "lightstream[train]"`.'
