@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lightstream.runtime.services import Service, announce
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.trainers import policy_servers
-from lightstream.trainers.policy_servers import wait_until_served
+from lightstream.trainers.policy_servers import check_proxy_alone, wait_until_served
 from lightstream.trainers.progress import Progress
 
 
@@ -102,3 +104,18 @@ def test_the_name_asked_for_is_the_one_that_the_proxy_puts_in_its_place(tmp_path
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailableError, match=r"http://127\.0\.0\.1:9/v1 does not answer"):
         wait_until_served(settings_of(tmp_path, "http://127.0.0.1:9/v1"), "policy@0", Progress(None))
+
+
+def test_servers_of_a_training_s_own_need_a_proxy_that_forwards_to_them(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path)
+    with pytest.raises(ServiceUnavailableError, match="no LLM proxy runs"):
+        check_proxy_alone(settings)
+    announce(settings, Service("proxy", "http://127.0.0.1:9", os.getpid(), 1))
+    check_proxy_alone(settings)
+    elsewhere = settings.model_copy(update={"llm_upstream_url": "http://127.0.0.1:9/v1"})
+    with pytest.raises(ServiceUnavailableError, match="forwards to another") as caught:
+        check_proxy_alone(elsewhere)
+    assert "LIGHTSTREAM_LLM_UPSTREAM_URL" in (caught.value.next_step or "")
+    announce(settings, Service("policy", "http://127.0.0.1:9", os.getpid(), 1))
+    with pytest.raises(ServiceUnavailableError, match=r"policy server \(process \d+\) runs"):
+        check_proxy_alone(settings)

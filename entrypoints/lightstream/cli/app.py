@@ -146,6 +146,22 @@ def policy(
     run_service(Settings.load(), checkpoint=checkpoint, run_id=run_id)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def vllm(
+    context: typer.Context,
+    checkpoint: Annotated[Path | None, typer.Option(help="Model folder to serve until one is published.")] = None,
+    run_id: Annotated[str, typer.Option(help="Run whose resources to follow; empty means all.")] = "",
+    python: Annotated[str, typer.Option(help="Python of vLLM's environment; by default this one.")] = sys.executable,
+) -> None:
+    """Run vLLM in place of the policy server; what is not an option here is one of vLLM's."""
+    log_to_stderr()
+    with needs("train"):
+        from lightstream.trainers.vllm_servers import VllmOptions
+        from lightstream.trainers.vllm_servers import run as run_service
+    options = VllmOptions(python=python, arguments=tuple(context.args))
+    run_service(Settings.load(), options, checkpoint=checkpoint, run_id=run_id)
+
+
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],

@@ -22,7 +22,9 @@ from lightstream.trainers.tiny_model import make_tiny_model
 from tests.trainers.policy_server.memory import learn_by_heart
 from tests.trainers.policy_server.support import reference_logprobs
 
-TOOLS: list[Any] = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "add", "description": "a+b", "parameters": {"type": "object"}}}
+]
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": "é"}}</tool_call>'
 OTHER = '<tool_call>\n{"name": "sub", "arguments": {}}\n</tool_call>'
 ANSWERS = {

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .tiny_model import make_tiny_model
     from .trainer import Trainer
     from .verl_in_process import VERL, RolloutCorrection, VerlConfig, teach_answers
+    from .vllm_servers import VllmOptions
 
 __all__ = [
     "LLM",
@@ -60,6 +61,7 @@ __all__ = [
     "Trainer",
     "VerlConfig",
     "ViewClient",
+    "VllmOptions",
     "algo",
     "make_tiny_model",
     "teach_answers",
@@ -91,6 +93,7 @@ _MODULES = {
     "VERL": "verl_in_process",
     "VerlConfig": "verl_in_process",
     "ViewClient": "lightstream.store_views.client",
+    "VllmOptions": "vllm_servers",
     "AsyncViewClient": "lightstream.store_views.client",
     "algo": "algorithm",
     "make_tiny_model": "tiny_model",

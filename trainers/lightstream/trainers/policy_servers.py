@@ -15,7 +15,7 @@ from lightstream.schemas.records import ResourcesRecord
 
 from .progress import Progress
 
-__all__ = ["FollowingServers", "NoServers", "check_model_server", "wait_until_served"]
+__all__ = ["FollowingServers", "NoServers", "check_model_server", "check_proxy_alone", "wait_until_served"]
 
 SERVED_TIMEOUT_S = 120.0
 """A large model takes a minute to load."""
@@ -145,6 +145,30 @@ def check_model_server(settings: Settings) -> None:
         raise ServiceUnavailableError(
             f"no policy server runs with the data folder {settings.data_dir}: nobody would answer the agent's calls.",
             next_step=f"{UP} For a model server of your own, set {URL_SETTING}.",
+        )
+
+
+def check_proxy_alone(settings: Settings) -> None:
+    """Refuse to start model servers of a training's own where the agent's calls would not come to them.
+
+    Raises:
+        ServiceUnavailableError: no proxy of this data folder runs, or it forwards to another server.
+    """
+    if settings.proxy_url is None and find(settings, "proxy") is None:
+        raise ServiceUnavailableError(
+            f"no LLM proxy runs with the data folder {settings.data_dir}.", next_step="Start `lightstream up`."
+        )
+    if settings.llm_upstream_url or settings.llm_backend != "openai":
+        raise ServiceUnavailableError(
+            "the LLM proxy forwards to another model server than those that VERL(servers=...) starts.",
+            next_step=f"Unset {URL_SETTING} and LIGHTSTREAM_LLM_BACKEND, or leave servers out.",
+        )
+    policy = find(settings, "policy")
+    if policy is not None:
+        raise ServiceUnavailableError(
+            f"a policy server (process {policy.pid}) runs with the data folder {settings.data_dir}, "
+            "and VERL(servers=...) would start another.",
+            next_step="Stop it, or leave servers out.",
         )
 
 

@@ -5,7 +5,7 @@
 | :class:`GroupSource` | a topic on Kafka, or a recorded file, each read by ``groups.source.LoggedGroups`` |
 | :class:`Ledger` | ``ledger.kafka.KafkaLedger``, ``ledger.MemoryLedger`` |
 | :class:`Engine` | ``verl_in_process.engine.VerlEngine``, ``verl_on_ray.RayEngine`` |
-| :class:`PolicyServers` | ``policy_servers.FollowingServers`` (the policy server), ``policy_servers.NoServers`` |
+| :class:`PolicyServers` | ``FollowingServers`` and ``NoServers`` of ``policy_servers``, ``vllm_servers.VllmServers`` |
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from typing import Protocol
 
 from confluent_kafka import Message
 
@@ -16,7 +17,7 @@ from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 
-from .policy_version import NEWEST, Versions
+from .policy_version import NEWEST
 
 __all__ = ["VersionWatcher"]
 
@@ -38,6 +39,24 @@ FIRST_OFFSET = 0
 """All of it is read at each start: it is compacted, and only the newest version is loaded."""
 
 
+class Announced(Protocol):
+    """Who is told of versions."""
+
+    is_catching_up: bool
+
+    def announce(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+        """A version became known."""
+        ...
+
+    def caught_up(self) -> None:
+        """All that was announced before us is known."""
+        ...
+
+    def load_newest(self) -> None:
+        """Have the version announced last served."""
+        ...
+
+
 class VersionWatcher:
     """Announces versions and loads the newest ahead of the first request for it, in a thread of its own.
 
@@ -52,7 +71,7 @@ class VersionWatcher:
     def __init__(
         self,
         settings: Settings,
-        versions: Versions,
+        versions: Announced,
         *,
         run_id: str = "",
         on_failure: Callable[[LightstreamError], None] | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,10 @@ from lightstream.runtime.settings import Settings
 
 from ..algorithm import Algorithm, AlgorithmContext
 from ..loop.loop import TrainingLoop
-from ..policy_servers import check_model_server
-from ..protocols import Engine
+from ..policy_servers import check_model_server, check_proxy_alone
+from ..protocols import Engine, PolicyServers
 from ..run_identity import OPTIONS, check_model, identity_of_model
+from ..vllm_servers import VllmOptions
 from .config import VerlConfig
 from .engine import VerlEngine
 from .initial import write_initial_model
@@ -28,11 +30,19 @@ class VERL(VerlConfig, Algorithm):
     together. Rollouts are pinned to the version they were enqueued with. A step of which nothing can be trained on is
     discarded: it is committed as such, and made again with new rollouts. One whose groups have no signal counts, and
     changes nothing.
+
+    Attributes:
+        servers: start vLLM so for this training, in place of a policy server that runs already.
     """
+
+    servers: VllmOptions | None = None
 
     def check(self, settings: Settings) -> None:
         check_model(self.model)
-        check_model_server(settings)
+        if self.servers is None:
+            check_model_server(settings)
+        else:
+            check_proxy_alone(settings)
 
     def made_with(self) -> dict[str, str]:
         return {
@@ -54,10 +64,18 @@ class VERL(VerlConfig, Algorithm):
     def run(self, context: AlgorithmContext) -> None:
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
-        loop = TrainingLoop(
-            self,
-            context,
-            write_first=partial(write_initial_model, self, seed=context.seed),
-            new_engine=self.new_engine,
-        )
-        loop.run()
+        with self._servers(context) as context.servers:
+            loop = TrainingLoop(
+                self,
+                context,
+                write_first=partial(write_initial_model, self, seed=context.seed),
+                new_engine=self.new_engine,
+            )
+            loop.run()
+
+    def _servers(self, context: AlgorithmContext) -> AbstractContextManager[PolicyServers]:
+        if self.servers is None:
+            return nullcontext(context.servers)
+        from ..vllm_servers import VllmServers
+
+        return VllmServers(context.settings, self.servers)

@@ -1,0 +1,109 @@
+"""``lightstream vllm``: vLLM in place of the policy server, as a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError
+
+from ..policy_server.version_watcher import VersionWatcher
+from .front import create_app
+from .options import VllmOptions
+from .server import VllmServer
+
+__all__ = ["run"]
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = None, run_id: str = "") -> None:
+    """Serve the policy with vLLM until SIGTERM or Ctrl-C; announced as ``policy``.
+
+    Args:
+        settings: address, limits, cluster.
+        options: how to run vLLM.
+        checkpoint: weights to serve as ``policy@0`` until a trainer publishes some.
+        run_id: follow the versions of this run only; empty follows all.
+
+    Raises:
+        ServiceUnavailableError: the port is taken, vLLM does not start, or no Kafka is named or running; or the topic
+            ``resources`` is missing, was deleted meanwhile, or is not for this user.
+        TrainingError: ``checkpoint`` cannot be loaded.
+    """
+    bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
+    server = VllmServer(settings, options)
+    http = HttpServer(
+        create_app(settings, server),
+        settings,
+        name="policy",
+        port=settings.policy_port,
+        setting="LIGHTSTREAM_POLICY_PORT",
+    )
+    failures: list[LightstreamError] = []
+
+    def fail(failure: LightstreamError) -> None:
+        failures.append(failure)
+        http.stop()
+
+    versions = _Versions(server)
+    try:
+        if checkpoint is not None:
+            server.load("policy@0", 0, str(checkpoint))
+        watcher = VersionWatcher(settings, versions, run_id=run_id, on_failure=fail)
+        watcher.start()
+        try:
+            http.run()
+        finally:
+            watcher.stop()
+    finally:
+        versions.stop()
+        server.stop()
+    if failures:
+        raise failures[0]
+
+
+class _Versions:
+    """The newest version that was announced, loaded in a thread of its own: that takes a while."""
+
+    def __init__(self, server: VllmServer) -> None:
+        self.is_catching_up = False
+        self._server = server
+        self._newest: tuple[str, int, str, str] | None = None
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="lightstream-vllm-versions", daemon=True)
+        self._thread.start()
+
+    def announce(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+        """A version became known."""
+        self._newest = (name, number, checkpoint_url, resources_id)
+
+    def caught_up(self) -> None:
+        """All that was announced before us is known."""
+        self.is_catching_up = False
+
+    def load_newest(self) -> None:
+        """Have it served."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Load no more."""
+        self._stopping = True
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._stopping:
+                return
+            if self._newest is not None:
+                try:
+                    self._server.load(*self._newest)
+                except LightstreamError as error:
+                    logger.error("%s cannot be served: %s", self._newest[0], error)

@@ -1,0 +1,171 @@
+"""What agents and the LLM proxy see of vLLM: the policy server's interface, in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from lightstream.producers.llm_proxy.openai_upstream import HttpUpstream
+from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
+from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http_server import (
+    CLIENT_GONE,
+    BodyTooLargeError,
+    ClientGoneError,
+    read_body,
+    unless_disconnected,
+)
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError
+
+from ..policy_server.responses import error_body
+from .client import SERVED_NAME
+from .server import VllmServer
+
+__all__ = ["create_app"]
+
+TRIES = 3
+"""vLLM may end while it answers: a call of which nothing was passed on is made again."""
+
+LOOK_S = 0.05
+
+TOO_SLOW = 504
+"""It has not ended: another try would only add to what it has to do."""
+
+
+def create_app(settings: Settings, server: VllmServer) -> Starlette:
+    """The ASGI application in front of ``server``."""
+    upstream = HttpUpstream(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        await upstream.start()
+        try:
+            yield
+        finally:
+            await upstream.stop()
+
+    async def answer(request: Request) -> Response:
+        try:
+            body: Any = from_json(await read_body(request, settings.llm_request_bytes_max))
+        except BodyTooLargeError as error:
+            return _error(str(error), 413)
+        except ValueError as error:
+            return _error(f"the body is not JSON: {error}", 400)
+        if not isinstance(body, dict):
+            return _error("the body must be a JSON object", 400)
+        try:
+            return await unless_disconnected(request, _ask(request.url.path, body))
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+
+    async def _ask(path: str, body: dict[str, Any]) -> Response:
+        name = body.get("model") or SERVED_NAME
+        deadline = asyncio.get_running_loop().time() + settings.policy_version_wait_s
+        while not _is_known(server, name):
+            if asyncio.get_running_loop().time() > deadline:
+                return _error(f"there is no model {name!r}; there are: {', '.join(_names(server)) or 'none yet'}", 404)
+            await asyncio.sleep(LOOK_S)
+        for attempt in range(TRIES):
+            await server.gate.enter()
+            try:
+                response = await _once(path, body, str(name))
+            except UpstreamError as error:
+                server.gate.leave()
+                if attempt + 1 == TRIES or error.status == TOO_SLOW:
+                    return _error(str(error), error.status)
+            except BaseException:
+                server.gate.leave()
+                raise
+            else:
+                return response
+            try:  # it ended: outside of the gate, so that an exchange does not wait for us
+                await asyncio.to_thread(server.make_ready)
+            except LightstreamError as error:
+                return _error(str(error), 503)
+        raise AssertionError("every try returns or raises")
+
+    async def _once(path: str, body: dict[str, Any], name: str) -> Response:
+        """One try, within the gate, which is left when the answer is over."""
+        served = server.adapters.get(name) or server.current
+        assert served is not None, "a version is known"  # noqa: S101  # `_is_known` has said so
+        asked = body | {"model": name if name in server.adapters else SERVED_NAME}
+        got = await upstream.send(
+            "POST", f"{server.url}{path}", to_json(asked), api_key=None, streams=body.get("stream") is True
+        )
+        headers = {POLICY_VERSION_HEADER: str(served.number)}
+        if served.resources_id:
+            headers[RESOURCES_ID_HEADER] = served.resources_id
+        if got.pieces is None:
+            server.gate.leave()
+            return Response(got.body, got.status, headers, media_type=got.content_type)
+        return _Stream(got, server, headers)
+
+    async def models(_request: Request) -> Response:
+        entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in _names(server)]
+        return Response(to_json({"object": "list", "data": entries}), media_type="application/json")
+
+    async def health(_request: Request) -> Response:
+        runs = server.current is None or await asyncio.to_thread(lambda: server.pid) is not None
+        body = {"status": "ok" if runs else "failed", "versions": _names(server), "running": server.gate.inside}
+        return Response(to_json(body), 200 if runs else 503, media_type="application/json")
+
+    routes = [
+        Route("/v1/chat/completions", answer, methods=["POST"]),
+        Route("/v1/completions", answer, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/healthz", health, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _names(server: VllmServer) -> list[str]:
+    """``policy`` and every version that is served, the newest first; empty while there is none."""
+    if server.current is None:
+        return []
+    return list(dict.fromkeys([SERVED_NAME, server.current.name, *reversed(server.adapters)]))
+
+
+def _is_known(server: VllmServer, name: object) -> bool:
+    """Calls of an older version are answered too, by the present one: the answer names it."""
+    current = server.current
+    if current is None or not isinstance(name, str):
+        return False
+    number = name.rpartition("@")[2]
+    older = "@" in name and number.isdecimal() and int(number) <= current.number
+    return name in _names(server) or (older and not server.adapters)
+
+
+class _Stream(StreamingResponse):
+    """A stream, within the gate until it is over."""
+
+    def __init__(self, got: UpstreamAnswer, server: VllmServer, headers: dict[str, str]) -> None:
+        super().__init__(got.pieces or _nothing(), got.status, headers, media_type=got.content_type)
+        self._got = got
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._got.close()
+            self._server.gate.leave()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+def _error(message: str, status: int) -> Response:
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
+    return Response(to_json(error_body(message, status=status)), status, headers, media_type="application/json")

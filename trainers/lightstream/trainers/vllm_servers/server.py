@@ -1,0 +1,195 @@
+"""One vLLM and which version it serves: the exchange of weights, and what becomes of it where something fails."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightstream.runtime.processes import RestartPolicy, Supervisor
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
+
+from ..policy_server.checkpoint import checkpoint_folder
+from .client import SERVED_NAME
+from .gate import Gate
+from .options import VllmOptions
+from .process import VllmProcess
+
+__all__ = ["Served", "VllmServer"]
+
+logger = logging.getLogger(__name__)
+
+ADAPTER_FILE = "adapter_config.json"
+RESTARTS = RestartPolicy(backoff_s_min=0.5, backoff_s_max=30.0, healthy_after_s=120.0, ends_in_a_row_max=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A version that is served.
+
+    Attributes:
+        name: as agents ask for it, ``policy@<number>``.
+        number: the version.
+        folder: of its weights, or of its adapter.
+        resources_id: of the record that published it, or empty.
+        probe: log-probabilities of a fixed text by it.
+    """
+
+    name: str
+    number: int
+    folder: Path
+    resources_id: str = ""
+    probe: tuple[float, ...] = ()
+
+
+class VllmServer:
+    """A supervised vLLM. Calls in progress are finished by the version that began them: an exchange waits for them,
+    and new calls wait for the exchange.
+
+    Attributes:
+        gate: every call to it passes here.
+        current: the newest version that is served, or ``None``. adapters: all adapters that are, by name.
+    """
+
+    def __init__(self, settings: Settings, options: VllmOptions) -> None:
+        self.gate = Gate()
+        self.current: Served | None = None
+        self.adapters: dict[str, Served] = {}
+        self._options = options
+        self._unit = VllmProcess(settings, options)
+        self._supervisor = Supervisor(RESTARTS)
+        self._loading = threading.Lock()
+        self._started_as: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without ``/v1``."""
+        return self._unit.url
+
+    @property
+    def pid(self) -> int | None:
+        """Its process while that makes tokens, else ``None``."""
+        return self._unit.pid
+
+    @property
+    def log_file(self) -> Path:
+        """The file that its output goes to."""
+        return self._unit.log_file
+
+    def load(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+        """Have a version served: start vLLM with it, exchange the weights, or add an adapter.
+
+        Raises:
+            TrainingError: the checkpoint is none, or vLLM does not take it, or gives the log-probabilities of the
+                weights before. What was served is served again.
+            ServiceUnavailableError: vLLM does not run, or calls in progress do not end.
+        """
+        with self._loading:
+            folder = Path(checkpoint_url.removeprefix("file://"))
+            if self.current is not None and self.current.name == name and self.current.folder == folder:
+                return
+            is_adapter = (folder / ADAPTER_FILE).is_file()
+            new = Served(name, number, folder if is_adapter else checkpoint_folder(checkpoint_url), resources_id)
+            if is_adapter:
+                self._add_adapter(new)
+            elif self._started_as is None:
+                self._start(new)
+            else:
+                self._exchange(new)
+
+    def make_ready(self) -> None:
+        """Wait until vLLM runs, after it ended too, and has the adapters that it had.
+
+        Raises:
+            ServiceUnavailableError: it does not start again.
+        """
+        with self._loading:
+            self._make_ready()
+
+    def stop(self) -> None:
+        """End vLLM; returns when it is gone."""
+        self._supervisor.stop()
+
+    def _start(self, new: Served) -> None:
+        self._unit.folder = new.folder
+        self._supervisor.start([self._unit])
+        self._started_as = self._unit.pid
+        self._serve(new)
+
+    def _exchange(self, new: Served) -> None:
+        self.gate.close()
+        try:
+            if not self.gate.drained(self._options.swap_timeout_s):
+                raise ServiceUnavailableError(
+                    f"{self.gate.inside} calls have not ended within {self._options.swap_timeout_s:g} s; "
+                    f"{new.name} is not loaded.",
+                    next_step="Limit the agent's answers with max_tokens, or raise swap_timeout_s.",
+                )
+            self._make_ready()
+            before, self._unit.folder = self._unit.folder, new.folder  # a restart from here on reads the new ones
+            try:
+                try:
+                    self._unit.client.load_weights(new.folder, new.number)
+                except ServiceUnavailableError:
+                    logger.warning("vLLM ended while it read %s; it starts again with it", new.folder)
+                    self._make_ready()
+                self._serve(new)
+            except LightstreamError:
+                # Some weights may be the new ones: only a new process surely has the old ones.
+                self._unit.folder = before
+                self._unit.kill()
+                self._make_ready()
+                raise
+        finally:
+            self.gate.open()
+
+    def _add_adapter(self, new: Served) -> None:
+        if self._started_as is None:
+            raise TrainingError(
+                f"{new.name} is an adapter, and there is no model that it belongs to.",
+                next_step="Publish the model as version 0, or start vLLM with --checkpoint.",
+            )
+        self._make_ready()
+        self._unit.client.load_adapter(new.name, new.folder)
+        probe = self._unit.client.probe(new.name)
+        self.adapters[new.name] = self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
+        while len(self.adapters) > self._options.adapters_kept:
+            oldest = next(iter(self.adapters))
+            del self.adapters[oldest]
+            self._unit.client.unload_adapter(oldest)
+
+    def _serve(self, new: Served) -> None:
+        """Count a version as served once log-probabilities show that it is."""
+        probe = self._unit.client.probe(SERVED_NAME)
+        old = self.current
+        if old is not None and old.probe == probe and _digest(old.folder) != _digest(new.folder):
+            raise TrainingError(
+                f"vLLM says that it has read {new.folder}, and still gives the log-probabilities of {old.name}.",
+                next_step=f"Its log is {self.log_file}.",
+            )
+        self.adapters.clear()
+        self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
+
+    def _make_ready(self) -> None:
+        self._unit.doubt()
+        if self._unit.pid is None:
+            if self._unit.name in self._supervisor.given_up:
+                raise ServiceUnavailableError("vLLM ends again and again.", next_step=f"Its log is {self.log_file}.")
+            self._supervisor.wait_ready(self._unit.name, self._options.start_timeout_s)
+        if self._started_as != self._unit.pid:
+            for adapter in self.adapters.values():
+                self._unit.client.load_adapter(adapter.name, adapter.folder)
+            self._started_as = self._unit.pid
+
+
+def _digest(folder: Path) -> str:
+    """What tells weights apart; reading them takes a while, so only where it matters."""
+    digest = hashlib.blake2b()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
