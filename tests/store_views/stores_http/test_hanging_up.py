@@ -15,7 +15,7 @@ import pytest
 from lightstream.schemas.types import AttemptedRollout, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.http import AgentLightningClient, LightningStoreClient, LightningStoreServer
-from lightstream.store_views.stores.http import _execution as execution
+from lightstream.store_views.stores.http._answers import Answer
 
 from .support import local_settings, served
 
@@ -179,13 +179,17 @@ def test_only_what_nobody_has_begun_is_given_back(wire: httpx.Client, behind: In
 def test_what_no_answer_can_carry_is_given_back(
     server: LightningStoreServer, wire: httpx.Client, behind: InMemoryLightningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(value: Any) -> bytes:
+    render = Answer.render
+
+    def fail(answer: Answer, content: Any) -> bytes:
+        if isinstance(content, bytes):
+            return render(answer, content)
         raise ValueError("depth exceeded")
 
     for number in range(2):
         asyncio.run(behind.enqueue_rollout(number, rollout_id=f"r{number}"))
     with monkeypatch.context() as broken:
-        broken.setattr(execution, "encode_answer", fail)
+        broken.setattr(Answer, "render", fail)
         said = wire.post(DEQUEUE, json={"limit": 2})
     assert said.status_code == 500
     assert "depth exceeded" in said.json()["detail"]

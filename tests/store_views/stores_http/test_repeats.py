@@ -16,8 +16,7 @@ from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.types import AttemptedRollout, EnqueueRolloutRequest, Rollout, Span
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
-from lightstream.store_views.stores.http._answers import AnswerMemory
-from lightstream.store_views.stores.http._errors import Answer
+from lightstream.store_views.stores.http._answers import Answer, AnswerMemory
 
 from .support import local_settings, served
 
@@ -80,7 +79,7 @@ def test_the_memory_of_answers_is_bounded_and_failures_are_not_kept() -> None:
         async def ask(key: str, status: int = 200, size_bytes: int = 10) -> None:
             async def do() -> Answer:
                 asked.append(key)
-                return Answer(status, b"x" * size_bytes)
+                return Answer(b"x" * size_bytes, status)
 
             await memory.once(key, b"", do)
 
@@ -240,9 +239,9 @@ def test_patience_ends_with_what_to_do(tmp_path: Path) -> None:
 def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lightstream.store_views.stores.http import _calls, _client_rollouts
+    from lightstream.store_views.stores.http import _client_rollouts, _routes
 
-    monkeypatch.setattr(_calls, "WAIT_S_MAX", 0.3)
+    monkeypatch.setattr(_routes, "WAIT_S_MAX", 0.3)
     monkeypatch.setattr(_client_rollouts, "WAIT_S_MAX", 0.3)
     behind = InMemoryLightningStore()
     settings = local_settings(tmp_path)

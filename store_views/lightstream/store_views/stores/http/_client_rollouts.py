@@ -98,7 +98,7 @@ class ClientOfRollouts(LightningStore):
             }
             if run_id != ANY_RUN:
                 body["run_id"] = run_id
-            reply = await self._connection.post("/queues/rollouts/dequeue", body, hands_out=True)
+            reply = await self._connection.post("/queues/rollouts/dequeue", body, dispatches=True)
             if reply.value or limit <= 0 or time.monotonic() >= until:
                 return [AttemptedRollout.model_validate(value) for value in reply.value]
 

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 from urllib.request import getproxies
@@ -22,11 +23,16 @@ from yarl import URL
 from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
+from lightstream.schemas.errors import (
+    LightstreamError,
+    NotFoundError,
+    ServiceUnavailableError,
+    SettingsError,
+    StoreError,
+)
 from lightstream.schemas.types import LogPositions
 
-from ._errors import Answer, raised_by, worth_a_retry
-from ._wire import ASKS_AGAIN, GIVE_BACK, IDEMPOTENCY_KEY, POSITIONS, PREFIX, WAIT_S_MAX, encode_request
+from ._wire import ASKS_AGAIN, IDEMPOTENCY_KEY, POSITIONS, PREFIX, REQUEUE_PATH, WAIT_S_MAX, encode_request
 
 __all__ = ["PATIENCE_S", "Connection", "Reply"]
 
@@ -46,7 +52,26 @@ KEPT_S = 60.0
 """Idle connections are kept for so long: less than the server keeps them (75 s), so that it closes none in use."""
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
-ERROR_STATUS = 400
+
+RETRIED = frozenset(
+    {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+"""Statuses that only something between client and server gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """An answer as it came."""
+
+    status: int
+    content: bytes
+    headers: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +131,16 @@ class Connection:
         self._found = address  # until it does not answer
         return address.rstrip("/")
 
-    async def get(self, path: str, query: dict[str, Any] | None = None, *, hands_out: bool = False) -> Reply:
+    async def get(self, path: str, query: dict[str, Any] | None = None, *, dispatches: bool = False) -> Reply:
         """A question; arguments and errors are those of :meth:`post`."""
-        key = uuid.uuid4().hex if hands_out else None
-        return await self._reply(lambda: self._ask("GET", path, query, None, key), gives_back=key)
+        key = uuid.uuid4().hex if dispatches else None
+        return await self._reply(lambda: self._ask("GET", path, query, None, key), requeues=key)
 
-    async def post(self, path: str, body: dict[str, Any], *, writes: bool = True, hands_out: bool = False) -> Reply:
+    async def post(self, path: str, body: dict[str, Any], *, writes: bool = True, dispatches: bool = False) -> Reply:
         """A call; one that ``writes`` is done once, however often it has to be sent.
 
         Args:
-            hands_out: the answer has rollouts to run: whoever is cancelled before it comes gives them back.
+            dispatches: the answer has rollouts to run: whoever is cancelled before it comes has them requeued.
 
         Raises:
             StoreError: the call cannot be done; nothing changed.
@@ -124,7 +149,7 @@ class Connection:
         """
         content = encode_request(body)
         key = uuid.uuid4().hex if writes else None
-        return await self._reply(lambda: self._ask("POST", path, None, content, key), key if hands_out else None)
+        return await self._reply(lambda: self._ask("POST", path, None, content, key), key if dispatches else None)
 
     def seen(self) -> LogPositions:
         """How far in the log the answers reached."""
@@ -148,21 +173,21 @@ class Connection:
         """As :meth:`close`; blocks."""
         self._thread.close(self._close_session)
 
-    async def _reply(self, ask: Callable[[], Coroutine[Any, Any, Reply]], gives_back: str | None) -> Reply:
-        """The reply, from the thread; ``gives_back`` is the key of a request that dispatches rollouts."""
+    async def _reply(self, ask: Callable[[], Coroutine[Any, Any, Reply]], requeues: str | None) -> Reply:
+        """The reply, from the thread; ``requeues`` is the key of a request that dispatches rollouts."""
         try:
             return await self._thread.call(ask)
         except asyncio.CancelledError:
-            if gives_back is not None:
+            if requeues is not None:
                 with contextlib.suppress(ServiceUnavailableError):  # it was closed
-                    self._thread.begin(lambda: self._give_back(gives_back))
+                    self._thread.begin(lambda: self._requeue(requeues))
             raise
 
-    async def _give_back(self, key: str) -> None:
+    async def _requeue(self, key: str) -> None:
         """Say that nobody has what was dispatched under this key. Said once: a server that is away has ended it."""
         headers, content = self._headers(None, has_body=True), encode_request({"key": key})
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, LightstreamError):
-            url = f"{self.address}{PREFIX}{GIVE_BACK}"
+            url = f"{self.address}{PREFIX}{REQUEUE_PATH}"
             async with self._session_here().post(URL(url, encoded=True), data=content, headers=headers) as response:
                 await response.read()
 
@@ -195,7 +220,7 @@ class Connection:
                 # Ids are escaped already, and some on purpose although they need not be.
                 asked = self._session_here().request(method, URL(url, encoded=True), data=content, headers=headers)
                 async with asked as response:
-                    answer = Answer(response.status, await response.read(), _lower(response.headers))
+                    answer = _Received(response.status, await response.read(), _lower(response.headers))
             except (aiohttp.InvalidURL, ValueError) as error:
                 raise SettingsError(f"the store server's address or token cannot be sent: {error}") from error
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -207,11 +232,11 @@ class Connection:
                 continue
             if told := answer.headers.get(POSITIONS):
                 self.see(LogPositions.from_text(told))
-            if answer.status < ERROR_STATUS:
+            if answer.status < HTTPStatus.BAD_REQUEST:
                 return Reply(_parsed(url, answer), answer.headers)
-            if not worth_a_retry(answer):
-                raise raised_by(answer)
-            await pause.after(f"the store server answers {answer.status}: {raised_by(answer)}", None)
+            if not _worth_a_retry(answer):
+                raise _raised_by(answer)
+            await pause.after(f"the store server answers {answer.status}: {_raised_by(answer)}", None)
 
     def _session_here(self) -> aiohttp.ClientSession:
         """Open connections of this process; runs in the thread."""
@@ -236,7 +261,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def _parsed(url: str, answer: Answer) -> Any:
+def _parsed(url: str, answer: _Received) -> Any:
     try:
         return json.loads(answer.content)
     except ValueError as error:
@@ -244,6 +269,52 @@ def _parsed(url: str, answer: Answer) -> Any:
             f"{url} answers {answer.status} without valid JSON: {answer.content[:100]!r}.",
             next_step="Is it a store server? Its address has no path.",
         ) from error
+
+
+def _worth_a_retry(answer: _Received) -> bool:
+    """Whether the same request may fare better soon: it did not reach the store, or the store is being restarted."""
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return "retry-after" in answer.headers or not _said(answer.content).get("error_type")
+    return answer.status in RETRIED
+
+
+def _raised_by(answer: _Received) -> Exception:
+    """The error that an answer stands for."""
+    said = _said(answer.content)
+    message = _text_of(said.get("detail"), answer)
+    next_step = str(said.get("next_step") or "")
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        return SettingsError(message, next_step=next_step)
+    if answer.status == HTTPStatus.NOT_IMPLEMENTED:
+        return NotImplementedError(message)
+    if answer.status == HTTPStatus.NOT_FOUND and said.get("error_type") == NotFoundError.__name__:
+        return NotFoundError(message, next_step=next_step)
+    if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return StoreError(message, next_step=next_step)
+    return ServiceUnavailableError(message, next_step=next_step)
+
+
+def _said(content: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(content)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text_of(detail: Any, answer: _Received) -> str:
+    """``detail`` as one sentence; a field list as ``field: what is wrong``."""
+    if isinstance(detail, str):
+        return detail
+    if isinstance(detail, list) and all(isinstance(item, dict) for item in detail):
+        return "; ".join(map(_sentence, detail))
+    return f"the store server answered {answer.status}: {answer.content[:200].decode(errors='replace')}"
+
+
+def _sentence(item: dict[str, Any]) -> str:
+    place = ".".join(map(str, item.get("loc", [])[1:])) or "the request"
+    instead = f", not {item['input']!r}" if "input" in item else ""
+    return f"{place}: {item.get('msg')}{instead}"
 
 
 class _Pause:

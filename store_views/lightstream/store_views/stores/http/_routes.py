@@ -1,183 +1,458 @@
-"""The routes, as data: what is asked, of which form, what the store does for it, and the status of its answer."""
+"""The routes of Agent Lightning 0.3, and ours beyond them; for each the form of its body and what the store does.
+
+What does not fit a form is answered with 422, as there; what fits and cannot be done, by the store's error. Fields that
+are unknown are ignored. In a form, and in a query string, the fields after Agent Lightning's own are ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Literal
+import math
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, RootModel
+from starlette.requests import Request
 
-from lightstream.schemas.types import RolloutLegacy, Span
-
-from . import _calls as calls
-from . import _requests as requests
-from ._wire import GIVE_BACK, segment_text
-from .legacy import _calls as legacy
-
-__all__ = ["LEGACY", "ROUTES", "Found", "Route", "RouteTable", "find_route"]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One route.
-
-    Attributes:
-        path: a segment in braces stands for an id; a segment that is spelt out wins over it.
-        form: of the body, or of the query string of GET.
-        status: of the answer when all goes well.
-        writes: a repeated request with the same idempotency key gets the first answer.
-        waits: may take long, and is ended when its client hangs up.
-        hands_out: rollouts, which go back into the queue when its client hangs up.
-        body_optional: an empty body, and ``null``, count as ``{}``.
-        is_public: asks for no token.
-    """
-
-    method: Literal["GET", "POST"]
-    path: str
-    form: type[BaseModel]
-    handle: calls.Handler
-    status: int = 200
-    writes: bool = False
-    waits: bool = False
-    hands_out: bool = False
-    body_optional: bool = False
-    is_public: bool = False
-
-
-def _spelt_out(route: Route) -> int:
-    return sum(not segment.startswith("{") for segment in route.path.split("/"))
-
-
-class RouteTable:
-    """Routes, ready to be looked up."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._by_length: dict[int, list[tuple[Route, list[str]]]] = {}
-        for route in sorted(routes, key=_spelt_out, reverse=True):
-            pattern = route.path.split("/")
-            self._by_length.setdefault(len(pattern), []).append((route, pattern))
-
-    def of_length(self, length: int) -> Sequence[tuple[Route, list[str]]]:
-        """The routes with so many segments, each with these; those that are spelt out most come first."""
-        return self._by_length.get(length, ())
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A route and the ids that its path was asked with."""
-
-    route: Route
-    ids: dict[str, str]
-
-
-AGENT_LIGHTNING = (
-    Route("GET", "/health", requests.NoBody, calls.health, is_public=True),
-    Route("GET", "/statistics", requests.NoBody, calls.statistics),
-    Route(
-        "POST",
-        "/queues/rollouts/enqueue",
-        requests.EnqueueRollouts,
-        calls.enqueue_rollouts,
-        HTTPStatus.CREATED,
-        writes=True,
-    ),
-    Route(
-        "POST",
-        "/queues/rollouts/dequeue",
-        requests.DequeueRollouts,
-        calls.dequeue_rollouts,
-        writes=True,
-        hands_out=True,
-        body_optional=True,
-    ),
-    Route("POST", "/rollouts", requests.StartRollout, calls.start_rollout, HTTPStatus.CREATED, writes=True),
-    Route("GET", "/rollouts", requests.QueryRollouts, calls.query_rollouts),
-    Route("POST", "/rollouts/search", requests.QueryRollouts, calls.query_rollouts),
-    Route("GET", "/rollouts/{rollout_id}", requests.NoBody, calls.get_rollout),
-    Route("POST", "/rollouts/{rollout_id}", requests.UpdateRollout, calls.update_rollout, writes=True),
-    Route(
-        "POST",
-        "/rollouts/{rollout_id}/attempts",
-        requests.StartAttempt,
-        calls.start_attempt,
-        HTTPStatus.CREATED,
-        writes=True,
-        body_optional=True,
-    ),
-    Route("GET", "/rollouts/{rollout_id}/attempts", requests.QueryAttempts, calls.query_attempts),
-    Route("POST", "/rollouts/{rollout_id}/attempts/search", requests.QueryAttempts, calls.query_attempts),
-    Route("GET", "/rollouts/{rollout_id}/attempts/latest", requests.NoBody, calls.latest_attempt),
-    Route(
-        "POST",
-        "/rollouts/{rollout_id}/attempts/{attempt_id}",
-        requests.UpdateAttempt,
-        calls.update_attempt,
-        writes=True,
-    ),
-    Route("POST", "/waits/rollouts", requests.WaitForRollouts, calls.wait_for_rollouts, waits=True),
-    Route("POST", "/spans", Span, calls.add_span, HTTPStatus.CREATED, writes=True),
-    Route("GET", "/spans", requests.QuerySpans, calls.query_spans),
-    Route("POST", "/spans/search", requests.QuerySpans, calls.query_spans),
-    Route("POST", "/spans/next", requests.NextSequenceId, calls.next_span_number, writes=True),
-    Route("GET", "/resources", requests.QueryResources, calls.query_resources),
-    Route("POST", "/resources", requests.Resources, calls.add_resources, HTTPStatus.CREATED, writes=True),
-    Route("GET", "/resources/latest", requests.LookAtResources, calls.latest_resources, waits=True),
-    Route("GET", "/resources/{resources_id}", requests.LookAtResources, calls.resources_by_id, waits=True),
-    Route("POST", "/resources/{resources_id}", requests.Resources, calls.update_resources, writes=True),
-    Route("GET", "/workers", requests.QueryWorkers, calls.query_workers),
-    Route("POST", "/workers/search", requests.QueryWorkers, calls.query_workers),
-    Route("GET", "/workers/{worker_id}", requests.NoBody, calls.get_worker),
-    Route("POST", "/workers/{worker_id}", requests.UpdateWorker, calls.update_worker, writes=True, body_optional=True),
+from lightstream.schemas.errors import StoreError
+from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
+from lightstream.schemas.types import (
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
+    ResourcesUpdate,
+    ResourceUnion,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+    Span,
+    WorkerStatus,
 )
-"""Those of Agent Lightning 0.3. Their forms take optional fields beyond its own."""
 
-EXTENSIONS = (
-    Route("GET", "/capabilities", requests.NoBody, calls.capabilities),
-    Route("POST", GIVE_BACK, requests.GiveBack, calls.give_back),
-    Route("GET", "/otlp-traces-endpoint", requests.NoBody, calls.otlp_traces_endpoint),
-    Route(
-        "POST",
-        "/rollouts/{rollout_id}/cancel",
-        requests.CancelRollout,
-        calls.cancel_rollout,
-        writes=True,
-        body_optional=True,
-    ),
-    Route("POST", "/spans/batch", requests.AddManySpans, calls.add_many_spans, HTTPStatus.CREATED, writes=True),
-    Route("POST", "/spans/next/batch", requests.ManySequenceIds, calls.many_span_numbers, writes=True),
-    Route("POST", "/workers/{worker_id}/heartbeat", requests.Heartbeat, calls.heartbeat, writes=True),
+from ._answers import Answer
+from ._dispatch import dequeued, requeue_unused, unless_stopping
+from ._route import (
+    Asked,
+    Dispatched,
+    DispatchRoute,
+    OptionalBody,
+    Served,
+    Serving,
+    Store,
+    StoreRoute,
+    WaitRoute,
+    WriteRoute,
 )
-"""What Agent Lightning's store lacks, or its client does one by one."""
+from ._wire import ASKS_AGAIN, PREFIX, REQUEUE_PATH, TRACES_PATH, UNFINISHED, WAIT_S_MAX
 
-ROUTES = RouteTable(AGENT_LIGHTNING + EXTENSIONS)
+__all__ = ["ROUTES", "dequeue"]
 
-LEGACY = RouteTable(
-    (
-        Route("GET", "/task", legacy.NextTask, legacy.next_task, writes=True, hands_out=True),
-        Route("GET", "/resources/latest", requests.NoBody, legacy.latest_resources),
-        Route("GET", "/resources/{resources_id}", requests.NoBody, legacy.resources_by_id),
-        Route("POST", "/rollout", RolloutLegacy, legacy.report_rollout, writes=True),
+CUT_SLACK_S = 0.1
+"""A wait that returns this much before the end of its slice may have been ended by it: clocks differ."""
+
+reads = APIRouter(prefix=PREFIX, route_class=StoreRoute)
+waits = APIRouter(prefix=PREFIX, route_class=WaitRoute)
+writes = APIRouter(prefix=PREFIX, route_class=WriteRoute)
+dispatches = APIRouter(prefix=PREFIX, route_class=DispatchRoute)
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Page(BaseModel):
+    limit: int = -1
+    offset: int = 0
+    sort_by: str | None = None
+    sort_order: Literal["asc", "desc"] = "asc"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the query as arguments of the store's method.
+
+        Raises:
+            StoreError: the page has no room.
+        """
+        if self.limit == 0:
+            raise StoreError("limit is 0; it must be a number of items from 1 up, or -1 for all")
+        return dict(self)
+
+
+# --- the server
+
+
+@reads.get("/health")
+async def health() -> Any:
+    return {"status": "ok"}
+
+
+@reads.get("/statistics")
+async def statistics(store: Store) -> Any:
+    return await store.statistics()
+
+
+@reads.get("/capabilities")
+async def capabilities(serving: Served) -> Any:
+    """Extension."""
+    return serving.store.capabilities | ({"otlp_traces": True} if serving.takes_traces else {})
+
+
+@reads.get("/otlp-traces-endpoint")
+async def otlp_traces_endpoint(serving: Served) -> Any:
+    """Extension. Answers with a path of this server, else with the gateway's URL; ``null`` where none runs."""
+    if serving.takes_traces:
+        return TRACES_PATH
+    return serving.store.otlp_traces_endpoint() if serving.store.capabilities.get("otlp_traces") else None
+
+
+# --- rollouts
+
+
+class EnqueueRollouts(BaseModel):
+    rollouts: list[EnqueueRolloutRequest]
+
+
+@writes.post("/queues/rollouts/enqueue", status_code=201)
+async def enqueue_rollouts(store: Store, asked: Asked[EnqueueRollouts]) -> Any:
+    return await store.enqueue_many_rollouts(asked.rollouts)
+
+
+class DequeueRollouts(OptionalBody):
+    limit: int = 1
+    worker_id: str | None = None
+    timeout_s: Seconds = 0.0
+    run_id: str = ANY_RUN
+
+
+@dispatches.post("/queues/rollouts/dequeue")
+async def dequeue_rollouts(serving: Served, asked: Asked[DequeueRollouts]) -> Dispatched:
+    taken = await dequeue(serving, asked.limit, asked.worker_id, asked.timeout_s, asked.run_id)
+    return Dispatched(serving.store, taken, taken)
+
+
+async def dequeue(
+    serving: Serving, limit: int, worker_id: str | None, timeout_s: float, run_id: str = ANY_RUN
+) -> list[AttemptedRollout]:
+    """Dispatch rollouts, for which to wait up to ``timeout_s``, or until the server stops."""
+    if limit <= 0:
+        return []
+    wait_s = timeout_s or None
+    run = None if run_id == ANY_RUN else run_id  # which every store dispatches if nothing else is said
+    dequeueing = serving.store.dequeue_many_rollouts(
+        limit=limit, worker_id=worker_id, **_without_none(timeout_s=wait_s, run_id=run)
     )
-)
-"""Agent Lightning's first protocol. Without the prefix."""
+    return list(await dequeued(serving.stopping, serving.store, dequeueing, waits=wait_s is not None))
 
 
-def find_route(method: str, path: str, table: RouteTable) -> Found | list[str]:
-    """The route of a path (percent-encoded, without the prefix), or the methods that the path would take.
+class Requeue(BaseModel):
+    """``key``: the idempotency key of the request that was answered with rollouts."""
 
-    Raises:
-        UnicodeDecodeError: an id in the path is not UTF-8.
-    """
-    asked = path.split("/")
-    fitting = [(route, pattern) for route, pattern in table.of_length(len(asked)) if _fits(pattern, asked)]
-    for route, pattern in fitting:
-        if route.method == method:
-            named = zip(pattern, asked, strict=True)
-            return Found(route, {name[1:-1]: segment_text(value) for name, value in named if name.startswith("{")})
-    return sorted({route.method for route, _ in fitting})
+    key: str
 
 
-def _fits(pattern: list[str], asked: list[str]) -> bool:
-    return all(name.startswith("{") or name == value for name, value in zip(pattern, asked, strict=True))
+@reads.post(REQUEUE_PATH)
+async def requeue_rollouts(serving: Served, asked: Asked[Requeue]) -> None:
+    """Extension. The client did not wait for the answer to that request of its, or lost it."""
+    answer = await serving.answers.forget(asked.key, though_awaited=True)
+    await requeue_unused(serving.store, answer.dispatched if answer else ())
+
+
+class StartRollout(EnqueueRolloutRequest):
+    worker_id: str | None = None
+
+
+@writes.post("/rollouts", status_code=201)
+async def start_rollout(store: Store, asked: Asked[StartRollout]) -> Any:
+    extensions = {name: getattr(asked, name) for name in ("rollout_id", "run_id", "group_id", "group_size", "assembly")}
+    return await store.start_rollout(
+        asked.input,
+        asked.mode,
+        asked.resources_id,
+        asked.config,
+        asked.metadata,
+        asked.worker_id,
+        **_without_none(**extensions),
+    )
+
+
+class QueryRollouts(Page):
+    status_in: list[RolloutStatus] | None = None
+    rollout_id_in: list[str] | None = None
+    rollout_id_contains: str | None = None
+    filter_logic: Literal["and", "or"] = "and"
+    status: list[RolloutStatus] | None = None
+    rollout_ids: list[str] | None = None
+    rollout_id_prefix: str | None = None
+    started_after: float | None = None
+    started_before: float | None = None
+
+
+@reads.get("/rollouts")
+@reads.post("/rollouts/search")
+async def query_rollouts(store: Store, asked: Asked[QueryRollouts]) -> Any:
+    return await store.query_rollouts(**asked.arguments())
+
+
+@reads.get("/rollouts/{rollout_id:segment}")
+async def get_rollout(store: Store, rollout_id: str) -> Any:
+    return await store.get_rollout_by_id(rollout_id)
+
+
+class UpdateRollout(BaseModel):
+    """A field that is left out stays as it is; ``null`` is a value."""
+
+    input: Any = None
+    mode: RolloutMode | None = None
+    resources_id: str | None = None
+    status: RolloutStatus | None = None
+    config: RolloutConfig | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@writes.post("/rollouts/{rollout_id:segment}")
+async def update_rollout(store: Store, rollout_id: str, asked: Asked[UpdateRollout]) -> Any:
+    return await store.update_rollout(rollout_id, **_given(asked))
+
+
+class CancelRollout(OptionalBody):
+    reason: str = ""
+
+
+@writes.post("/rollouts/{rollout_id:segment}/cancel")
+async def cancel_rollout(store: Store, rollout_id: str, asked: Asked[CancelRollout]) -> Any:
+    """Extension."""
+    return await store.cancel_rollout(rollout_id, asked.reason)
+
+
+class WaitForRollouts(BaseModel):
+    rollout_ids: list[str]
+    timeout: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    count: int | None = None
+    share: float | None = None
+
+
+@waits.post("/waits/rollouts")
+async def wait_for_rollouts(request: Request, serving: Served, asked: Asked[WaitForRollouts]) -> Any:
+    wait_s = None if asked.timeout is None else max(0.0, asked.timeout)
+    slice_s = min(math.inf if wait_s is None else wait_s, WAIT_S_MAX) if ASKS_AGAIN in request.headers else wait_s
+    began = time.monotonic()
+    waiting = serving.store.wait_for_rollouts(
+        rollout_ids=asked.rollout_ids, timeout=slice_s, **_without_none(count=asked.count, share=asked.share)
+    )
+    done = await unless_stopping(serving.stopping, waiting)
+    is_cut = slice_s is not None and slice_s != wait_s and time.monotonic() - began >= slice_s - CUT_SLACK_S
+    return Answer(done, headers={UNFINISHED: "1"}) if is_cut else done
+
+
+# --- attempts
+
+
+class StartAttempt(OptionalBody):
+    worker_id: str | None = None
+
+
+@writes.post("/rollouts/{rollout_id:segment}/attempts", status_code=201)
+async def start_attempt(store: Store, rollout_id: str, asked: Asked[StartAttempt]) -> Any:
+    return await store.start_attempt(rollout_id, asked.worker_id)
+
+
+class QueryAttempts(Page):
+    sort_by: str | None = "sequence_id"
+
+
+@reads.get("/rollouts/{rollout_id:segment}/attempts")
+@reads.post("/rollouts/{rollout_id:segment}/attempts/search")
+async def query_attempts(store: Store, rollout_id: str, asked: Asked[QueryAttempts]) -> Any:
+    return await store.query_attempts(rollout_id, **asked.arguments())
+
+
+@reads.get("/rollouts/{rollout_id:segment}/attempts/latest")
+async def latest_attempt(store: Store, rollout_id: str) -> Any:
+    return await store.get_latest_attempt(rollout_id)
+
+
+class UpdateAttempt(BaseModel):
+    """A field that is left out stays as it is; ``null`` is a value."""
+
+    status: AttemptStatus | None = None
+    worker_id: str | None = None
+    last_heartbeat_time: float | None = None
+    metadata: dict[str, Any] | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+@writes.post("/rollouts/{rollout_id:segment}/attempts/{attempt_id:segment}")
+async def update_attempt(store: Store, rollout_id: str, attempt_id: str, asked: Asked[UpdateAttempt]) -> Any:
+    given = _given(asked)
+    reason = {name: given.pop(name, None) for name in ("error_type", "error_message")}
+    return await store.update_attempt(rollout_id, attempt_id, **given, **_without_none(**reason))
+
+
+# --- spans
+
+
+@writes.post("/spans", status_code=201)
+async def add_span(store: Store, asked: Asked[Span]) -> Any:
+    return await store.add_span(asked)
+
+
+class AddManySpans(BaseModel):
+    spans: list[Span]
+
+
+@writes.post("/spans/batch", status_code=201)
+async def add_many_spans(store: Store, asked: Asked[AddManySpans]) -> Any:
+    """Extension."""
+    return await store.add_many_spans(asked.spans)
+
+
+class QuerySpans(Page):
+    rollout_id: str
+    attempt_id: str | None = None
+    trace_id: str | None = None
+    trace_id_contains: str | None = None
+    span_id: str | None = None
+    span_id_contains: str | None = None
+    parent_id: str | None = None
+    parent_id_contains: str | None = None
+    name: str | None = None
+    name_contains: str | None = None
+    filter_logic: Literal["and", "or"] = "and"
+    sort_by: str | None = "sequence_id"
+
+
+@reads.get("/spans")
+@reads.post("/spans/search")
+async def query_spans(store: Store, asked: Asked[QuerySpans]) -> Any:
+    arguments = asked.arguments()
+    return await store.query_spans(arguments.pop("rollout_id"), arguments.pop("attempt_id"), **arguments)
+
+
+class NextSequenceId(BaseModel):
+    rollout_id: str
+    attempt_id: str
+
+
+@writes.post("/spans/next")
+async def next_sequence_id(store: Store, asked: Asked[NextSequenceId]) -> Any:
+    return {"sequence_id": await store.get_next_span_sequence_id(asked.rollout_id, asked.attempt_id)}
+
+
+class ManySequenceIds(BaseModel):
+    rollout_attempt_ids: list[tuple[str, str]]
+
+
+@writes.post("/spans/next/batch")
+async def many_sequence_ids(store: Store, asked: Asked[ManySequenceIds]) -> Any:
+    """Extension."""
+    return {"sequence_ids": await store.get_many_span_sequence_ids(asked.rollout_attempt_ids)}
+
+
+# --- resources
+
+
+class Resources(RootModel[dict[str, ResourceUnion]]):
+    """Name -> resource."""
+
+
+@writes.post("/resources", status_code=201)
+async def add_resources(store: Store, asked: Asked[Resources]) -> Any:
+    return await store.add_resources(asked.root)
+
+
+@writes.post("/resources/{resources_id:segment}")
+async def update_resources(store: Store, resources_id: str, asked: Asked[Resources]) -> Any:
+    return await store.update_resources(resources_id, asked.root)
+
+
+class QueryResources(Page):
+    resources_id: str | None = None
+    resources_id_contains: str | None = None
+
+
+@reads.get("/resources")
+async def query_resources(store: Store, asked: Asked[QueryResources]) -> Any:
+    return await store.query_resources(**asked.arguments())
+
+
+class LookAtResources(BaseModel):
+    timeout_s: Seconds = 0.0
+
+
+@waits.get("/resources/latest")
+async def latest_resources(serving: Served, asked: Asked[LookAtResources]) -> Any:
+    return await _found_resources(serving, serving.store.get_latest_resources, asked.timeout_s)
+
+
+@waits.get("/resources/{resources_id:segment}")
+async def resources_by_id(serving: Served, resources_id: str, asked: Asked[LookAtResources]) -> Any:
+    get = partial(serving.store.get_resources_by_id, resources_id)
+    return await _found_resources(serving, get, asked.timeout_s)
+
+
+async def _found_resources(
+    serving: Serving, get: Callable[..., Awaitable[ResourcesUpdate | None]], timeout_s: float
+) -> ResourcesUpdate | None:
+    """Wait in slices: a store may wait in a thread, which goes on though its client has left."""
+    until = time.monotonic() + timeout_s
+    while True:
+        wait_s = max(0.0, min(until - time.monotonic(), WAIT_S_MAX))
+        found = await unless_stopping(serving.stopping, get(**_without_none(timeout_s=wait_s or None)))
+        if found is not None or time.monotonic() >= until:
+            return found
+
+
+# --- workers
+
+
+class QueryWorkers(Page):
+    status_in: list[WorkerStatus] | None = None
+    worker_id_contains: str | None = None
+    filter_logic: Literal["and", "or"] = "and"
+
+
+@reads.get("/workers")
+@reads.post("/workers/search")
+async def query_workers(store: Store, asked: Asked[QueryWorkers]) -> Any:
+    return await store.query_workers(**asked.arguments())
+
+
+@reads.get("/workers/{worker_id:segment}")
+async def get_worker(store: Store, worker_id: str) -> Any:
+    return await store.get_worker_by_id(worker_id)
+
+
+class UpdateWorker(OptionalBody):
+    """Without ``heartbeat_stats`` the worker keeps those it has."""
+
+    heartbeat_stats: dict[str, Any] | None = None
+
+
+@writes.post("/workers/{worker_id:segment}")
+async def update_worker(store: Store, worker_id: str, asked: Asked[UpdateWorker]) -> Any:
+    return await store.update_worker(worker_id, **_given(asked))
+
+
+class Heartbeat(BaseModel):
+    worker: WorkerHeartbeat
+    attempts: list[tuple[str, str]]
+
+
+@writes.post("/workers/{worker_id:segment}/heartbeat")
+async def heartbeat(store: Store, asked: Asked[Heartbeat]) -> None:
+    """Extension."""
+    await store.heartbeat(asked.worker, asked.attempts)
+
+
+ROUTES = [*reads.routes, *waits.routes, *dispatches.routes, *writes.routes]
+"""The first that fits wins. Words of a path precede ids, and what writes comes last: `search` is no rollout's id."""
+
+
+def _given(asked: BaseModel) -> dict[str, Any]:
+    """Return the fields that were not left out."""
+    return {name: getattr(asked, name) for name in asked.model_fields_set}
+
+
+def _without_none(**extensions: Any) -> dict[str, Any]:
+    """Keep what the request makes use of: a store of Agent Lightning's interface alone knows none of the extensions."""
+    return {name: value for name, value in extensions.items() if value is not None}

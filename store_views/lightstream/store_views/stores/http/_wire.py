@@ -7,7 +7,6 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel
-from pydantic_core import to_json as models_to_json
 
 from lightstream.schemas.errors import StoreError
 
@@ -15,15 +14,14 @@ from ..json_text import encoded, is_too_deep, to_json
 
 __all__ = [
     "ASKS_AGAIN",
-    "GIVE_BACK",
     "IDEMPOTENCY_KEY",
     "POSITIONS",
     "PREFIX",
+    "REQUEUE_PATH",
     "RESERVED",
     "TRACES_PATH",
     "UNFINISHED",
     "WAIT_S_MAX",
-    "encode_answer",
     "encode_request",
     "path_segment",
     "segment_text",
@@ -43,7 +41,7 @@ ASKS_AGAIN: Final = "lightstream-asks-again"
 UNFINISHED: Final = "lightstream-unfinished"
 """Answer header of a wait that ended before its time was over: ask again."""
 
-GIVE_BACK: Final = "/queues/rollouts/give-back"
+REQUEUE_PATH: Final = "/queues/rollouts/give-back"
 """Path of the request by which a client says that it did not wait for rollouts that it had asked for."""
 
 POSITIONS: Final = "lightstream-positions"
@@ -107,8 +105,3 @@ def _fields(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield from dict(model).items()
         else:
             yield name, value
-
-
-def encode_answer(value: Any) -> bytes:
-    """An answer's body: models and lists of them, each with all the fields it has."""
-    return models_to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=repr)

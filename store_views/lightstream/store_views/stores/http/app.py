@@ -1,43 +1,31 @@
-"""The ASGI application: who may ask, what is asked, and the answer as bytes. What the store does is in ``_calls``."""
+"""The ASGI application over a store: who may ask, and what is answered where no route is."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from pydantic import BaseModel, ValidationError
-from starlette.applications import Starlette
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocketClose
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_server import BodyTooLargeError, read_body
+from lightstream.runtime.http_access import Access, bearer_token
+from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import LogPositions
 
-from ..identity import repeatable
-from ._answers import AnswerMemory
-from ._calls import Call
-from ._errors import Answer, error_answer, no_body_answer, refusal, rejected_answer
-from ._execution import RETRY_AFTER, done
-from ._handing_out import HandingOut, hung_up_answer
-from ._hanging_up import WaitingClient
-from ._routes import LEGACY, ROUTES, Found, Route, find_route
-from ._wire import ASKS_AGAIN, IDEMPOTENCY_KEY, POSITIONS, PREFIX, TRACES_PATH
+from . import _routes
+from ._answers import RETRY_AFTER, Answer, error_answer, refusal
+from ._route import Serving
+from ._wire import PREFIX, TRACES_PATH
+from .legacy import routes as legacy
 
-__all__ = ["StoreApplication", "TracesEndpoint", "create_app"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["TracesEndpoint", "create_app", "store_access"]
 
 REQUESTS_AT_ONCE_MAX = 8192
 """Waiting requests cost a task and a socket each; this many runners and algorithms may wait on one server."""
@@ -48,7 +36,7 @@ REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 OTLP_PATHS = (TRACES_PATH, "/v1/metrics", "/v1/logs", "/v1/development/profiles")
 
 TracesEndpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-"""What answers requests of OTLP/HTTP exporters for traces."""
+"""Answers requests of OTLP/HTTP exporters for traces."""
 
 
 def create_app(
@@ -57,173 +45,82 @@ def create_app(
     *,
     cors_allow_origins: Sequence[str] = (),
     traces: TracesEndpoint | None = None,
-) -> StoreApplication:
-    """The application over a store.
+) -> FastAPI:
+    """Make the application. It belongs to the event loop that serves it, and once ``app.state.serving.stopping`` is
+    set, there, the waits under way end, so that the server can stop.
 
     Args:
         settings: name the token that requests must carry, and the largest body.
         cors_allow_origins: whose pages may ask from a browser; ``*`` for all.
         traces: takes OTLP at ``/v1/traces``; without it, that is answered with 501.
     """
-    return StoreApplication(store, settings, cors_allow_origins, traces)
-
-
-class StoreApplication(Starlette):
-    """All routes of the store. Belongs to the event loop that serves it."""
-
-    def __init__(
-        self,
-        store: LightningStore,
-        settings: Settings,
-        cors_allow_origins: Sequence[str] = (),
-        traces: TracesEndpoint | None = None,
-    ) -> None:
-        self._store = store
-        self._traces = traces
-        self._body_bytes_max = settings.store_request_bytes_max
-        self._token = None if settings.store_token is None else settings.store_token.get_secret_value().encode()
-        self._answers = AnswerMemory()
-        self._handing_out = HandingOut(store, self._answers)
-        self._stopping = asyncio.Event()
-        self._under_way = 0
-
-        super().__init__(exception_handlers={Exception: _on_defect})
-        if cors_allow_origins:
-            self.add_middleware(
-                CORSMiddleware,
-                allow_origins=list(cors_allow_origins),
-                allow_methods=["*"],
-                allow_headers=["*"],
-                allow_credentials=True,
-                expose_headers=["*"],
-            )
-        self.router.default = self._serve  # ids may have any character: Starlette's own routes match decoded paths
-
-    def stop_waiting(self) -> None:
-        """End the waits under way, so that the server can stop. Call it in the server's loop."""
-        self._stopping.set()
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await (await self._respond(Request(scope, receive, send)))(scope, receive, send)
-        else:
-            await WebSocketClose()(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        if self._under_way >= REQUESTS_AT_ONCE_MAX:
-            answer = refusal(
-                503, f"{REQUESTS_AT_ONCE_MAX:,} requests are in progress, the most allowed.", headers=RETRY_AFTER
-            )
-        else:
-            self._under_way += 1
-            try:
-                if self._traces is not None and request.method == "POST" and request.scope["path"] == TRACES_PATH:
-                    return await self._take_traces(request, self._traces)
-                answer = await self._answer(request)
-            except BodyTooLargeError as error:
-                await _read_the_rest(request)
-                answer = refusal(413, error.message, "StoreError", "Send it in several requests.")
-            finally:
-                self._under_way -= 1
-        return Response(answer.content, answer.status, answer.headers, media_type="application/json")
-
-    async def _take_traces(self, request: Request, traces: TracesEndpoint) -> Response:
-        refused = self._unauthorised(request)
-        if refused is None:
-            return await traces(request)
-        return Response(refused.content, refused.status, refused.headers, media_type="application/json")
-
-    async def _answer(self, request: Request) -> Answer:
-        raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-        path = raw_path.decode("ascii", errors="replace")
-        try:
-            under_prefix = path.startswith(f"{PREFIX}/")
-            found = find_route(request.method, path.removeprefix(PREFIX), ROUTES if under_prefix else LEGACY)
-        except UnicodeDecodeError:
-            return refusal(400, f"the path {path!r} has an id that is not UTF-8.", "StoreError")
-        is_public = isinstance(found, Found) and found.route.is_public and "authorization" not in request.headers
-        if not is_public and (refused := self._unauthorised(request)) is not None:
-            return refused
-        if isinstance(found, Found):
-            try:
-                await self._see(request)
-            except LightstreamError as error:
-                return error_answer(error)
-            return self._with_positions(await self._asked(request, found, raw_path))
-        if found:
-            allowed = ", ".join(found)
-            return refusal(405, f"{path} takes {allowed}, not {request.method}.", headers={"allow": allowed})
-        if path in OTLP_PATHS:
-            return self._no_otlp(request.method, path)
-        return refusal(404, f"there is nothing at {path}.")
-
-    def _no_otlp(self, method: str, path: str) -> Answer:
-        if path == TRACES_PATH and self._traces is not None:
-            return refusal(405, f"{path} takes POST, not {method}.", headers={"allow": "POST"})
-        here = "takes only traces, at /v1/traces" if self._traces is not None else "takes no OTLP"
-        return refusal(501, f"this server {here}; send spans to /v1/agl/spans.", "NotImplementedError")
-
-    async def _asked(self, request: Request, found: Found, raw_path: bytes) -> Answer:
-        route = found.route
-        body = await read_body(request, self._body_bytes_max)
-        if not body and route.method != "GET" and not route.body_optional:
-            return no_body_answer()
-        try:
-            asked = _query(route, request) if route.method == "GET" else _body(route, body)
-        except ValidationError as error:
-            return rejected_answer(error, "query" if route.method == "GET" else "body")
-        call = Call(
-            self._store,
-            found.ids,
-            asked,
-            self._stopping,
-            self._handing_out,
-            asks_again=ASKS_AGAIN in request.headers,
-            takes_traces=self._traces is not None,
+    routes = [*_routes.ROUTES, *legacy.ROUTES]
+    if traces is not None:
+        routes.append(Route(TRACES_PATH, traces, methods=["POST"]))
+    app = FastAPI(
+        routes=routes,
+        exception_handlers={
+            BodyTooLargeError: _too_large,
+            ClientDisconnect: _disconnected,
+            Exception: _on_defect,
+            HTTPException: _no_route,
+            LightstreamError: _on_error,
+        },
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.serving = Serving(store, settings.store_request_bytes_max, takes_traces=traces is not None)
+    app.add_middleware(_Gate, access=store_access(settings))
+    if cors_allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors_allow_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_credentials=True,
+            expose_headers=["*"],
         )
-        key = request.headers.get(IDEMPOTENCY_KEY) if route.writes else None
-        digest = b"" if key is None else hashlib.sha256(raw_path + b"\0" + body).digest()
+    return app
+
+
+def store_access(settings: Settings) -> Access:
+    """Return which tokens the server takes."""
+    return Access() if settings.store_token is None else Access(settings.store_token.get_secret_value())
+
+
+class _Gate:
+    """Refuses requests beyond the number that may be in progress, and those without the token.
+
+    It also routes by the path as it was sent, since ids in it may have any character, escaped.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._in_progress = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        scope["path"] = raw_path.partition(b"?")[0].decode("latin-1")
+        app = self._refused(Request(scope)) or self._app
+        self._in_progress += 1
         try:
-            if route.hands_out or route.waits:
-                return await self._awaited(request, route, call, key, digest)
-            return await done(route, call) if key is None else await self._once(route, call, key, digest)
-        except LightstreamError as error:
-            return error_answer(error)
-
-    async def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Answer:
-        async def do() -> Answer:
-            # Another server may have done it, and been killed before it answered: the same ids make it the same write.
-            with repeatable(f"{key} {digest.hex()}"):
-                return await done(route, call)
-
-        return await self._answers.once(key, digest, do)
-
-    async def _awaited(self, request: Request, route: Route, call: Call, key: str | None, digest: bytes) -> Answer:
-        """As for other routes, but ended when the client hangs up."""
-        client = WaitingClient(request)
-        try:
-            if route.hands_out:
-                return await self._handing_out.once(client, key, digest, partial(done, route, call))
-            return await client.unless_gone(done(route, call)) or hung_up_answer()
+            await app(scope, receive, send)
         finally:
-            client.close()
+            self._in_progress -= 1
 
-    async def _see(self, request: Request) -> None:
-        """Have the answer reflect what the client has seen, at whichever server."""
-        if text := request.headers.get(POSITIONS):
-            seen = LogPositions.from_text(text)
-            if not self._store.positions().covers(seen):
-                await asyncio.to_thread(self._store.see, seen)  # it may ask Kafka how far the log goes
-
-    def _with_positions(self, answer: Answer) -> Answer:
-        text = self._store.positions().to_text()
-        return replace(answer, headers=answer.headers | {POSITIONS: text}) if text else answer
-
-    def _unauthorised(self, request: Request) -> Answer | None:
-        if self._token is None:
+    def _refused(self, request: Request) -> Answer | None:
+        if self._in_progress >= REQUESTS_AT_ONCE_MAX:
+            detail = f"{REQUESTS_AT_ONCE_MAX:,} requests are in progress, the most allowed."
+            return refusal(503, detail, headers=RETRY_AFTER)
+        asks_health = (request.method, request.scope["path"]) == ("GET", f"{PREFIX}/health")
+        if asks_health and "authorization" not in request.headers:
             return None
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode("latin-1"), self._token):
+        token = bearer_token(request.headers)
+        if self._access.allows(token):
             return None
         problem = "a token other than its own" if token else "no token"
         return refusal(
@@ -235,36 +132,35 @@ class StoreApplication(Starlette):
         )
 
 
-def _body(route: Route, body: bytes) -> BaseModel:
-    if route.body_optional and body.strip() in (b"", b"null"):
-        body = b"{}"
-    return route.form.model_validate_json(body)
+async def _no_route(request: Request, error: Exception) -> Answer:
+    path: str = request.scope["path"]
+    fitting = [route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)]
+    if fitting:
+        allowed = ", ".join(sorted({method for route in fitting for method in route.methods or ()}))
+        return refusal(405, f"{path} takes {allowed}, not {request.method}.", headers={"allow": allowed})
+    if path in OTLP_PATHS:
+        takes = "takes only traces, at /v1/traces" if request.app.state.serving.takes_traces else "takes no OTLP"
+        return refusal(501, f"this server {takes}; send spans to /v1/agl/spans.", "NotImplementedError")
+    return refusal(404, f"there is nothing at {path}.")
 
 
-def _query(route: Route, request: Request) -> BaseModel:
-    """A query string as the route's form: a name may come several times where a list is asked for."""
-    values: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        field = route.form.model_fields.get(name)
-        if field is not None and "list" in str(field.annotation):
-            values.setdefault(name, []).append(value)
-        else:
-            values[name] = value
-    return route.form.model_validate(values)
-
-
-async def _read_the_rest(request: Request) -> None:
+async def _too_large(request: Request, error: BodyTooLargeError) -> Answer:
     size_bytes = 0
-    try:
-        async for piece in request.stream():
-            size_bytes += len(piece)
-            if size_bytes > REFUSED_BYTES_READ_MAX:
-                return
-    except ClientDisconnect:
-        return  # nobody is left to be told
+    async for piece in request.stream():
+        size_bytes += len(piece)
+        if size_bytes > REFUSED_BYTES_READ_MAX:
+            break
+    return refusal(413, error.message, "StoreError", "Send it in several requests.")
 
 
-async def _on_defect(request: Request, error: Exception) -> Response:
-    """An error that no store should raise. It is logged with its traceback by the server."""
-    answer = refusal(500, f"the store server failed: {type(error).__name__}: {error}", type(error).__name__)
-    return Response(answer.content, answer.status, media_type="application/json")
+async def _disconnected(request: Request, error: Exception) -> Answer:
+    return refusal(CLIENT_GONE, "the client disconnected")
+
+
+async def _on_error(request: Request, error: LightstreamError) -> Answer:
+    return error_answer(error)
+
+
+async def _on_defect(request: Request, error: Exception) -> Answer:
+    """Answer for an error that no store should raise. The server logs it with its traceback."""
+    return refusal(500, f"the store server failed: {type(error).__name__}: {error}", type(error).__name__)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -19,9 +20,8 @@ from lightstream.schemas.types import LightningStoreCapabilities
 
 from ..forwarding import ForwardingStore
 from ..kafka import KafkaLightningStore
-from ._latch import Latch
 from ._wire import TRACES_PATH
-from .app import TracesEndpoint, create_app
+from .app import TracesEndpoint, create_app, store_access
 
 if TYPE_CHECKING:
     from .client import LightningStoreClient
@@ -83,7 +83,7 @@ class LightningStoreServer(ForwardingStore):
         self._takes_traces = traces is not None
         self._make_http = partial(_http_server, store, settings, host, cors_allow_origins=origins, traces=traces)
         self._http = self._make_http(port)
-        self._stopped = Latch()
+        self._stopped: Future[None] = Future()
         self.endpoint = self._http.url
         """URL of the server, without a path: what a client is given."""
 
@@ -93,7 +93,7 @@ class LightningStoreServer(ForwardingStore):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._stopped = Latch()
+        self._stopped = Future()
 
     @property
     def store(self) -> LightningStore:
@@ -124,19 +124,19 @@ class LightningStoreServer(ForwardingStore):
         Raises:
             ServiceUnavailableError: it did not start; the log says why. Or its port was taken since it was stopped.
         """
-        is_stopped = self._stopped.is_set()
+        is_stopped = self._stopped.done()
         if os.getpid() == self._owner_pid and not self._http.is_serving:
             if is_stopped:
                 self._http = self._make_http(urlsplit(self.endpoint).port)
             await asyncio.to_thread(self._http.start)
         if is_stopped:
-            self._stopped.clear()
+            self._stopped = Future()
 
     async def run_forever(self) -> None:
         """As :meth:`start`, until :meth:`stop`; being cancelled stops it too."""
         await self.start()
         try:
-            await self._stopped.wait()
+            await asyncio.shield(asyncio.wrap_future(self._stopped))
         finally:
             await self.stop()
 
@@ -150,7 +150,8 @@ class LightningStoreServer(ForwardingStore):
             self._client = None
         if os.getpid() == self._owner_pid:
             await asyncio.to_thread(self._http.stop)
-        self._stopped.set()
+        with contextlib.suppress(InvalidStateError):  # it was stopped already
+            self._stopped.set_result(None)
 
     async def close(self) -> None:
         """As :meth:`stop`."""
@@ -187,8 +188,7 @@ def _http_server(
 ) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
-    if settings.store_token is None and not _is_loopback(settings.host):
-        logger.warning("the store server on %s asks for no token: set LIGHTSTREAM_STORE_TOKEN", settings.host)
+    store_access(settings).warn_where_open(settings.host, "store server", "LIGHTSTREAM_STORE_TOKEN")
     taken = None if traces is None else traces(store, settings)
     app = create_app(store, settings, cors_allow_origins=cors_allow_origins, traces=taken)
     return HttpServer(
@@ -197,12 +197,5 @@ def _http_server(
         name=SERVICE,
         port=settings.store_port if port is None else port,
         setting=SETTING,
-        on_stopping=app.stop_waiting,
+        on_stopping=app.state.serving.stopping.set,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

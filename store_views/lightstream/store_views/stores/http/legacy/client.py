@@ -65,7 +65,7 @@ class AgentLightningClient:
         while True:
             asked = time.monotonic()
             try:
-                found = TaskIfAny.model_validate((await self._connection.get("/task", query, hands_out=True)).value)
+                found = TaskIfAny.model_validate((await self._connection.get("/task", query, dispatches=True)).value)
             except ServiceUnavailableError:
                 found = TaskIfAny(is_available=False)
             if found.task is not None:

@@ -9,7 +9,6 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import NamedResources, RolloutConfig, RolloutLegacy, RolloutMode
 
 from ...memory import InMemoryLightningStore
-from .._latch import Latch
 from ..server import LightningStoreServer
 from ._completed import completed
 
@@ -49,7 +48,6 @@ class AgentLightningServer:
             retry_condition=["unresponsive", "timeout"],
         )
         self._uncollected: dict[str, None] = {}
-        self._stopped = Latch()
 
     @property
     def endpoint(self) -> str:
@@ -59,19 +57,16 @@ class AgentLightningServer:
     async def start(self) -> None:
         """Serve; returns once requests are taken."""
         await self._server.start()
-        self._stopped.clear()
 
     async def run_forever(self) -> None:
         """Serve until :meth:`stop`, which any loop and thread may call."""
-        await self.start()
-        await self._stopped.wait()
+        await self._server.run_forever()
 
     async def stop(self) -> None:
         """Stop serving; a store of this server's own is gone then."""
         await self._server.stop()
         if self._is_own:
             await self.store.close()
-        self._stopped.set()
 
     async def queue_task(
         self,

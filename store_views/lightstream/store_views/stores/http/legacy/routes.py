@@ -1,67 +1,72 @@
-"""What the store does for each route of the first protocol."""
+"""The routes of the first protocol."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field
+from fastapi import APIRouter
+from pydantic import BaseModel
 
 from lightstream.schemas.attribute_names import ATTEMPT_ID, ERROR_MESSAGE, ERROR_TYPE
 from lightstream.schemas.errors import NotFoundError
+from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, AttemptStatus, GenericResponse, RolloutLegacy, Task, TaskIfAny
 
-from .. import _calls as calls
-from .._calls import Call, HandedOut
-from .._requests import DequeueRollouts
+from .._route import Asked, Dispatched, DispatchRoute, Served, Store, StoreRoute, WriteRoute
+from .._routes import Seconds, dequeue
 from ._report import spans_of
 
-__all__ = ["NextTask", "latest_resources", "next_task", "report_rollout", "resources_by_id"]
+__all__ = ["ROUTES"]
+
+reads = APIRouter(route_class=StoreRoute)
+writes = APIRouter(route_class=WriteRoute)
+dispatches = APIRouter(route_class=DispatchRoute)
 
 
 class NextTask(BaseModel):
     """``timeout_s`` and ``worker_id`` are extensions."""
 
-    timeout_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    timeout_s: Seconds = 0.0
     worker_id: str | None = None
 
 
-async def next_task(call: Call) -> Any:
-    asked = DequeueRollouts(limit=1, timeout_s=call.asked.timeout_s, worker_id=call.asked.worker_id)
-    taken = await calls.dequeue_rollouts(replace(call, asked=asked))
-    if not taken.rollouts:
-        return TaskIfAny(is_available=False)
-    return HandedOut(TaskIfAny(is_available=True, task=_task(taken.rollouts[0])), taken.rollouts)
+@dispatches.get("/task")
+async def next_task(serving: Served, asked: Asked[NextTask]) -> Dispatched:
+    taken = await dequeue(serving, 1, asked.worker_id, asked.timeout_s)
+    answer = TaskIfAny(is_available=True, task=_task(taken[0])) if taken else TaskIfAny(is_available=False)
+    return Dispatched(serving.store, answer, taken)
 
 
-async def latest_resources(call: Call) -> Any:
-    found = await call.store.get_latest_resources()
+@reads.get("/resources/latest")
+async def latest_resources(store: Store) -> Any:
+    found = await store.get_latest_resources()
     if found is None:
         raise NotFoundError("No resources have been set on the server.")
     return found
 
 
-async def resources_by_id(call: Call) -> Any:
-    found = await call.store.get_resources_by_id(call.ids["resources_id"])
+@reads.get("/resources/{resources_id:segment}")
+async def resources_by_id(store: Store, resources_id: str) -> Any:
+    found = await store.get_resources_by_id(resources_id)
     if found is None:
-        raise NotFoundError(f"Resource ID '{call.ids['resources_id']}' not found.")
+        raise NotFoundError(f"Resource ID '{resources_id}' not found.")
     return found
 
 
-async def report_rollout(call: Call) -> Any:
-    """Keeps what was reported, then ends the attempt: every span of it is durable by then.
+@writes.post("/rollout")
+async def report_rollout(store: Store, report: Asked[RolloutLegacy]) -> GenericResponse:
+    """Keep what was reported, then end the attempt: every span of it is durable by then.
 
     The protocol knows no failure: an error in the metadata (:data:`ERROR_TYPE`, an extension) makes it one.
     """
-    report: RolloutLegacy = call.asked
     attempt_id = report.task.metadata.get(ATTEMPT_ID) if report.task else None
     if not isinstance(attempt_id, str):
-        attempt_id = await _latest_attempt(call, report.rollout_id)
+        attempt_id = await _latest_attempt(store, report.rollout_id)
     spans, unreadable = spans_of(report, attempt_id)
-    await call.store.add_many_spans(spans)
+    await store.add_many_spans(spans)
     error = report.metadata.get(ERROR_TYPE)
     status: AttemptStatus = "succeeded" if error is None else "failed"
-    attempt = await call.store.update_attempt(
+    attempt = await store.update_attempt(
         report.rollout_id,
         attempt_id,
         status,
@@ -75,11 +80,11 @@ async def report_rollout(call: Call) -> Any:
     return GenericResponse(status="ignored", message=late, data=data)
 
 
-async def _latest_attempt(call: Call, rollout_id: str) -> str:
-    latest = await call.store.get_latest_attempt(rollout_id)
+async def _latest_attempt(store: LightningStore, rollout_id: str) -> str:
+    latest = await store.get_latest_attempt(rollout_id)
     if latest is not None:
         return latest.attempt_id
-    if await call.store.get_rollout_by_id(rollout_id) is None:
+    if await store.get_rollout_by_id(rollout_id) is None:
         raise NotFoundError(f"Rollout {rollout_id} not found")
     raise NotFoundError(f"No attempts found for rollout {rollout_id}")
 
@@ -95,3 +100,6 @@ def _task(rollout: AttemptedRollout) -> Task:
         num_claims=rollout.attempt.sequence_id,
         metadata=(rollout.metadata or {}) | {ATTEMPT_ID: rollout.attempt.attempt_id},
     )
+
+
+ROUTES = [*reads.routes, *dispatches.routes, *writes.routes]
