@@ -64,7 +64,7 @@ def test_a_repeated_key_waits_for_the_first_that_is_under_way(tmp_path: Path) ->
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
                 url, json=ENQUEUE, headers=key, timeout=httpx.Timeout(60, read=0.3)
-            )  # a client that hangs up ends nothing
+            )  # a client that disconnects ends nothing
         behind.may_go_on.set()
         assert first.result().json() == second.result().json()
     assert len(behind.history()) == 1

@@ -39,7 +39,7 @@ __all__ = ["PATIENCE_S", "Connection", "Reply"]
 T = TypeVar("T")
 
 PATIENCE_S = 90.0
-"""How long a server may be away: a restart of under a minute, and the time until a connection is known to be dead."""
+"""A server may be away for so long: a restart of under a minute, and the time until a connection is known dead."""
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = WAIT_S_MAX + 5.0
@@ -76,7 +76,7 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server said to a request that went well."""
+    """The server's answer to a request that went well."""
 
     value: Any
     headers: dict[str, str]
@@ -152,7 +152,7 @@ class Connection:
         return await self._reply(lambda: self._ask("POST", path, None, content, key), key if dispatches else None)
 
     def seen(self) -> LogPositions:
-        """How far in the log the answers reached."""
+        """Return how far in the log the answers reached."""
         with self._seen_lock:
             return self._seen
 

@@ -1,4 +1,4 @@
-"""What all routes of the store share: from a request to its endpoint, and from the endpoint's result to an answer."""
+"""Takes a request to its endpoint, and makes an answer of the endpoint's result, for every route of the store."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ register_url_convertor("segment", _Segment())
 
 @dataclass(slots=True)
 class Serving:
-    """What the routes of one application share. It belongs to the event loop that serves it.
+    """Holds what the routes of one application share. It belongs to the event loop that serves it.
 
     Attributes:
         body_bytes_max: the largest body that is read.

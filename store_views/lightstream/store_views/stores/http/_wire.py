@@ -1,4 +1,4 @@
-"""What both ends of the wire must agree on: paths, headers, limits, and how values and ids are written."""
+"""Names what both ends of the wire must agree on: paths, headers, limits, and how values and ids are written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 PREFIX: Final = "/v1/agl"
 
 TRACES_PATH: Final = "/v1/traces"
-"""Where OTLP/HTTP clients send traces; OpenTelemetry's name for it, and outside of the prefix."""
+"""OTLP/HTTP clients send traces there; OpenTelemetry's name for it, and outside of the prefix."""
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Request header of each write: a repeated key is answered with the first answer."""

@@ -34,7 +34,7 @@ SERVICE = "store"
 SETTING = "LIGHTSTREAM_STORE_PORT"
 
 MakeTraces: TypeAlias = "Callable[[LightningStore, Settings], TracesEndpoint]"
-"""What takes OTLP for a store. It comes from outside: decoding is the gateway's, which stores do not know."""
+"""Makes what takes OTLP for a store. It comes from outside: decoding is the gateway's, which stores do not know."""
 
 
 class LightningStoreServer(ForwardingStore):

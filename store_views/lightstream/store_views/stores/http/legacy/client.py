@@ -78,7 +78,7 @@ class AgentLightningClient:
         return await self._resources(path_segment("resource_id", resource_id))
 
     async def get_latest_resources_async(self) -> ResourcesUpdate | None:
-        """What was published last."""
+        """Return what was published last."""
         return await self._resources("latest")
 
     async def post_rollout_async(self, rollout: RolloutLegacy) -> dict[str, Any] | None:

@@ -6,16 +6,25 @@ from typing import Any
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import NamedResources, RolloutConfig, RolloutLegacy, RolloutMode
+from lightstream.schemas.types import (
+    FINISHED,
+    AttemptedRollout,
+    NamedResources,
+    Rollout,
+    RolloutConfig,
+    RolloutLegacy,
+    RolloutMode,
+    Task,
+)
 
 from ...memory import InMemoryLightningStore
 from ..server import LightningStoreServer
-from ._completed import completed
+from ._report import final_reward_in, report_in
 
 __all__ = ["AgentLightningServer"]
 
 CLAIMS_MAX = 10
-"""How often a task is dispatched when nothing is heard of it. Agent Lightning's server never gave up."""
+"""A task is dispatched so often when nothing is heard of it. Agent Lightning's server never gave up."""
 
 
 class AgentLightningServer:
@@ -85,8 +94,8 @@ class AgentLightningServer:
         return (await self.store.add_resources(resources)).resources_id
 
     async def get_completed_rollout(self, rollout_id: str) -> RolloutLegacy | None:
-        """What became of a rollout, or ``None`` while it is not over."""
-        found = await completed(self.store, rollout_id)
+        """Return what became of a rollout, or ``None`` while it is not over."""
+        found = await _completed(self.store, rollout_id)
         if found is not None:
             self._uncollected.pop(rollout_id, None)
         return found
@@ -101,3 +110,41 @@ class AgentLightningServer:
         over = await self.store.wait_for_rollouts(rollout_ids=list(self._uncollected), timeout=0.0)
         found = [await self.get_completed_rollout(rollout.rollout_id) for rollout in over]
         return [rollout for rollout in found if rollout is not None]
+
+
+async def _completed(store: LightningStore, rollout_id: str) -> RolloutLegacy | None:
+    """Return what its agent reported, or ``None`` while it is not over.
+
+    Of one that ended otherwise (another kind of Runner, a failure, a cancel) there is the task, the reward if one was
+    emitted, and in the metadata ``status`` and the attempt's ``error_type`` and ``error_message``.
+    """
+    rollout = await store.get_rollout_by_id(rollout_id)
+    if rollout is None or rollout.status not in FINISHED:
+        return None
+    spans = await store.query_spans(rollout_id, "latest")
+    if rollout.status == "succeeded" and (report := report_in(spans)) is not None:
+        return report
+    return RolloutLegacy(
+        rollout_id=rollout_id,
+        task=_task(rollout),
+        final_reward=final_reward_in(spans),
+        metadata=_fate(rollout),
+    )
+
+
+def _task(rollout: Rollout) -> Task:
+    return Task(
+        rollout_id=rollout.rollout_id,
+        input=rollout.input,
+        mode=rollout.mode,
+        resources_id=rollout.resources_id,
+        create_time=rollout.start_time,
+        metadata=rollout.metadata or {},
+    )
+
+
+def _fate(rollout: Rollout) -> dict[str, str | None]:
+    fate: dict[str, str | None] = {"status": rollout.status}
+    if isinstance(rollout, AttemptedRollout):
+        fate |= {"error_type": rollout.attempt.error_type, "error_message": rollout.attempt.error_message}
+    return fate

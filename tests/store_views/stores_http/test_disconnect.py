@@ -21,7 +21,7 @@ from .support import local_settings, served
 
 DEQUEUE = "/queues/rollouts/dequeue"
 SHORT = httpx.Timeout(60, read=0.3)
-"""A client that hangs up soon. Whether the server was asked by then, the tests find out by other means."""
+"""A client that disconnects soon. Whether the server was asked by then, the tests find out by other means."""
 
 WAIT_S = 60.0
 
@@ -47,7 +47,7 @@ class SlowStore(InMemoryLightningStore):
 
 
 def next_of(store: InMemoryLightningStore) -> str:
-    """The rollout that another worker gets, now or as soon as it is given back."""
+    """The rollout that another worker gets, now or as soon as it is requeued."""
     taken = asyncio.run(store.dequeue_rollout("another", timeout_s=WAIT_S))
     assert taken is not None
     assert taken.attempt.worker_id == "another"
@@ -87,7 +87,7 @@ def test_an_agent_of_the_first_protocol_that_stops_polling(
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-def test_a_request_whose_client_hangs_up_is_done_anew(
+def test_a_request_whose_client_disconnects_is_done_anew(
     wire: httpx.Client, behind: InMemoryLightningStore, headers: dict[str, str]
 ) -> None:
     asked = {"worker_id": "w", "timeout_s": WAIT_S}
@@ -104,7 +104,7 @@ def test_a_request_whose_client_hangs_up_is_done_anew(
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-def test_what_was_taken_when_the_client_hung_up_is_given_back(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_what_was_taken_when_the_client_disconnected_is_requeued(tmp_path: Path, headers: dict[str, str]) -> None:
     behind = SlowStore()
     rollouts = [asyncio.run(behind.enqueue_rollout(number)) for number in range(3)]
     with served(behind, local_settings(tmp_path)) as server:
@@ -134,7 +134,7 @@ def test_as_long_as_one_waits_for_a_request_it_is_not_ended(tmp_path: Path) -> N
     asyncio.run(behind.close())
 
 
-def test_an_answer_that_was_lost_on_its_way_is_given_back(
+def test_an_answer_that_was_lost_on_its_way_is_requeued(
     server: LightningStoreServer, behind: InMemoryLightningStore
 ) -> None:
     """The server has answered when the caller is cancelled: nobody but the client knows."""
@@ -158,7 +158,7 @@ def test_an_answer_that_was_lost_on_its_way_is_given_back(
     asyncio.run(client.close())
 
 
-def test_only_what_nobody_has_begun_is_given_back(wire: httpx.Client, behind: InMemoryLightningStore) -> None:
+def test_only_what_nobody_has_begun_is_requeued(wire: httpx.Client, behind: InMemoryLightningStore) -> None:
     for name in ("begun", "over", "left"):
         asyncio.run(behind.enqueue_rollout(1, rollout_id=name))
     key = {"idempotency-key": "k"}
@@ -173,10 +173,10 @@ def test_only_what_nobody_has_begun_is_given_back(wire: httpx.Client, behind: In
     assert again["rollout_id"] == "left", "the key is forgotten"
     assert wire.post("/queues/rollouts/give-back", json={"key": "k"}).status_code == 200
     (found,) = asyncio.run(behind.query_rollouts(rollout_id_in=["left"]))
-    assert found.status == "requeuing", "given back twice, it is queued twice"
+    assert found.status == "requeuing", "requeued twice, it is queued twice"
 
 
-def test_what_no_answer_can_carry_is_given_back(
+def test_what_no_answer_can_carry_is_requeued(
     server: LightningStoreServer, wire: httpx.Client, behind: InMemoryLightningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     render = Answer.render
