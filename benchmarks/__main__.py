@@ -32,6 +32,7 @@ NAMES = (
     "proxy",
     "proxy_overhead",
     "gateway",
+    "asynchronous",
 )
 
 

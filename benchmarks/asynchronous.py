@@ -36,6 +36,7 @@ __all__ = ["main", "measure", "slow_digit"]
 SIGMA = 0.5
 TASKS, SAMPLES = 8, 16
 DIGITS = 10
+"""Answers that the warm-up teaches; one of them is right."""
 
 
 class SlowTask(TypedDict):
@@ -117,7 +118,7 @@ def _train(
         "steps": steps,
         "tasks_per_step": TASKS,
         "rollouts_per_task": SAMPLES,
-        "learning_rate": 2e-3,
+        "learning_rate": 5e-3,
         "weight_decay": 0.0,
         "epochs_per_step": 2,
         "sampling_parameters": {"max_tokens": 1},
@@ -137,7 +138,7 @@ def _train(
         runner_concurrency=TASKS * SAMPLES,
         observers=[lambda report: reports.append((time.perf_counter(), report))],
         progress=False,
-    ).fit(slow_digit, [SlowTask(digit=digit, mean_s=mean_s) for digit in range(DIGITS)])
+    ).fit(slow_digit, [SlowTask(digit=0, mean_s=mean_s)])
     return reports
 
 

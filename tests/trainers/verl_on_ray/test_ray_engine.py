@@ -76,10 +76,10 @@ def two_steps(engine: Engine, folder: Path) -> tuple[list[dict[str, float]], dic
     return metrics, load_file(folder / "model.safetensors")
 
 
-def assert_close(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def assert_close(ours: dict[str, Any], theirs: dict[str, Any], within: float = 1e-5) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
-        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(ours[name], value, rtol=within, atol=within, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_two_processes_make_the_updates_of_one(model: Path, tmp_path: Path, chan
         chosen = {name for name in theirs if name.startswith(SAME)}
         assert len(chosen) > 8
         assert_close({name: ours[name] for name in chosen}, {name: theirs[name] for name in chosen})
-    assert_close(sharded, weights)
+    assert_close(sharded, weights, within=1e-3)  # Adam divides gradients that are nearly zero by themselves
 
 
 def test_one_row_with_a_signal_leaves_a_process_without_work(model: Path) -> None:
