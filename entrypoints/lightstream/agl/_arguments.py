@@ -1,4 +1,4 @@
-"""Agent Lightning's arguments that have no role here."""
+"""Agent Lightning 0.3's arguments that have no role here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refuse(of: str, arguments: Mapping[str, Any], instead: Mapping[str, str]) ->
         instead: name -> what to do instead.
 
     Raises:
-        TypeError: there is no such argument in Agent Lightning either.
+        TypeError: there is no such argument in Agent Lightning 0.3 either.
         SettingsError: one was given.
     """
     if unknown := arguments.keys() - instead.keys():

@@ -58,7 +58,7 @@ ABSENT: dict[str, str] = {
     "`lightstream.agl.algo`",
     "CollectionBasedLightningStore": "`InMemoryLightningStore`, `KafkaLightningStore`: stores are folds over the log",
 }
-"""Name -> what to use instead. Everything of Agent Lightning that has no counterpart of the same name."""
+"""Name -> what to use instead. Everything of Agent Lightning 0.3 that has no counterpart of the same name."""
 
 DIFFERENT: dict[str, str] = {
     "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
@@ -299,7 +299,7 @@ ABSENT_NAMES: dict[str, str] = {
 
 
 def add_parts(name: str) -> None:
-    """Register the submodules that Agent Lightning has below a module and this package has not, with their names.
+    """Register the submodules that Agent Lightning 0.3 has below a module and this package has not, with their names.
 
     ``lightstream.agl.emitter.reward``, for example, holds those names of ``lightstream.agl.emitter`` that
     ``agentlightning.emitter.reward`` has. Called at the end of the module.

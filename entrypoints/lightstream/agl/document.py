@@ -1,4 +1,4 @@
-"""Agent Lightning's public names as Markdown: ``python -m lightstream.agl.document > docs/agent-lightning.md``."""
+"""Agent Lightning 0.3's public names as Markdown: ``python -m lightstream.agl.document > docs/agent-lightning.md``."""
 
 from __future__ import annotations
 

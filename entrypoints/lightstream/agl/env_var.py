@@ -1,4 +1,4 @@
-"""Agent Lightning's environment variables, for its execution strategies. Ours are ``lightstream.runtime.settings``."""
+"""Environment variables of Agent Lightning 0.3, for its execution strategies. Ours: ``lightstream.runtime.settings``."""
 
 from __future__ import annotations
 

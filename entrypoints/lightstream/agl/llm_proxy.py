@@ -1,4 +1,4 @@
-"""The LLM proxy, with Agent Lightning's arguments."""
+"""The LLM proxy, with Agent Lightning 0.3's arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTEAD = {
 
 
 class LLMProxy(Proxy):
-    """As ``lightstream.producers.LLMProxy``, with Agent Lightning's arguments.
+    """As ``lightstream.producers.LLMProxy``, with Agent Lightning 0.3's arguments.
 
     Args:
         port, model_list, store, host, litellm_config, num_retries, settings: of the base class.

@@ -27,7 +27,7 @@ DATE_FORMAT = "%H:%M:%S"
 
 BASE = "lightstream"
 ELSEWHERE = "agentlightning"
-"""Loggers of this name in a program that was written for Agent Lightning mean ours."""
+"""Loggers of this name in a program that was written for Agent Lightning 0.3 mean ours."""
 
 WIDTH_WITHOUT_TERMINAL = 200
 """Columns of a log file: enough for a message in one line."""

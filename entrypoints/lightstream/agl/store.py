@@ -1,4 +1,4 @@
-"""Stores in memory and over HTTP, with Agent Lightning's arguments."""
+"""Stores in memory and over HTTP, with Agent Lightning 0.3's arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_finished(rollout: Rollout) -> bool:
 
 
 class InMemoryLightningStore(MemoryStore):
-    """As ``lightstream.store_views.stores.InMemoryLightningStore``, with Agent Lightning's arguments.
+    """As ``lightstream.store_views.stores.InMemoryLightningStore``, with Agent Lightning 0.3's arguments.
 
     Args:
         thread_safe: it always is.
@@ -116,7 +116,7 @@ class LightningStoreThreaded(ForwardingStore):
 
 
 class LightningStoreServer(HttpServer):
-    """As ``lightstream.store_views.stores.http.LightningStoreServer``, with Agent Lightning's arguments.
+    """As ``lightstream.store_views.stores.http.LightningStoreServer``, with Agent Lightning 0.3's arguments.
 
     It also takes OTLP traces, at ``/v1/traces``.
 
@@ -150,7 +150,7 @@ class LightningStoreServer(HttpServer):
 
 
 class LightningStoreClient(HttpClient):
-    """As ``lightstream.store_views.stores.http.LightningStoreClient``, with Agent Lightning's arguments.
+    """As ``lightstream.store_views.stores.http.LightningStoreClient``, with Agent Lightning 0.3's arguments.
 
     Args:
         server_address: URL of the server, without a path; the property of this name adds ``/v1/agl``, as there.

@@ -1,4 +1,4 @@
-"""``Trainer`` with Agent Lightning's arguments: algorithms on a store run here, those that train are handed on."""
+"""``Trainer`` with Agent Lightning 0.3's arguments: algorithms on a store run here, those that train are handed on."""
 
 from __future__ import annotations
 
