@@ -1,4 +1,4 @@
-"""Environment variables of Agent Lightning 0.3, for its execution strategies. Ours: ``lightstream.runtime.settings``."""
+"""Environment variables of Agent Lightning 0.3 for its strategies. Ours are ``lightstream.runtime.settings``."""
 
 from __future__ import annotations
 
