@@ -94,6 +94,19 @@ def test_a_lost_checkpoint_costs_time_alone_while_the_first_version_is_there(tmp
     assert run.train(7) == whole
 
 
+def test_a_lost_checkpoint_is_not_made_up_for_by_the_last_steps_alone(tmp_path: Path) -> None:
+    """A snapshot of the history has the updates since the checkpoint, not those before it."""
+    run = Recorded(tmp_path / "short", checkpoint_every=2, keep_checkpoints=20)
+    run.train(6)
+    shutil.rmtree(tmp_path / "short" / "recovery")
+    context = run.context()
+    del context.history.updates[:-2]
+    with pytest.raises(TrainingError, match="begins after the first") as told:
+        VERL(steps=7, **run.options).run(context)
+    assert str(tmp_path / "short" / "ledger") in told.value.next_step
+    assert len(run.ledger.steps) == 6
+
+
 def test_a_checkpoint_of_another_run_of_this_name_is_passed_over(tmp_path: Path, whole: bytes) -> None:
     run = Recorded(tmp_path / "other", checkpoint_every=1)
     run.train(3)

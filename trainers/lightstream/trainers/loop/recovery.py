@@ -42,12 +42,19 @@ class Recovery:
         """The engine as it was after the last committed step.
 
         Raises:
-            TrainingError: the checkpoint, or what the log held since, is gone.
+            TrainingError: the checkpoint, or what the log held since, is gone. Nothing has changed.
         """
         context, history = self._context, self._context.history
         self._saved, folder = self._newest()
         engine = new_engine(folder)
         missing = [s for s in history.updates if s.step > self._saved]
+        if self._saved == 0 and len(missing) != latest(context).version:  # each update made one version
+            ledger = context.settings.data_dir.absolute() / "ledger"
+            raise TrainingError(
+                f"the checkpoints of run {context.run_id!r} are gone from {self._folder.root}, and what is remembered "
+                "of its steps begins after the first.",
+                next_step=f"Restore them; or delete {ledger}, so that the whole log is read, and start again.",
+            )
         if missing:
             context.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
             self._make_again(engine, missing)
