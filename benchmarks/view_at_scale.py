@@ -15,7 +15,7 @@ from lightstream.store_views.stores.kafka.log import STATISTICS_SQL
 from lightstream.store_views.stores.kafka.query_sql import Parameters, Statement
 from lightstream.store_views.stores.kafka.rollouts_sql import page_and_count_sql, states_sql
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
-from lightstream.store_views.stores.queries import Query, rollouts_query
+from lightstream.store_views.stores.queries import RolloutQuery, SpanQuery
 
 from .finished_rollouts import batches
 from .view_process import CATCH_UP_TIMEOUT_S, memory_bytes_max, view_process
@@ -28,7 +28,7 @@ SECONDS_PER_QUERY = 10.0
 """After so long a query is not repeated any more."""
 
 
-SPANS = Query((), every=True, sort_by="sequence_id", descending=False, limit=-1, offset=0)
+SPANS = SpanQuery()
 """Default page size of ``query_spans``."""
 
 
@@ -93,7 +93,7 @@ def _page(sort_by: str, **filters: object) -> Statement:
         "started_before",
     )
     arguments: dict[str, Any] = dict.fromkeys(names) | filters
-    query = rollouts_query(
+    query = RolloutQuery.checked(
         **arguments,
         filter_logic="and",
         sort_by=sort_by,

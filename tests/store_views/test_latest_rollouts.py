@@ -28,7 +28,7 @@ from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.stores.kafka.rollouts_sql import page_and_count_sql
 from lightstream.store_views.stores.kafka.rows import state_of_row
-from lightstream.store_views.stores.queries import rollouts_query, value_of_state
+from lightstream.store_views.stores.queries import RolloutQuery, value_of_state
 from lightstream.store_views.tables import tables_of
 
 FROM_HISTORY = """
@@ -185,7 +185,7 @@ def test_rollouts_is_what_the_whole_history_tells(
         states = [state_of_row(row) for row in view.dicts(FROM_HISTORY)]
         states.sort(key=lambda state: (state.rollout.enqueued_unix_nano, state.rollout.rollout_id))
         for arguments in data.draw(st.lists(QUERIES, min_size=5, max_size=5)):
-            query = rollouts_query(**arguments)
+            query = RolloutQuery.checked(**arguments)
             page = query.page(states, value_of_state)
             found = view.dicts(*page_and_count_sql(query))
             assert [state_of_row(row) for row in found] == page.items, arguments
@@ -203,10 +203,10 @@ def test_what_was_replaced_does_not_count_for_the_first_of_an_order(tmp_path: Pa
     view.restart()
     view.append([nobody])
     view.append([Event("again", RolloutStatus.RUNNING, 3, 0)])  # v12
-    query = rollouts_query(**NO_CONDITIONS, sort_by="resources_id", sort_order="asc", limit=1, offset=0)
+    query = RolloutQuery.checked(**NO_CONDITIONS, sort_by="resources_id", sort_order="asc", limit=1, offset=0)
     (first,) = view.dicts(*page_and_count_sql(query))
     assert first["rollout_id"] == "once"
-    last_first = rollouts_query(**NO_CONDITIONS, sort_by="resources_id", sort_order="desc", limit=1, offset=0)
+    last_first = RolloutQuery.checked(**NO_CONDITIONS, sort_by="resources_id", sort_order="desc", limit=1, offset=0)
     (last,) = view.dicts(*page_and_count_sql(last_first))
     assert (last["rollout_id"], last["resources_id"]) == ("again", "v12")
     view.close()

@@ -25,13 +25,13 @@ from lightstream.schemas.records import (
 )
 from lightstream.store_views.sql_literal import sql_literal
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
-from lightstream.store_views.stores.queries import Query
+from lightstream.store_views.stores.queries import SpanQuery
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state, step
 from tests.stream_processors.assembly.build import closed, opened, proxy_span
 
-ALL = Query((), every=True, sort_by=None, descending=False, limit=-1, offset=0)
+ALL = SpanQuery(sort_by=None)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)

@@ -11,13 +11,13 @@ from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.types import Span, Triplet
 from lightstream.store_views.stores.kafka.span_record import span_of_row
 from lightstream.store_views.stores.kafka.spans_sql import spans_page_sql
-from lightstream.store_views.stores.queries import Query
+from lightstream.store_views.stores.queries import SpanQuery
 from lightstream.stream_processors.adapters import LlmProxyTraceToTriplet, TracerTraceToTriplet, TraceToMessages
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import ROLLOUT, framework_span, opened, proxy_span, reward_span
 
-ALL = Query((), every=True, sort_by=None, descending=False, limit=-1, offset=0)
+ALL = SpanQuery(sort_by=None)
 AGENT_TRACE = "b" * 32
 ASKED = [{"role": "user", "content": "Hi"}]
 ANSWERED = {"role": "assistant", "content": "Yo"}

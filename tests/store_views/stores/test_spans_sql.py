@@ -19,7 +19,7 @@ from lightstream.store_views.stores.kafka.spans_sql import (
     spans_at_sql,
     spans_page_sql,
 )
-from lightstream.store_views.stores.queries import Query, query_of
+from lightstream.store_views.stores.queries import SpanQuery
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import open_log_file
 
@@ -73,7 +73,7 @@ def test_a_page_is_what_the_store_in_memory_gives(data: st.DataObject, records: 
         log.write(*records)
         asked = st.tuples(QUERIES, st.sampled_from(ROLLOUTS), st.sampled_from([None, "", "a1", "a'2", "nobody"]))
         for arguments, rollout_id, attempt_id in data.draw(st.lists(asked, min_size=5, max_size=5)):
-            query = query_of(Span, **arguments)
+            query = SpanQuery.checked(**arguments)
             expected = query.page(once(records, rollout_id, attempt_id), getattr)
             rows = log.dicts(*spans_page_sql(rollout_id, attempt_id, query))
             assert [span_of_row(row) for row in rows] == list(expected), arguments
@@ -92,7 +92,7 @@ def test_every_field_that_may_be_asked_about_has_its_expression(tmp_path: Path) 
         for name in Span.model_fields:
             if name in ("status", "attributes", "events", "links", "context", "parent", "resource"):
                 continue
-            query = query_of(Span, sort_by=name, sort_order="asc", limit=-1, offset=0)
+            query = SpanQuery.checked(sort_by=name, sort_order="asc", limit=-1, offset=0)
             assert log.rows(*spans_page_sql("r", None, query)) == []
 
 
@@ -100,7 +100,7 @@ def test_a_page_comes_whole_over_json(tmp_path: Path) -> None:
     record = SpanRecord(
         rollout_id="r", attempt_id="a", trace_id=uuid.uuid4().hex, span_id="s", name="n", attributes={"k": [1, "é"]}
     )
-    query = Query((), every=True, sort_by="sequence_id", descending=False, limit=1, offset=0)
+    query = SpanQuery(limit=1)
     with open_log_file(tmp_path / "view.duckdb", [record]) as log:
         answer = asks(log)(*spans_page_sql("r", "a", query))
     (row,) = answer["rows"]

@@ -7,27 +7,30 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from functools import cache, cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.records import RolloutMode, RolloutState
-from lightstream.schemas.types import PaginatedResult, Rollout
+from lightstream.schemas.types import Attempt, PaginatedResult, ResourcesUpdate, Rollout, Span, Worker
 
 from .times import nanos, seconds
 
 __all__ = [
     "ALL",
+    "AttemptQuery",
     "Condition",
     "Operator",
     "Query",
+    "ResourcesQuery",
+    "RolloutQuery",
+    "SpanQuery",
+    "WorkerQuery",
     "exact_value_of_state",
     "page_of",
-    "query_of",
-    "rollouts_query",
     "value_of_state",
 ]
 
@@ -70,16 +73,68 @@ class Condition:
         return bool(found >= self.value if self.operator is Operator.AT_LEAST else found < self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A checked query. ``sort_by`` is ``None`` for the order of insertion; ``limit`` is -1 for all."""
+class Query(BaseModel):
+    """A query: what it asks for, in which order, and which page of it. Also the form of a request's body.
 
-    conditions: tuple[Condition, ...]
-    every: bool
-    sort_by: str | None
-    descending: bool
-    limit: int
-    offset: int
+    What a subclass adds are filters, whose names say what they compare: see :attr:`conditions`. A filter of ``None``
+    does not filter.
+
+    Attributes:
+        sort_by: a text or number field of the items; ``None`` for the order of insertion.
+        limit: how many items at most; -1 for all.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    items: ClassVar[type[BaseModel]]
+
+    sort_by: str | None = None
+    sort_order: Literal["asc", "desc"] = "asc"
+    limit: int = ALL
+    offset: int = 0
+
+    @classmethod
+    def checked(cls, **arguments: Any) -> Self:
+        """Make a query of a method's arguments.
+
+        Raises:
+            StoreError: one has a wrong type or a value that means nothing; names it.
+        """
+        try:
+            query = cls.model_validate(arguments, strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise StoreError(f"{name} is {first['input']!r:.200}; {first['msg']}") from error
+        if query.sort_by is not None and query.sort_by not in _sortable(cls.items):
+            names = ", ".join(_sortable(cls.items))
+            raise StoreError(f"sort_by is {query.sort_by!r}; {cls.items.__name__}s are sorted by one of {names}")
+        if query.limit < ALL:
+            raise StoreError(f"limit is {query.limit}; it must be a number of items, or -1 for all")
+        if query.offset < 0:
+            raise StoreError(f"offset is {query.offset}; it must be a number of items")
+        _ = query.conditions
+        return query
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The filters: ``<field>_in``, ``<field>_contains``, ``<field>_prefix``, two times, or the field itself.
+
+        Raises:
+            StoreError: a time is out of range.
+        """
+        given = ((name, getattr(self, name)) for name in type(self).model_fields if name not in _NO_FILTERS)
+        return tuple(_condition(name, value) for name, value in given if value is not None)
+
+    @property
+    def every(self) -> bool:
+        """Whether an item must meet all conditions, not any."""
+        return True
+
+    @property
+    def descending(self) -> bool:
+        """Whether the greatest comes first."""
+        return self.sort_order == "desc"
 
     def page(
         self,
@@ -110,61 +165,94 @@ def page_of(items: Sequence[T], *, limit: int, offset: int, total: int) -> Pagin
     return page
 
 
-def query_of(
-    model: type[BaseModel],
-    *,
-    exact: dict[str, str | None] | None = None,
-    within: dict[str, tuple[str, Sequence[str] | None]] | None = None,
-    contains: dict[str, str | None] | None = None,
-    prefix: dict[str, str | None] | None = None,
-    times: dict[str, tuple[float | None, float | None]] | None = None,
-    filter_logic: str = "and",
-    sort_by: str | None,
-    sort_order: str,
-    limit: int,
-    offset: int,
-) -> Query:
-    """The arguments of a query method, checked. Filters of ``None`` are left out.
+def _listed(values: Any) -> Any:
+    """Make a list of any other collection; an iterator can be read once only."""
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, (str, bytes)) else values
 
-    Args:
-        model: what is queried; ``sort_by`` is one of its text or number fields.
-        exact, contains, prefix: field -> value.
-        within: field -> name of the argument, values.
-        times: field -> first time, inclusive, and last, exclusive.
 
-    Raises:
-        StoreError: an argument has a wrong type or a value that means nothing.
-    """
-    conditions: list[Condition] = []
-    for field, value in (exact or {}).items():
-        if value is not None:
-            conditions.append(Condition(field, Operator.EXACT, _text(field, value)))
-    for field, (argument, values) in (within or {}).items():
-        if values is not None:
-            conditions.append(Condition(field, Operator.WITHIN, _texts(argument, values)))
-    for field, value in (contains or {}).items():
-        if value is not None:
-            conditions.append(Condition(field, Operator.CONTAINS, _text(f"{field}_contains", value)))
-    for field, value in (prefix or {}).items():
-        if value is not None:
-            conditions.append(Condition(field, Operator.PREFIX, _text(f"{field}_prefix", value)))
-    for field, (first, last) in (times or {}).items():
-        if first is not None:
-            conditions.append(Condition(field, Operator.AT_LEAST, _number("started_after", first)))
-        if last is not None:
-            conditions.append(Condition(field, Operator.BELOW, _number("started_before", last)))
-    if filter_logic not in ("and", "or"):
-        raise StoreError(f"filter_logic is {filter_logic!r}; it must be 'and' or 'or'")
-    if sort_order not in ("asc", "desc"):
-        raise StoreError(f"sort_order is {sort_order!r}; it must be 'asc' or 'desc'")
-    if sort_by is not None and sort_by not in _sortable(model):
-        names = ", ".join(_sortable(model))
-        raise StoreError(f"sort_by is {sort_by!r}; {model.__name__}s are sorted by one of {names}")
-    if not _is_count(limit) and limit != ALL:
-        raise StoreError(f"limit is {limit!r}; it must be a number of items, or -1 for all")
-    if not _is_count(offset):
-        raise StoreError(f"offset is {offset!r}; it must be a number of items")
-    return Query(tuple(conditions), filter_logic == "and", sort_by, sort_order == "desc", limit, offset)
+Texts: TypeAlias = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class FilteredQuery(Query):
+    """A query with several filters, of which an item meets all, or any."""
+
+    filter_logic: Literal["and", "or"] = "and"
+
+    @property
+    def every(self) -> bool:
+        return self.filter_logic == "and"
+
+
+class RolloutQuery(FilteredQuery):
+    """A query of rollouts. Times are seconds; ``started_after`` is inclusive, ``started_before`` is not."""
+
+    items = Rollout
+
+    status_in: Texts | None = None
+    rollout_id_in: Texts | None = None
+    rollout_id_contains: str | None = None
+    rollout_id_prefix: str | None = None
+    started_after: float | None = None
+    started_before: float | None = None
+
+
+class AttemptQuery(Query):
+    """A query of a rollout's attempts."""
+
+    items = Attempt
+
+    sort_by: str | None = "sequence_id"
+
+
+class SpanQuery(FilteredQuery):
+    """A query of a rollout's or an attempt's spans."""
+
+    items = Span
+
+    trace_id: str | None = None
+    trace_id_contains: str | None = None
+    span_id: str | None = None
+    span_id_contains: str | None = None
+    parent_id: str | None = None
+    parent_id_contains: str | None = None
+    name: str | None = None
+    name_contains: str | None = None
+    sort_by: str | None = "sequence_id"
+
+
+class ResourcesQuery(Query):
+    """A query of resources."""
+
+    items = ResourcesUpdate
+
+    resources_id: str | None = None
+    resources_id_contains: str | None = None
+
+
+class WorkerQuery(FilteredQuery):
+    """A query of workers."""
+
+    items = Worker
+
+    status_in: Texts | None = None
+    worker_id_contains: str | None = None
+
+
+_NO_FILTERS = frozenset(FilteredQuery.model_fields)
+
+_TIMES = {"started_after": Operator.AT_LEAST, "started_before": Operator.BELOW}
+
+_ENDINGS = {"_in": Operator.WITHIN, "_contains": Operator.CONTAINS, "_prefix": Operator.PREFIX}
+
+
+def _condition(name: str, value: Any) -> Condition:
+    if name in _TIMES:
+        nanos(name, value)
+        return Condition("start_time", _TIMES[name], value)
+    for ending, operator in _ENDINGS.items():
+        if name.endswith(ending):
+            return Condition(name.removesuffix(ending), operator, value)
+    return Condition(name, Operator.EXACT, value)
 
 
 def _sort_key(name: str, value: Any) -> Any:
@@ -198,60 +286,6 @@ def _is_plain(annotation: Any) -> bool:
     if origin is Literal:
         return True
     return origin in (Union, types.UnionType) and all(_is_plain(part) for part in get_args(annotation))
-
-
-def _text(argument: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise StoreError(f"{argument} is {value!r}; it must be a string")
-    return value
-
-
-def _texts(argument: str, values: Any) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise StoreError(f"{argument} is {values!r}; it must be a list of strings")
-    return tuple(_text(f"a value of {argument}", value) for value in values)
-
-
-def _number(argument: str, value: Any) -> float:
-    nanos(argument, value)
-    return float(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def rollouts_query(
-    *,
-    status_in: Sequence[str] | None,
-    rollout_id_in: Sequence[str] | None,
-    rollout_id_contains: str | None,
-    rollout_id_prefix: str | None,
-    started_after: float | None,
-    started_before: float | None,
-    filter_logic: str,
-    sort_by: str | None,
-    sort_order: str,
-    limit: int,
-    offset: int,
-) -> Query:
-    """The arguments of ``query_rollouts``, checked.
-
-    Raises:
-        StoreError: one has a wrong type or a value that means nothing.
-    """
-    return query_of(
-        Rollout,
-        within={"status": ("status_in", status_in), "rollout_id": ("rollout_id_in", rollout_id_in)},
-        contains={"rollout_id": rollout_id_contains},
-        prefix={"rollout_id": rollout_id_prefix},
-        times={"start_time": (started_after, started_before)},
-        filter_logic=filter_logic,
-        sort_by=sort_by,
-        sort_order=sort_order,
-        limit=limit,
-        offset=offset,
-    )
 
 
 def value_of_state(state: RolloutState, field: str) -> Any:

@@ -16,7 +16,6 @@ from pydantic_core import PydanticSerializationError
 
 from lightstream.runtime.clock import Clock
 from lightstream.schemas.errors import LightstreamError, NotFoundError, StoreError
-from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import (
     ANY_RUN,
     AttemptState,
@@ -49,7 +48,6 @@ from lightstream.schemas.types import (
     TaskInput,
     Unset,
     Worker,
-    WorkerStatus,
     resource_adapter,
 )
 from lightstream.stream_processors.core.lifecycle import broken_id
@@ -58,7 +56,8 @@ from . import convert, events
 from .identity import new_id
 from .json_text import check_depth, to_json
 from .log import Log
-from .queries import page_of, query_of, rollouts_query
+from .queries import AttemptQuery, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery, page_of
+from .querying import QueriedStore
 from .validation import (
     check_dequeue,
     check_id,
@@ -82,7 +81,7 @@ WRITE_IDS_MAX = 8
 """A write is repeated within seconds; in between, few others write the same resources."""
 
 
-class Store(LightningStore):
+class Store(QueriedStore):
     """For callers of one event loop.
 
     Args:
@@ -350,56 +349,17 @@ class Store(LightningStore):
 
     # --- queries
 
-    async def query_rollouts(
-        self,
-        *,
-        status_in: Sequence[RolloutStatus] | None = None,
-        rollout_id_in: Sequence[str] | None = None,
-        rollout_id_contains: str | None = None,
-        filter_logic: Literal["and", "or"] = "and",
-        sort_by: str | None = None,
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-        status: Sequence[RolloutStatus] | None = None,
-        rollout_ids: Sequence[str] | None = None,
-        rollout_id_prefix: str | None = None,
-        started_after: float | None = None,
-        started_before: float | None = None,
-    ) -> PaginatedResult[Rollout]:
-        query = rollouts_query(
-            status_in=status_in if status_in is not None else status,
-            rollout_id_in=rollout_id_in if rollout_id_in is not None else rollout_ids,
-            rollout_id_contains=rollout_id_contains,
-            rollout_id_prefix=rollout_id_prefix,
-            started_after=started_after,
-            started_before=started_before,
-            filter_logic=filter_logic,
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=limit,
-            offset=offset,
-        )
+    async def find_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
         states, total = await self._log.page_of_rollouts(query)
         items = [convert.rollout_as_it_stands(state) for state in states]
-        return page_of(items, limit=limit, offset=offset, total=total)
+        return page_of(items, limit=query.limit, offset=query.offset, total=total)
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
         check_text("rollout_id", rollout_id)
         state = (await self._log.states_of([rollout_id])).get(rollout_id)
         return None if state is None else convert.rollout_as_it_stands(state)
 
-    async def query_attempts(
-        self,
-        rollout_id: str,
-        *,
-        sort_by: str | None = "sequence_id",
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-    ) -> PaginatedResult[Attempt]:
-        check_text("rollout_id", rollout_id)
-        query = query_of(Attempt, sort_by=sort_by, sort_order=sort_order, limit=limit, offset=offset)
+    async def find_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
         attempts = (await self._log.attempts_of([rollout_id])).get(rollout_id, ())
         return query.page([convert.attempt(rollout_id, attempt) for attempt in attempts], getattr)
 
@@ -408,93 +368,19 @@ class Store(LightningStore):
         attempts = (await self._log.attempts_of([rollout_id])).get(rollout_id)
         return convert.attempt(rollout_id, attempts[-1]) if attempts else None
 
-    async def query_spans(
-        self,
-        rollout_id: str,
-        attempt_id: str | Literal["latest"] | None = None,
-        *,
-        trace_id: str | None = None,
-        trace_id_contains: str | None = None,
-        span_id: str | None = None,
-        span_id_contains: str | None = None,
-        parent_id: str | None = None,
-        parent_id_contains: str | None = None,
-        name: str | None = None,
-        name_contains: str | None = None,
-        filter_logic: Literal["and", "or"] = "and",
-        limit: int = -1,
-        offset: int = 0,
-        sort_by: str | None = "sequence_id",
-        sort_order: Literal["asc", "desc"] = "asc",
-    ) -> PaginatedResult[Span]:
-        check_text("rollout_id", rollout_id)
-        if attempt_id is not None:
-            check_text("attempt_id", attempt_id)
-        query = query_of(
-            Span,
-            exact={"trace_id": trace_id, "span_id": span_id, "parent_id": parent_id, "name": name},
-            contains={
-                "trace_id": trace_id_contains,
-                "span_id": span_id_contains,
-                "parent_id": parent_id_contains,
-                "name": name_contains,
-            },
-            filter_logic=filter_logic,
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=limit,
-            offset=offset,
-        )
+    async def find_spans(self, rollout_id: str, attempt_id: str | None, query: SpanQuery) -> PaginatedResult[Span]:
         if attempt_id == events.LATEST:
             latest = await self.get_latest_attempt(rollout_id)
             if latest is None:
                 return query.page([], getattr)
             attempt_id = latest.attempt_id
         items, total = await self._log.page_of_spans(rollout_id, attempt_id, query)
-        return page_of(items, limit=limit, offset=offset, total=total)
+        return page_of(items, limit=query.limit, offset=query.offset, total=total)
 
-    async def query_resources(
-        self,
-        *,
-        resources_id: str | None = None,
-        resources_id_contains: str | None = None,
-        sort_by: str | None = None,
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-    ) -> PaginatedResult[ResourcesUpdate]:
-        query = query_of(
-            ResourcesUpdate,
-            exact={"resources_id": resources_id},
-            contains={"resources_id": resources_id_contains},
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=limit,
-            offset=offset,
-        )
+    async def find_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
         return query.page([convert.resources_update(record) for record in await self._log.all_resources()], getattr)
 
-    async def query_workers(
-        self,
-        *,
-        status_in: Sequence[WorkerStatus] | None = None,
-        worker_id_contains: str | None = None,
-        filter_logic: Literal["and", "or"] = "and",
-        sort_by: str | None = None,
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-    ) -> PaginatedResult[Worker]:
-        query = query_of(
-            Worker,
-            within={"status": ("status_in", status_in)},
-            contains={"worker_id": worker_id_contains},
-            filter_logic=filter_logic,
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=limit,
-            offset=offset,
-        )
+    async def find_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
         records = await self._as_they_stand(self._log.workers())
         return query.page([worker(record) for record in records], getattr)
 

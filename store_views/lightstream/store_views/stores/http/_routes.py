@@ -10,10 +10,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, RootModel
+from pydantic import AfterValidator, BaseModel, Field, RootModel
 from starlette.requests import Request
 
 from lightstream.schemas.errors import StoreError
@@ -31,6 +31,7 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 
+from ..queries import AttemptQuery, Query, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery
 from ._answers import Answer
 from ._dispatch import dequeued, requeue_unused, unless_stopping
 from ._route import (
@@ -60,21 +61,28 @@ dispatches = APIRouter(prefix=PREFIX, route_class=DispatchRoute)
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Page(BaseModel):
-    limit: int = -1
-    offset: int = 0
-    sort_by: str | None = None
-    sort_order: Literal["asc", "desc"] = "asc"
+def _arguments(query: Query) -> dict[str, Any]:
+    """Return the query as arguments of the store's method.
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the query as arguments of the store's method.
+    Raises:
+        StoreError: the page has no room.
+    """
+    if query.limit == 0:
+        raise StoreError("limit is 0; it must be a number of items from 1 up, or -1 for all")
+    return dict(query)
 
-        Raises:
-            StoreError: the page has no room.
-        """
-        if self.limit == 0:
-            raise StoreError("limit is 0; it must be a number of items from 1 up, or -1 for all")
-        return dict(self)
+
+def _one_of(statuses: Any) -> Any:
+    """Check that a filter's values are among the ``statuses``, a ``Literal``."""
+    known = get_args(statuses)
+
+    def check(values: list[str] | None) -> list[str] | None:
+        for value in values or ():
+            if value not in known:
+                raise ValueError(f"{value!r} is none of {', '.join(known)}")
+        return values
+
+    return AfterValidator(check)
 
 
 # --- the server
@@ -174,22 +182,18 @@ async def start_rollout(store: Store, asked: Asked[StartRollout]) -> Any:
     )
 
 
-class QueryRollouts(Page):
-    status_in: list[RolloutStatus] | None = None
-    rollout_id_in: list[str] | None = None
-    rollout_id_contains: str | None = None
-    filter_logic: Literal["and", "or"] = "and"
-    status: list[RolloutStatus] | None = None
+class QueryRollouts(RolloutQuery):
+    """``status`` and ``rollout_ids`` are former names of ``status_in`` and ``rollout_id_in``."""
+
+    status_in: Annotated[list[str] | None, _one_of(RolloutStatus)] = None
+    status: Annotated[list[str] | None, _one_of(RolloutStatus)] = None
     rollout_ids: list[str] | None = None
-    rollout_id_prefix: str | None = None
-    started_after: float | None = None
-    started_before: float | None = None
 
 
 @reads.get("/rollouts")
 @reads.post("/rollouts/search")
 async def query_rollouts(store: Store, asked: Asked[QueryRollouts]) -> Any:
-    return await store.query_rollouts(**asked.arguments())
+    return await store.query_rollouts(**_arguments(asked))
 
 
 @reads.get("/rollouts/{rollout_id:segment}")
@@ -255,14 +259,10 @@ async def start_attempt(store: Store, rollout_id: str, asked: Asked[StartAttempt
     return await store.start_attempt(rollout_id, asked.worker_id)
 
 
-class QueryAttempts(Page):
-    sort_by: str | None = "sequence_id"
-
-
 @reads.get("/rollouts/{rollout_id:segment}/attempts")
 @reads.post("/rollouts/{rollout_id:segment}/attempts/search")
-async def query_attempts(store: Store, rollout_id: str, asked: Asked[QueryAttempts]) -> Any:
-    return await store.query_attempts(rollout_id, **asked.arguments())
+async def query_attempts(store: Store, rollout_id: str, asked: Asked[AttemptQuery]) -> Any:
+    return await store.query_attempts(rollout_id, **_arguments(asked))
 
 
 @reads.get("/rollouts/{rollout_id:segment}/attempts/latest")
@@ -306,25 +306,15 @@ async def add_many_spans(store: Store, asked: Asked[AddManySpans]) -> Any:
     return await store.add_many_spans(asked.spans)
 
 
-class QuerySpans(Page):
+class QuerySpans(SpanQuery):
     rollout_id: str
     attempt_id: str | None = None
-    trace_id: str | None = None
-    trace_id_contains: str | None = None
-    span_id: str | None = None
-    span_id_contains: str | None = None
-    parent_id: str | None = None
-    parent_id_contains: str | None = None
-    name: str | None = None
-    name_contains: str | None = None
-    filter_logic: Literal["and", "or"] = "and"
-    sort_by: str | None = "sequence_id"
 
 
 @reads.get("/spans")
 @reads.post("/spans/search")
 async def query_spans(store: Store, asked: Asked[QuerySpans]) -> Any:
-    arguments = asked.arguments()
+    arguments = _arguments(asked)
     return await store.query_spans(arguments.pop("rollout_id"), arguments.pop("attempt_id"), **arguments)
 
 
@@ -365,14 +355,9 @@ async def update_resources(store: Store, resources_id: str, asked: Asked[Resourc
     return await store.update_resources(resources_id, asked.root)
 
 
-class QueryResources(Page):
-    resources_id: str | None = None
-    resources_id_contains: str | None = None
-
-
 @reads.get("/resources")
-async def query_resources(store: Store, asked: Asked[QueryResources]) -> Any:
-    return await store.query_resources(**asked.arguments())
+async def query_resources(store: Store, asked: Asked[ResourcesQuery]) -> Any:
+    return await store.query_resources(**_arguments(asked))
 
 
 class LookAtResources(BaseModel):
@@ -405,16 +390,14 @@ async def _found_resources(
 # --- workers
 
 
-class QueryWorkers(Page):
-    status_in: list[WorkerStatus] | None = None
-    worker_id_contains: str | None = None
-    filter_logic: Literal["and", "or"] = "and"
+class QueryWorkers(WorkerQuery):
+    status_in: Annotated[list[str] | None, _one_of(WorkerStatus)] = None
 
 
 @reads.get("/workers")
 @reads.post("/workers/search")
 async def query_workers(store: Store, asked: Asked[QueryWorkers]) -> Any:
-    return await store.query_workers(**asked.arguments())
+    return await store.query_workers(**_arguments(asked))
 
 
 @reads.get("/workers/{worker_id:segment}")

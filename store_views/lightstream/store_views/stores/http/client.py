@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, get_args
 
 from lightstream.runtime.services import otlp_traces_url
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
 from lightstream.schemas.types import (
     UNSET,
+    Assembly,
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    EnqueueRolloutRequest,
     LightningStoreCapabilities,
     LightningStoreStatistics,
     LogPositions,
     NamedResources,
     PaginatedResult,
     ResourcesUpdate,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
     Span,
+    TaskInput,
     Unset,
     Worker,
     WorkerStatus,
 )
 
-from ..queries import query_of
-from ..validation import check_timeout, checked_attempts, checked_resources, listed_spans
-from ._client_rollouts import ClientOfRollouts, given, known_words, limit_asked, page_of
+from ..queries import AttemptQuery, Query, ResourcesQuery, RolloutQuery, SpanQuery, WorkerQuery, page_of
+from ..querying import QueriedStore
+from ..validation import (
+    check_dequeue,
+    check_report,
+    check_timeout,
+    checked_attempts,
+    checked_ids,
+    checked_requests,
+    checked_resources,
+    enough,
+    listed_spans,
+)
 from ._connection import PATIENCE_S, Connection
-from ._wire import PREFIX, TRACES_PATH, WAIT_S_MAX, path_segment
+from ._wire import PREFIX, TRACES_PATH, UNFINISHED, WAIT_S_MAX, path_segment
 
 __all__ = ["LightningStoreClient"]
 
+T = TypeVar("T")
 
-class LightningStoreClient(ClientOfRollouts):
+
+class LightningStoreClient(QueriedStore):
     """A store that lives in a server. Results and errors are those of the store there.
 
     Any number of threads and event loops may use one client; it may be pickled and used after a fork. While the
@@ -128,6 +152,140 @@ class LightningStoreClient(ClientOfRollouts):
             raise NotImplementedError("the store knows no OTLP gateway; start one first, or use add_otel_span")
         return f"{self.server_address_root}{TRACES_PATH}"
 
+    # --- rollouts and attempts
+
+    async def start_rollout(
+        self,
+        input: TaskInput,  # noqa: A002  # the interface's name
+        mode: RolloutMode | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+        *,
+        rollout_id: str | None = None,
+        run_id: str | None = None,
+        group_id: str | None = None,
+        group_size: int | None = None,
+        assembly: Assembly | None = None,
+    ) -> AttemptedRollout:
+        request = EnqueueRolloutRequest(
+            input=input,
+            mode=mode,
+            resources_id=resources_id,
+            config=config,
+            metadata=metadata,
+            rollout_id=rollout_id,
+            run_id=run_id,
+            group_id=group_id,
+            group_size=group_size,
+            assembly=assembly,
+        )
+        reply = await self._connection.post("/rollouts", {**dict(request), "worker_id": worker_id})
+        return AttemptedRollout.model_validate(reply.value)
+
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        requests = checked_requests(rollouts)
+        if not requests:
+            return []
+        reply = await self._connection.post("/queues/rollouts/enqueue", {"rollouts": requests})
+        return [_rollout_of(value) for value in reply.value]
+
+    async def dequeue_many_rollouts(
+        self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN
+    ) -> list[AttemptedRollout]:
+        check_dequeue(limit, timeout_s, worker_id, run_id)
+        until = time.monotonic() + timeout_s
+        while True:
+            left = until - time.monotonic()
+            body: dict[str, Any] = {
+                "limit": limit,
+                "worker_id": worker_id,
+                "timeout_s": max(0.0, min(left, WAIT_S_MAX)),
+            }
+            if run_id != ANY_RUN:
+                body["run_id"] = run_id
+            reply = await self._connection.post("/queues/rollouts/dequeue", body, dispatches=True)
+            if reply.value or limit <= 0 or time.monotonic() >= until:
+                return [AttemptedRollout.model_validate(value) for value in reply.value]
+
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts"
+        return AttemptedRollout.model_validate((await self._connection.post(path, {"worker_id": worker_id})).value)
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout | None:
+        reply = await self._connection.get(f"/rollouts/{path_segment('rollout_id', rollout_id)}")
+        return None if reply.value is None else _rollout_of(reply.value)
+
+    async def wait_for_rollouts(
+        self,
+        *,
+        rollout_ids: Sequence[str],
+        timeout: float | None = None,  # noqa: ASYNC109  # the interface's name
+        count: int | None = None,
+        share: float | None = None,
+    ) -> list[Rollout]:
+        wanted = checked_ids("rollout_ids", rollout_ids)
+        check_timeout("timeout", timeout, may_be_none=True)
+        enough(len(set(wanted)), count, share)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        body: dict[str, Any] = {"rollout_ids": wanted, "count": count, "share": share}
+        while True:
+            left = until - time.monotonic()
+            body["timeout"] = None if left == math.inf else max(0.0, left)
+            reply = await self._connection.post("/waits/rollouts", body, writes=False)
+            if UNFINISHED not in reply.headers or time.monotonic() >= until:
+                return [_rollout_of(value) for value in reply.value]
+
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        input: TaskInput | Unset = UNSET,  # noqa: A002  # the interface's name
+        mode: RolloutMode | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatus | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        body = _given(
+            input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata
+        )
+        path = f"/rollouts/{path_segment('rollout_id', rollout_id)}"
+        return _rollout_of((await self._connection.post(path, body)).value)
+
+    async def cancel_rollout(self, rollout_id: str, reason: str = "") -> Rollout:
+        path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/cancel"
+        return _rollout_of((await self._connection.post(path, {"reason": reason})).value)
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        reply = await self._connection.get(f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/latest")
+        return None if reply.value is None else Attempt.model_validate(reply.value)
+
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str | Literal["latest"],
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
+        error_type: str | None = None,
+        error_message: str | None = None,
+    ) -> Attempt:
+        rollout, attempt = path_segment("rollout_id", rollout_id), path_segment("attempt_id", attempt_id)
+        body = _given(status=status, worker_id=worker_id, last_heartbeat_time=last_heartbeat_time, metadata=metadata)
+        body |= {"error_type": error_type, "error_message": error_message}
+        return Attempt.model_validate(
+            (await self._connection.post(f"/rollouts/{rollout}/attempts/{attempt}", body)).value
+        )
+
+    async def heartbeat(self, worker: WorkerHeartbeat, attempts: Sequence[tuple[str, str]]) -> None:
+        check_report(worker)
+        named = checked_attempts("attempts", attempts)
+        path = f"/workers/{path_segment('worker_id', worker.worker_id)}/heartbeat"
+        await self._connection.post(path, {"worker": worker, "attempts": named})
+
     # --- spans
 
     async def add_span(self, span: Span) -> Span | None:
@@ -141,45 +299,6 @@ class LightningStoreClient(ClientOfRollouts):
             return []
         reply = await self._connection.post("/spans/batch", {"spans": listed})
         return [Span.model_validate(value) for value in reply.value]
-
-    async def query_spans(
-        self,
-        rollout_id: str,
-        attempt_id: str | Literal["latest"] | None = None,
-        *,
-        trace_id: str | None = None,
-        trace_id_contains: str | None = None,
-        span_id: str | None = None,
-        span_id_contains: str | None = None,
-        parent_id: str | None = None,
-        parent_id_contains: str | None = None,
-        name: str | None = None,
-        name_contains: str | None = None,
-        filter_logic: Literal["and", "or"] = "and",
-        limit: int = -1,
-        offset: int = 0,
-        sort_by: str | None = "sequence_id",
-        sort_order: Literal["asc", "desc"] = "asc",
-    ) -> PaginatedResult[Span]:
-        body = {
-            "rollout_id": rollout_id,
-            "attempt_id": attempt_id,
-            "trace_id": trace_id,
-            "trace_id_contains": trace_id_contains,
-            "span_id": span_id,
-            "span_id_contains": span_id_contains,
-            "parent_id": parent_id,
-            "parent_id_contains": parent_id_contains,
-            "name": name,
-            "name_contains": name_contains,
-            "filter_logic": filter_logic,
-            "limit": limit_asked(limit),
-            "offset": offset,
-            "sort_by": sort_by,
-            "sort_order": sort_order,
-        }
-        page = (await self._connection.post("/spans/search", body, writes=False)).value
-        return page_of(page, [Span.model_validate(value) for value in page["items"]], limit)
 
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
         body = {"rollout_id": rollout_id, "attempt_id": attempt_id}
@@ -200,37 +319,6 @@ class LightningStoreClient(ClientOfRollouts):
         path = f"/resources/{path_segment('resources_id', resources_id)}"
         return ResourcesUpdate.model_validate((await self._connection.post(path, checked_resources(resources))).value)
 
-    async def query_resources(
-        self,
-        *,
-        resources_id: str | None = None,
-        resources_id_contains: str | None = None,
-        sort_by: str | None = None,
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-    ) -> PaginatedResult[ResourcesUpdate]:
-        # A query string is all text: only here can it be told what is none.
-        query_of(
-            ResourcesUpdate,
-            exact={"resources_id": resources_id},
-            contains={"resources_id": resources_id_contains},
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=limit,
-            offset=offset,
-        )
-        query = {
-            "resources_id": resources_id,
-            "resources_id_contains": resources_id_contains,
-            "sort_by": sort_by,
-            "sort_order": sort_order,
-            "limit": limit_asked(limit),
-            "offset": offset,
-        }
-        page = (await self._connection.get("/resources", {k: v for k, v in query.items() if v is not None})).value
-        return page_of(page, [ResourcesUpdate.model_validate(value) for value in page["items"]], limit)
-
     async def get_resources_by_id(self, resources_id: str, *, timeout_s: float = 0.0) -> ResourcesUpdate | None:
         return await self._found_resources(path_segment("resources_id", resources_id), timeout_s)
 
@@ -250,33 +338,67 @@ class LightningStoreClient(ClientOfRollouts):
 
     # --- workers
 
-    async def query_workers(
-        self,
-        *,
-        status_in: Sequence[WorkerStatus] | None = None,
-        worker_id_contains: str | None = None,
-        filter_logic: Literal["and", "or"] = "and",
-        sort_by: str | None = None,
-        sort_order: Literal["asc", "desc"] = "asc",
-        limit: int = -1,
-        offset: int = 0,
-    ) -> PaginatedResult[Worker]:
-        body = {
-            "status_in": known_words(status_in, WorkerStatus),
-            "worker_id_contains": worker_id_contains,
-            "filter_logic": filter_logic,
-            "sort_by": sort_by,
-            "sort_order": sort_order,
-            "limit": limit_asked(limit),
-            "offset": offset,
-        }
-        page = (await self._connection.post("/workers/search", body, writes=False)).value
-        return page_of(page, [Worker.model_validate(value) for value in page["items"]], limit)
-
     async def get_worker_by_id(self, worker_id: str) -> Worker | None:
         reply = await self._connection.get(f"/workers/{path_segment('worker_id', worker_id)}")
         return None if reply.value is None else Worker.model_validate(reply.value)
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
         path = f"/workers/{path_segment('worker_id', worker_id)}"
-        return Worker.model_validate((await self._connection.post(path, given(heartbeat_stats=heartbeat_stats))).value)
+        return Worker.model_validate((await self._connection.post(path, _given(heartbeat_stats=heartbeat_stats))).value)
+
+    # --- queries
+
+    async def find_rollouts(self, query: RolloutQuery) -> PaginatedResult[Rollout]:
+        return await self._found("/rollouts/search", _body(query, RolloutStatus), query, _rollout_of)
+
+    async def find_attempts(self, rollout_id: str, query: AttemptQuery) -> PaginatedResult[Attempt]:
+        path = f"/rollouts/{path_segment('rollout_id', rollout_id)}/attempts/search"
+        return await self._found(path, _body(query), query, Attempt.model_validate)
+
+    async def find_spans(self, rollout_id: str, attempt_id: str | None, query: SpanQuery) -> PaginatedResult[Span]:
+        body = {"rollout_id": rollout_id, "attempt_id": attempt_id} | _body(query)
+        return await self._found("/spans/search", body, query, Span.model_validate)
+
+    async def find_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:
+        asked = {name: value for name, value in _body(query).items() if value is not None}
+        page = (await self._connection.get("/resources", asked)).value
+        return _page(page, query, ResourcesUpdate.model_validate)
+
+    async def find_workers(self, query: WorkerQuery) -> PaginatedResult[Worker]:
+        return await self._found("/workers/search", _body(query, WorkerStatus), query, Worker.model_validate)
+
+    async def _found(
+        self, path: str, body: dict[str, Any], query: Query, item_of: Callable[[Any], T]
+    ) -> PaginatedResult[T]:
+        return _page((await self._connection.post(path, body, writes=False)).value, query, item_of)
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that were given."""
+    return {name: value for name, value in arguments.items() if value is not UNSET}
+
+
+def _rollout_of(value: Any) -> Rollout:
+    """Make a rollout, with its attempt where the server sent one."""
+    return (AttemptedRollout if "attempt" in value else Rollout).model_validate(value)
+
+
+def _body(query: Query, statuses: Any = None) -> dict[str, Any]:
+    """Make a request of a query.
+
+    A server refuses pages of no items, so that a page of one is asked for, and statuses that no item can have, which
+    in a store find nothing.
+
+    Args:
+        statuses: the ``Literal`` of all.
+    """
+    body: dict[str, Any] = dict(query) | {"limit": query.limit or 1}
+    if body.get("status_in") is not None:
+        body["status_in"] = [status for status in body["status_in"] if status in get_args(statuses)]
+    return body
+
+
+def _page(page: dict[str, Any], query: Query, item_of: Callable[[Any], T]) -> PaginatedResult[T]:
+    """Parse the server's page, as long as the query asked for."""
+    items = [item_of(value) for value in page["items"]] if query.limit else []
+    return page_of(items, limit=query.limit, offset=page["offset"], total=page["total"])
