@@ -126,27 +126,24 @@ async def test_null_is_a_value_and_what_is_not_given_stays(server: LightningStor
     await client.close()
 
 
-def test_spans_of_the_sdk(server: LightningStoreServer, behind: InMemoryLightningStore) -> None:
+async def test_spans_of_the_sdk(server: LightningStoreServer, behind: InMemoryLightningStore) -> None:
     client = LightningStoreClient(server.endpoint)
     with TracerProvider().get_tracer("t").start_as_current_span("work") as span:
         span.set_attribute("x", float("nan"))
 
-    async def scenario() -> None:
-        started = await client.start_rollout(1)
-        ids = (started.rollout_id, started.attempt.attempt_id)
-        kept = await client.add_otel_span(*ids, span)  # type: ignore[arg-type]  # the SDK's own span
-        assert kept is not None
-        assert kept.sequence_id == 1
-        assert await client.add_otel_span(*ids, span, 2) is None  # type: ignore[arg-type]  # the SDK's own span
-        (there,) = await behind.query_spans(started.rollout_id)
-        assert (there.name, repr(there.attributes["x"])) == ("work", "nan")
-        await client.start()
-        assert client.capabilities.get("otlp_traces") is False
-        with pytest.raises(NotImplementedError, match="add_otel_span"):
-            client.otlp_traces_endpoint()
-        await client.close()
-
-    asyncio.run(scenario())
+    started = await client.start_rollout(1)
+    ids = (started.rollout_id, started.attempt.attempt_id)
+    kept = await client.add_otel_span(*ids, span)  # type: ignore[arg-type]  # the SDK's own span
+    assert kept is not None
+    assert kept.sequence_id == 1
+    assert await client.add_otel_span(*ids, span, 2) is None  # type: ignore[arg-type]  # the SDK's own span
+    (there,) = await behind.query_spans(started.rollout_id)
+    assert (there.name, repr(there.attributes["x"])) == ("work", "nan")
+    await client.start()
+    assert client.capabilities.get("otlp_traces") is False
+    with pytest.raises(NotImplementedError, match="add_otel_span"):
+        client.otlp_traces_endpoint()
+    await client.close()
 
 
 def test_a_client_goes_to_other_processes(server: LightningStoreServer) -> None:

@@ -71,32 +71,29 @@ def test_a_repeated_key_waits_for_the_first_that_is_under_way(tmp_path: Path) ->
     asyncio.run(behind.close())
 
 
-def test_the_memory_of_answers_is_bounded_and_failures_are_not_kept() -> None:
-    async def scenario() -> None:
-        memory = AnswerMemory(answers_max=3, answer_bytes_max=100)
-        asked: list[str] = []
+async def test_the_memory_of_answers_is_bounded_and_failures_are_not_kept() -> None:
+    memory = AnswerMemory(answers_max=3, answer_bytes_max=100)
+    asked: list[str] = []
 
-        async def ask(key: str, status: int = 200, size_bytes: int = 10) -> None:
-            async def do() -> Answer:
-                asked.append(key)
-                return Answer(b"x" * size_bytes, status)
+    async def ask(key: str, status: int = 200, size_bytes: int = 10) -> None:
+        async def do() -> Answer:
+            asked.append(key)
+            return Answer(b"x" * size_bytes, status)
 
-            await memory.once(key, b"", do)
+        await memory.once(key, b"", do)
 
-        for key in "abcd":
-            await ask(key)
-        assert len(memory) == 3
-        await ask("d")
-        assert asked == ["a", "b", "c", "d"]
-        await ask("a")
-        assert asked[-1] == "a", "the oldest was forgotten"
-        await ask("large", size_bytes=95)
-        assert len(memory) == 1
-        await ask("failed", status=503)
-        await ask("failed")
-        assert asked[-2:] == ["failed", "failed"]
-
-    asyncio.run(scenario())
+    for key in "abcd":
+        await ask(key)
+    assert len(memory) == 3
+    await ask("d")
+    assert asked == ["a", "b", "c", "d"]
+    await ask("a")
+    assert asked[-1] == "a", "the oldest was forgotten"
+    await ask("large", size_bytes=95)
+    assert len(memory) == 1
+    await ask("failed", status=503)
+    await ask("failed")
+    assert asked[-2:] == ["failed", "failed"]
 
 
 def test_waits_and_writes_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
