@@ -18,6 +18,7 @@ from lightstream.trainers import AlgorithmContext
 from lightstream.up import Stack
 from tests.e2e.agl_agent import Calculator, describe
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
+from tests.trainers.test_apo import SEED, WORDS, ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 TASKS = [{"question": f"{number} + {number}?", "answer": "aa" if number % 2 else "b"} for number in range(4)]
@@ -81,3 +82,39 @@ def test_a_class_with_several_rewards_and_a_function(stack: Stack) -> None:
     returned = view.query("SELECT reward FROM trajectories WHERE final AND run_id = 'function'").rows
     assert [row[0] for row in returned] == [0.75, 0.75]
     view.close()
+
+
+@agl.rollout
+def short_answers(task: dict[str, str], prompt_template: agl.PromptTemplate) -> float:
+    """Is paid for what its prompt asks for."""
+    prompt = prompt_template.format(**task)
+    return sum(word in prompt for word in WORDS) / len(WORDS)
+
+
+def test_a_search_for_prompts_and_its_tree_in_sql(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in stack.settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    model = ScriptedModel()
+    algorithm = agl.APO(model.client(), beam_width=1, branch_factor=2, beam_rounds=4, val_batch_size=2)
+    trainer = agl.Trainer(algorithm=algorithm, n_runners=2, initial_resources={"prompt_template": SEED})
+    tasks = [{"question": f"q{number}"} for number in range(3)]
+    trainer.fit(short_answers, train_dataset=tasks, val_dataset=tasks)
+    assert algorithm.get_best_prompt().template == " ".join([SEED.template, *WORDS])
+    asked = len(model.asked)
+    again = agl.APO(model.client(), beam_width=1, branch_factor=2, beam_rounds=4, val_batch_size=2)
+    agl.Trainer(algorithm=again, n_runners=1, initial_resources={"prompt_template": SEED}).fit(
+        short_answers, train_dataset=tasks, val_dataset=tasks
+    )
+    assert again.get_best_prompt() == algorithm.get_best_prompt()
+    assert len(model.asked) == asked, "it was over"
+    page = (ROOT / "docs" / "prompts.md").read_text("utf-8")
+    view = ViewClient(stack.settings)
+    view.wait_for("now")
+    rows = view.query(page.partition("```sql\n")[2].partition("```")[0]).rows
+    assert [row[2] for row in rows] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    tree = {row[0]: row[1] for row in rows}
+    path = [rows[0][0]]
+    while (parent := tree[path[-1]]) is not None:
+        path.append(parent)
+    assert path == [row[0] for row in rows], "each was made of the one before"
+    assert {row[3] for row in rows} == {3}, "the best of each round is measured on all tasks"

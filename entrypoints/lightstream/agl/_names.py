@@ -29,7 +29,7 @@ FLAT: dict[str, str] = {
         _STORES_HTTP: "AgentLightningClient AgentLightningServer",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
-        f"{_AGL}algorithm": "Algorithm Baseline FastAlgorithm VERL algo",
+        f"{_AGL}algorithm": "APO Algorithm Baseline FastAlgorithm VERL algo",
         f"{_AGL}client": "DevTaskLoader",
         f"{_AGL}config": "lightning_cli",
         f"{_AGL}env_var": "LightningEnvVar resolve_bool_env_var resolve_int_env_var resolve_str_env_var",
@@ -54,13 +54,12 @@ FLAT: dict[str, str] = {
 """Name -> the module that has it."""
 
 ABSENT: dict[str, str] = {
-    "APO": "nothing yet: there is no built-in optimiser of prompts. One of your own is a function under "
-    "`lightstream.agl.algo`",
     "CollectionBasedLightningStore": "`InMemoryLightningStore`, `KafkaLightningStore`: stores are folds over the log",
 }
 """Name -> what to use instead. Everything of Agent Lightning 0.3 that has no counterpart of the same name."""
 
 DIFFERENT: dict[str, str] = {
+    "APO": "same arguments, and `name` and `seed`; its critiques and edits are asked for in other words",
     "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
     "Trainer": "where the algorithm trains weights it refuses `hooks`, `initial_resources`, `llm_proxy`, "
     "`max_rollouts`, `runner`, `strategy` and `tracer`, each with what to do instead; of `adapter` it "
@@ -229,15 +228,13 @@ _FOLDS = "stores are folds over the log: `InMemoryLightningStore`, `KafkaLightni
 _WIRE = "requests are the server's own; use `LightningStoreClient`"
 _CALLABLE = "a type of functions; `Callable`"
 _ONE_INSTRUMENTATION = "`lightstream.producers.instrument([…])`, by the field's own instrumentors"
-_NO_APO = "nothing yet: one of your own is a function under `lightstream.agl.algo`"
+_APO = "`lightstream.trainers.apo`: instructions to the models are texts of its module `editor`"
 _NO_METRICS = (
     "nothing that Prometheus can scrape yet; `lightstream status` shows processes and lags, `lightstream sql` counts"
 )
 _PROXY = "the proxy does it by itself: `lightstream.producers.LLMProxy`"
 
 ABSENT_MODULES: dict[str, str] = {
-    "algorithm.apo": _NO_APO,
-    "algorithm.apo.apo": _NO_APO,
     "cli": "the command line `lightstream`",
     "cli.prometheus": _NO_METRICS,
     "cli.store": "`lightstream store`",
@@ -272,7 +269,7 @@ ABSENT_NAMES: dict[str, str] = {
     "adapter.messages.convert_to_openai_messages": "`TraceToMessages().adapt(spans)`",
     "adapter.messages.group_genai_dict": "`lightstream.agl.utils.otel.filter_and_unflatten_attributes`",
     "adapter.triplet.Transition": "`Triplet`",
-    "algorithm.APO": _NO_APO,
+    "algorithm.apo.apo.*_PROMPT_FILES": _APO,
     "algorithm.decorator.AlgorithmFunc*": _CALLABLE,
     "algorithm.decorator.AsyncFlag": _CALLABLE,
     "config.CliConfigurable": "`Any`",

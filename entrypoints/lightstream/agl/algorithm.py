@@ -13,17 +13,24 @@ from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import NamedResources, Rollout
+from lightstream.schemas.types import NamedResources, PromptTemplate, Rollout
+from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
+from lightstream.trainers.apo import ApoOptions, PromptSearch
+from lightstream.trainers.apo import PromptVersion as VersionedPromptTemplate
+from lightstream.trainers.apo import RolloutResult as RolloutResultForAPO
 from lightstream.trainers.tasks import Dataset
 
 from ._names import add_parts
 
 __all__ = [
+    "APO",
     "VERL",
     "Algorithm",
     "Baseline",
     "FastAlgorithm",
     "FunctionalAlgorithm",
+    "RolloutResultForAPO",
+    "VersionedPromptTemplate",
     "algo",
     "batch_iter_over_dataset",
     "with_llm_proxy",
@@ -49,6 +56,9 @@ class Algorithm(ABC):
     _llm_proxy: Any = None
     _trainer: Any = None
     _initial_resources: NamedResources | None = None
+
+    default_adapter: Callable[[], Any] = TracerTraceToTriplet
+    """Makes the adapter where the Trainer was given none."""
 
     @abstractmethod
     def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> Any:
@@ -170,6 +180,43 @@ def algo(function: Callable[..., Any]) -> Any:
     raise TypeError(f"nothing provides {unknown}; an algorithm takes any of {', '.join(GIVEN)}, or only a context")
 
 
+def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a coroutine method of an algorithm its store as the first argument."""
+
+    @functools.wraps(function)
+    async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await function(self, self.get_store(), *args, **kwargs)
+
+    return wrapped
+
+
+def with_llm_proxy(required: bool = False, auto_start: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """Give a coroutine method of an algorithm its LLM proxy, or ``None``, as the first argument.
+
+    Args:
+        required: without a proxy calling the method raises :class:`SettingsError`.
+        auto_start: a proxy that is not running is started for the call.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            proxy = self.get_llm_proxy()
+            if proxy is None and required:
+                raise SettingsError("this algorithm needs an LLM proxy.", next_step="Trainer(llm_proxy=LLMProxy(…))")
+            if proxy is None or not auto_start or proxy.is_running():
+                return await function(self, proxy, *args, **kwargs)
+            await proxy.start()
+            try:
+                return await function(self, proxy, *args, **kwargs)
+            finally:
+                await proxy.stop()
+
+        return wrapped
+
+    return decorate
+
+
 class FastAlgorithm(Algorithm):
     """One that ends soon, so that ``Trainer.dev`` may run it."""
 
@@ -252,6 +299,90 @@ class Baseline(FastAlgorithm):
             logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))
 
 
+class APO(Algorithm):
+    """Optimises the first prompt template of ``initial_resources``: see :class:`lightstream.trainers.apo.PromptSearch`.
+
+    Args:
+        async_openai_client: an ``openai.AsyncOpenAI`` of any endpoint.
+        name: of the search. The same search on the same store goes on where it was; another name begins another one.
+        options: those of :class:`lightstream.trainers.apo.ApoOptions`, of which all but ``seed`` are Agent Lightning's.
+
+    Raises:
+        SettingsError: an option is out of range.
+    """
+
+    default_adapter = TraceToMessages
+
+    def __init__(self, async_openai_client: Any, *, name: str | None = None, **options: Any) -> None:
+        self.async_openai_client = async_openai_client
+        self.options = ApoOptions(**options)
+        self._name = name
+        self._best: PromptTemplate | None = None
+
+    def get_adapter(self) -> TraceToMessages:
+        """The adapter that turns spans into conversations.
+
+        Raises:
+            ValueError: it is of another kind.
+        """
+        adapter = super().get_adapter()
+        if not isinstance(adapter, TraceToMessages):
+            raise ValueError(
+                f"APO needs a TraceToMessages as adapter, not {type(adapter).__name__}."
+            )  # as in Agent Lightning
+        return adapter
+
+    def get_seed_prompt_template(self) -> tuple[str, PromptTemplate]:
+        """The prompt to begin with, and its name.
+
+        Raises:
+            ValueError: the initial resources have none.
+        """
+        for name, resource in (self.get_initial_resources() or {}).items():
+            if isinstance(resource, PromptTemplate):
+                return name, resource
+        raise ValueError("APO needs a PromptTemplate to begin with: Trainer(initial_resources={…}).")
+
+    def get_best_prompt(self) -> PromptTemplate:
+        """The prompt with the highest score on all validation tasks.
+
+        Raises:
+            ValueError: nothing was run yet.
+        """
+        if self._best is None:
+            raise ValueError("APO has no best prompt yet: Trainer.fit comes first.")
+        return self._best
+
+    @with_llm_proxy()
+    async def run(
+        self, llm_proxy: Any, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None
+    ) -> None:
+        """Search.
+
+        Raises:
+            ValueError: a data set is missing, or there is no prompt to begin with.
+            TrainingError: every rollout with the first prompt failed.
+        """
+        if train_dataset is None or val_dataset is None:
+            raise ValueError("APO needs a train_dataset, for critiques, and a val_dataset, to compare prompts on.")
+        resource_name, seed_prompt = self.get_seed_prompt_template()
+        search = PromptSearch(
+            self.get_store(),
+            self.async_openai_client,
+            self.options,
+            resource_name=resource_name,
+            seed_prompt=seed_prompt,
+            train_dataset=train_dataset,
+            val_dataset=val_dataset,
+            name=self._name,
+            adapter=self.get_adapter(),
+        )
+        try:
+            await search.run()
+        finally:
+            self._best = search.best.prompt_template
+
+
 def batch_iter_over_dataset(dataset: Dataset, batch_size: int) -> Iterator[Sequence[Any]]:
     """Batches of shuffled tasks without end. No task is in a batch twice; a batch is the whole set if that is smaller.
 
@@ -267,43 +398,6 @@ def batch_iter_over_dataset(dataset: Dataset, batch_size: int) -> Iterator[Seque
             if len(batch) == size:
                 yield [dataset[chosen] for chosen in batch]
                 batch = []
-
-
-def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a coroutine method of an algorithm its store as the first argument."""
-
-    @functools.wraps(function)
-    async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return await function(self, self.get_store(), *args, **kwargs)
-
-    return wrapped
-
-
-def with_llm_proxy(required: bool = False, auto_start: bool = True) -> Callable[[Callable[..., Any]], Any]:
-    """Give a coroutine method of an algorithm its LLM proxy, or ``None``, as the first argument.
-
-    Args:
-        required: without a proxy calling the method raises :class:`SettingsError`.
-        auto_start: a proxy that is not running is started for the call.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            proxy = self.get_llm_proxy()
-            if proxy is None and required:
-                raise SettingsError("this algorithm needs an LLM proxy.", next_step="Trainer(llm_proxy=LLMProxy(…))")
-            if proxy is None or not auto_start or proxy.is_running():
-                return await function(self, proxy, *args, **kwargs)
-            await proxy.start()
-            try:
-                return await function(self, proxy, *args, **kwargs)
-            finally:
-                await proxy.stop()
-
-        return wrapped
-
-    return decorate
 
 
 def VERL(  # noqa: N802  # the interface's name, a function there as well

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from lightstream.producers import OtelTracer
 from lightstream.producers.runner.daemon_thread import call_in_thread
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.stream_processors.adapters import TracerTraceToTriplet
 from lightstream.trainers.tasks import Dataset
 
 from ..algorithm import Algorithm
@@ -143,6 +142,6 @@ def _make_runner(trainer: Trainer, tracer: OtelTracer) -> Runner[Any]:
 def _prepare(trainer: Trainer, algorithm: Algorithm, store: LightningStore) -> None:
     algorithm.set_trainer(trainer)
     algorithm.set_store(store)
-    algorithm.set_adapter(trainer.adapter or TracerTraceToTriplet())
+    algorithm.set_adapter(trainer.adapter or algorithm.default_adapter())
     algorithm.set_llm_proxy(trainer.llm_proxy)
     algorithm.set_initial_resources(trainer.initial_resources)

@@ -26,6 +26,7 @@ _NAMES = (
     "dropped",
     "shared_spans",
     "resources",
+    "prompts",
     "training_steps",
     "consumed_calls",
     "consumed",

@@ -1,0 +1,33 @@
+-- Every prompt of a search (`APO`) that was measured: what it was made of, and its score.
+-- Columns of `rollouts`, and:
+--   prompt: its name in the search; `v0` is the one that was given.
+--   parent: the prompt that it was made of.
+--   critique: what the model found wrong with that one.
+--   template: its text.
+--   score: its mean reward, of the measurement on most tasks.
+--   tasks: how many tasks those were.
+--   measurements: on how many batches of tasks it was measured.
+WITH told AS (
+    SELECT
+        rollouts.run_id, span.name,
+        attributes ->> '$."lightstream.apo.prompt"' AS prompt,
+        attributes ->> '$."lightstream.apo.parent"' AS parent,
+        attributes ->> '$."lightstream.apo.template"' AS template,
+        attributes ->> '$."gen_ai.completion.0.content"' AS answer,
+        (attributes ->> '$."lightstream.apo.score"')::DOUBLE AS score,
+        (attributes ->> '$."lightstream.apo.tasks"')::INTEGER AS tasks
+    FROM spans AS span
+    JOIN rollouts USING (rollout_id)
+    WHERE span.name IN ('lightstream.apo.critique', 'lightstream.apo.score')
+)
+SELECT
+    run_id, prompt,
+    any_value(parent) AS parent,
+    any_value(answer) FILTER (name = 'lightstream.apo.critique') AS critique,
+    any_value(template) AS template,
+    arg_max(score, tasks) AS score,
+    max(tasks) AS tasks,
+    count(score) AS measurements
+FROM told
+GROUP BY run_id, prompt
+HAVING count(score) > 0
