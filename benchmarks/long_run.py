@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import psutil
 
 from lightstream.runtime.settings import Settings
@@ -86,6 +88,9 @@ class _Untrained:
         self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
     ) -> dict[str, float]:
         return {}
+
+    def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
+        return np.zeros(len(arrays.response_mask))
 
     def save(self, folder: Path) -> None:
         pass

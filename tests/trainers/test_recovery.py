@@ -80,6 +80,16 @@ def test_a_run_in_pieces_has_the_weights_of_one_in_one_go(tmp_path: Path, whole:
     assert not any((path / "optimizer.safetensors").exists() for path in served)
 
 
+@pytest.mark.parametrize("name", ["kl_loss_coefficient", "kl_reward_coefficient"])
+def test_a_run_in_pieces_keeps_its_reference(tmp_path: Path, name: str) -> None:
+    """The first weights, not those of the checkpoint that a process begins with."""
+    options: dict[str, Any] = {name: 2.0, "checkpoint_every": 3}
+    whole = Recorded(tmp_path / "whole", **options).train(5)
+    run = Recorded(tmp_path / "pieces", **options)
+    assert [run.train(steps) for steps in (1, 4, 5)][-1] == whole
+    assert Recorded(tmp_path / "without").train(5) != whole
+
+
 def test_a_revision_that_came_later_does_not_change_what_was_made(tmp_path: Path, whole: bytes) -> None:
     run = Recorded(tmp_path / "revised", checkpoint_every=100)
     run.train(3)

@@ -21,12 +21,13 @@ from lightstream.trainers.batch import (
     token_weights,
 )
 from lightstream.trainers.groups import Group
+from lightstream.trainers.verl_in_process.config import KL_TYPES, POLICY_LOSSES
 from lightstream.trainers.verl_in_process.correction import RolloutCorrection, correct
 from lightstream.trainers.verl_in_process.loss import WeightedPolicyLoss
 from lightstream.trainers.verl_in_process.runtime import load_verl
 from lightstream.trainers.verl_in_process.tensors import micro_batches, to_tensordict
 
-from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Options, Truth, make_groups, reference
+from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Kl, Options, Truth, make_groups, reference
 from .support.trajectories import make_trajectory, make_triplet
 
 TOLERANCE = 1e-5
@@ -65,8 +66,8 @@ def ours(groups: list[Group], options: Options) -> BatchRows:
     )
 
 
-def actor_config() -> Any:
-    from verl.workers.config import FSDPActorConfig
+def actor_config(policy: str = "vanilla", kl: Kl | None = None) -> Any:
+    from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
     return FSDPActorConfig(
         strategy="fsdp2",
@@ -76,18 +77,29 @@ def actor_config() -> Any:
         clip_ratio_low=CLIP_LOW,
         clip_ratio_high=CLIP_HIGH,
         entropy_coeff=0.0,
+        policy_loss=PolicyLossConfig(loss_mode=policy),
+        use_kl_loss=kl is not None,
+        kl_loss_coef=0.0 if kl is None else kl.coefficient,
+        kl_loss_type="k3" if kl is None else kl.estimator,
     )
 
 
 def loss_and_gradient(
-    arrays: BatchArrays, weights: np.ndarray[Any, Any], actor: dict[int, float], tokens_max: int
+    arrays: BatchArrays,
+    weights: np.ndarray[Any, Any],
+    actor: dict[int, float],
+    tokens_max: int,
+    policy: str = "vanilla",
+    kl: Kl | None = None,
 ) -> tuple[float, dict[int, float]]:
     """Ours, over micro-batches, with the actor's log-probabilities as they are given."""
     from verl.utils import tensordict_utils
 
-    loss_function = WeightedPolicyLoss(actor_config())
+    loss_function = WeightedPolicyLoss(actor_config(policy, kl))
     loss_function.start_step()
-    batch = to_tensordict(arrays, weights, arrays.response_mask == 1)
+    told = None if kl is None else [kl.reference.get(token, -1.0) for token in arrays.response_ids.tolist()]
+    reference = None if told is None else np.array(told, np.float32)
+    batch = to_tensordict(arrays, weights, arrays.response_mask == 1, reference)
     ids = arrays.input_ids.tolist()
     # The engine's output at a position is the log-probability of the token after it.
     values = torch.tensor([actor.get(token, -1.0) for token in [*ids[1:], 0]], dtype=torch.float64, requires_grad=True)
@@ -110,7 +122,7 @@ def loss_and_gradient(
     return total, gradient
 
 
-def check(groups: list[Group], options: Options, chance: random.Random) -> None:
+def check(groups: list[Group], options: Options, chance: random.Random, policy: str = "vanilla") -> None:
     truth = reference(groups, options)
     rows = ours(groups, options)
     arrays = build_arrays(rows)
@@ -131,15 +143,21 @@ def check(groups: list[Group], options: Options, chance: random.Random) -> None:
     assert dict(zip(tokens, weights[trained].tolist(), strict=True)) == pytest.approx(truth.weights, rel=TOLERANCE)
     assert not weights[~trained].any()
     if tokens:
-        check_loss(arrays, weights, truth, chance)
+        check_loss(arrays, weights, truth, chance, policy)
 
 
-def check_loss(arrays: BatchArrays, weights: np.ndarray[Any, Any], truth: Truth, chance: random.Random) -> None:
-    actor = {token: logprob + chance.gauss(0, 0.4) for token, logprob in truth.sampled.items()}
-    loss, gradient = loss_and_gradient(arrays, weights, actor, chance.choice([1, 40, 10_000]))
-    assert loss == pytest.approx(truth.loss(actor), rel=TOLERANCE, abs=TOLERANCE)
+def check_loss(
+    arrays: BatchArrays, weights: np.ndarray[Any, Any], truth: Truth, chance: random.Random, policy: str
+) -> None:
+    actor = {token: min(-0.01, logprob + chance.gauss(0, 0.4)) for token, logprob in truth.sampled.items()}
+    kl = None
+    if chance.random() < 0.5:
+        estimator = chance.choice([*KL_TYPES, "k1+", "abs+", "low_var_kl+"])
+        kl = Kl(chance.choice([0.1, 2.0]), estimator, {t: p + chance.gauss(0, 0.4) for t, p in actor.items()})
+    loss, gradient = loss_and_gradient(arrays, weights, actor, chance.choice([1, 40, 10_000]), policy, kl)
+    assert loss == pytest.approx(truth.loss(actor, policy, kl), rel=TOLERANCE, abs=TOLERANCE)
     assert {t: gradient[t] for t in truth.advantages} == pytest.approx(
-        truth.gradient(actor), rel=TOLERANCE, abs=TOLERANCE
+        truth.gradient(actor, policy, kl), rel=TOLERANCE, abs=TOLERANCE
     )
 
 
@@ -153,6 +171,13 @@ def test_random_batches_are_as_the_reference_has_them(advantage: str) -> None:
     for seed in range(BATCHES):
         chance = random.Random(f"{advantage}-{seed}")
         check(make_groups(chance), random_options(chance, advantage), chance)
+
+
+@pytest.mark.parametrize("policy", POLICY_LOSSES)
+def test_verls_policy_losses_are_as_the_reference_has_them(policy: str) -> None:
+    for seed in range(BATCHES // 3):
+        chance = random.Random(f"{policy}-{seed}")
+        check(make_groups(chance), random_options(chance, "grpo"), chance, policy)
 
 
 def check_correction(groups: list[Group], options: Options, chance: random.Random) -> bool:

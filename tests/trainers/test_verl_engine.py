@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import Trajectory
 from lightstream.trainers import RolloutCorrection, make_tiny_model, teach_answers
 from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
 from lightstream.trainers.groups import Group
+from lightstream.trainers.loop.step import select_batch
+from lightstream.trainers.loop.waves import StepGroups
 from lightstream.trainers.verl_in_process import VERL
 from lightstream.trainers.verl_in_process.engine import VerlEngine
 from lightstream.trainers.verl_in_process.initial import write_initial_model
@@ -207,6 +209,75 @@ def test_the_ratio_is_clipped_around_the_policy_that_the_step_begins_with(tiny_m
     none = VerlEngine(options(tiny_model, rollout_correction=rejects), tiny_model).update(arrays_of(further))
     assert none["correction/rejected"] == 1
     assert none["grad_norm"] == 0
+
+
+def logprobs_of(folder: Path, ids: list[int]) -> list[float]:
+    """Of each token after the first, by transformers in float64."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1]
+    return torch.log_softmax(logits, -1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+
+def test_the_reference_stays_what_it_was_and_its_kl_is_taken_from_the_reward(tiny_model: Path, tmp_path: Path) -> None:
+    config = options(tiny_model, kl_reward_coefficient=0.5, learning_rate=1e-2)
+    engine = VerlEngine(config, tiny_model)
+    engine.update(arrays_of(random_groups(1)))
+    policy = save(engine, tmp_path / "one")
+    group = DigitTask(tiny_model, seed=3).roll_out(policy, step=2)[0]
+    batch = select_batch(config, StepGroups([group]), 1, engine)
+    scores: list[float | None] = []
+    for trajectory in group.trajectories:
+        call = trajectory.triplets[0]
+        prompt = np.frombuffer(call.prompt_token_ids, "<i4").tolist()
+        ids = prompt + np.frombuffer(call.response_token_ids, "<i4").tolist()
+        kl = np.subtract(logprobs_of(policy, ids), logprobs_of(tiny_model, ids))[len(prompt) - 1 :].sum()
+        assert abs(kl) > 1e-3
+        scores.append((trajectory.reward or 0.0) - 0.5 * kl)
+    expected = group_advantages(scores, Scoring())
+    assert [row.spans[0].advantage for row in batch.rows.rows] == pytest.approx(expected, abs=1e-3)
+    per_call = options(tiny_model, kl_reward_coefficient=0.5, advantage_per="turn")
+    of_calls = select_batch(per_call, StepGroups([group]), 1, engine).rows.rows
+    assert [row.spans[0].advantage for row in of_calls] == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_kl_in_the_loss_holds_the_policy_near_its_reference(tiny_model: Path) -> None:
+    """It is zero before the first update; then it grows, and the less the more it counts."""
+    groups = DigitTask(tiny_model, seed=3).roll_out(tiny_model, step=1)
+    found: list[float] = []
+    for coefficient in (1e-6, 100.0):
+        engine = VerlEngine(options(tiny_model, kl_loss_coefficient=coefficient, kl_loss_type="k2"), tiny_model)
+        metrics = [engine.update(arrays_of(groups), seed=(step,)) for step in range(6)]
+        assert metrics[0]["rows/computed"] == len(arrays_of(groups)), "those without an advantage too"
+        assert metrics[0]["actor/kl_loss"] == pytest.approx(0.0, abs=1e-9)
+        found.append(metrics[-1]["actor/kl_loss"])
+    assert found[0] > 10 * found[1] > 0
+
+
+def test_another_reference_is_taken_where_one_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    other = make_tiny_model(tmp_path / "other", seed=9)
+    engine = VerlEngine(options(tiny_model, kl_loss_coefficient=1.0, reference=other), tiny_model)
+    assert engine.update(arrays_of(random_groups(1)))["actor/kl_loss"] > 1e-3
+    with pytest.raises(TrainingError, match=r"the reference policy .* is not there"):
+        VerlEngine(options(tiny_model, kl_loss_coefficient=1.0, reference=tmp_path / "gone"), tiny_model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"policy_loss": "clip_cov"}, "is 'clip_cov', which chooses tokens by comparing"),
+        ({"policy_loss": "ppo"}, "policy_loss is 'ppo'; there are vanilla, gspo"),
+        ({"kl_loss_type": "k4"}, "kl_loss_type is 'k4'; there are kl, k1"),
+        ({"kl_reward_type": "k1+"}, r"kl_reward_type is 'k1\+'"),
+        ({"kl_loss_coefficient": -1.0}, "kl_loss_coefficient is -1.0; a finite number of at least 0"),
+        ({"kl_reward_coefficient": 0.1, "reward_dimensions": {"a": 1.0}}, "does not go together with"),
+    ],
+)
+def test_what_no_update_can_be_made_of_is_refused(tiny_model: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        options(tiny_model, **changes)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from lightstream.trainers.groups import Group
 
 from .trajectories import make_trajectory
 
-__all__ = ["Correction", "Options", "Truth", "make_groups", "reference"]
+__all__ = ["Correction", "Kl", "Options", "Truth", "make_groups", "reference"]
 
 CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.28, 3.0
 
@@ -106,7 +106,7 @@ class Truth:
             rejected += len(sequence) - len(good)
             kept.append(good)
             seen += sequence
-        truth = Truth(sampled=proximal)
+        truth = Truth(sampled=proximal, sequences=kept)
         truth.advantages = {token: self.advantages[token] for sequence in kept for token in sequence}
         if truth.advantages:
             pairs = [(sequence, name) for sequence, name in zip(kept, self.owner, strict=True) if sequence]
@@ -117,28 +117,74 @@ class Truth:
         ess = 1 / (math.fsum((w / mean) ** 2 for w in weights) / len(seen))
         return Corrected(truth, ess, mean, max(weights), sum(above) / len(above), rejected / len(seen))
 
-    def loss(self, actor: dict[int, float]) -> float:
-        """PPO's clipped loss with dual clip, each token by its weight."""
-        return math.fsum(
-            self.weights[t] * _objective(a, actor[t] - self.sampled[t]) for t, a in self.advantages.items()
-        )
+    def loss(self, actor: dict[int, float], policy: str = "vanilla", kl: Kl | None = None) -> float:
+        """The policy loss of that name, and the KL to the reference, each token by its weight."""
+        return math.fsum(self.weights[t] * value for t, (value, _) in self._of_tokens(actor, policy, kl).items())
 
-    def gradient(self, actor: dict[int, float]) -> dict[int, float]:
+    def gradient(self, actor: dict[int, float], policy: str = "vanilla", kl: Kl | None = None) -> dict[int, float]:
         """Its derivative by each token's log-probability."""
-        return {t: self.weights[t] * _slope(a, actor[t] - self.sampled[t]) for t, a in self.advantages.items()}
+        return {t: self.weights[t] * slope for t, (_, slope) in self._of_tokens(actor, policy, kl).items()}
+
+    def _of_tokens(self, actor: dict[int, float], policy: str, kl: Kl | None) -> dict[int, tuple[float, float]]:
+        found: dict[int, tuple[float, float]] = {}
+        for sequence in self.sequences:
+            mean = math.fsum(actor[t] - self.sampled[t] for t in sequence) / max(1, len(sequence))
+            for t in sequence:
+                value, slope = _objective(policy, self.advantages[t], actor[t], self.sampled[t], mean)
+                if kl is not None:
+                    more, steeper = _kl(kl.estimator, actor[t] - kl.reference[t])
+                    value, slope = value + kl.coefficient * more, slope + kl.coefficient * steeper
+                found[t] = value, slope
+        return found
 
 
-def _objective(advantage: float, difference: float) -> float:
-    ratio = math.exp(difference)
+@dataclass(frozen=True)
+class Kl:
+    """The KL to a reference policy as part of the loss: verl's name of the estimator, and token -> log-probability."""
+
+    coefficient: float
+    estimator: str
+    reference: dict[int, float]
+
+
+def _kl(estimator: str, difference: float) -> tuple[float, float]:
+    """An estimator of the KL and its slope; ``difference`` is log-probability minus reference."""
+    name = estimator.removesuffix("+")
+    if name in ("kl", "k1"):
+        value, slope = difference, 1.0
+    elif name == "abs":
+        value, slope = abs(difference), math.copysign(1.0, difference)
+    elif name in ("mse", "k2"):
+        value, slope = difference**2 / 2, difference
+    else:
+        value, slope = math.exp(-difference) - 1 + difference, 1 - math.exp(-difference)
+    return value, difference if estimator.endswith("+") else slope
+
+
+def _objective(policy: str, advantage: float, actor: float, sampled: float, mean: float) -> tuple[float, float]:
+    """A token's loss and its slope; ``mean`` is of the log-ratio over its sequence."""
+    ratio = math.exp(mean if policy == "gspo" else actor - sampled)
     clipped = min(max(ratio, 1 - CLIP_LOW), 1 + CLIP_HIGH)
+    if policy == "gpg":
+        return -advantage * actor, -advantage
+    if policy == "cispo":
+        return -clipped * advantage * actor, -clipped * advantage
+    if policy.startswith("dppo"):
+        now, then = math.exp(actor), math.exp(sampled)
+        if policy == "dppo_tv":
+            moves = now - then <= CLIP_HIGH if advantage > 0 else now - then >= -CLIP_LOW
+        else:
+            apart = then * (sampled - actor) + (1 - then) * math.log((1 - then + 1e-8) / (1 - now + 1e-8))
+            away = now > then if advantage > 0 else now < then
+            moves = not away or apart <= (CLIP_HIGH if advantage > 0 else CLIP_LOW)
+        slope = -advantage * min(ratio, DUAL_CLIP) if moves else 0.0
+        return slope * actor, slope
     loss = max(-advantage * ratio, -advantage * clipped)
-    return min(loss, -advantage * DUAL_CLIP) if advantage < 0 else loss
-
-
-def _slope(advantage: float, difference: float) -> float:
-    ratio = math.exp(difference)
-    moves = ratio < 1 + CLIP_HIGH if advantage > 0 else 1 - CLIP_LOW < ratio < DUAL_CLIP
-    return -advantage * ratio if moves else 0.0
+    dual = policy == "vanilla" and advantage < 0
+    low, high = -math.inf if advantage > 0 else 1 - CLIP_LOW, 1 + CLIP_HIGH if advantage > 0 else math.inf
+    if dual:
+        loss, high = min(loss, -advantage * DUAL_CLIP), DUAL_CLIP
+    return loss, -advantage * ratio if low < ratio < high else 0.0
 
 
 def reference(groups: list[Group], options: Options) -> Truth:

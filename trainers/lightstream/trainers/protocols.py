@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
@@ -136,6 +139,10 @@ class Engine(Protocol):
             policy_version: which version the weights are; ``None``: every token is of it.
             seed: numbers that everything random follows from.
         """
+        ...
+
+    def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
+        """How far what sampled a token is from the reference policy, float64, one for each response token."""
         ...
 
     def save_weights(self, folder: Path) -> None:

@@ -88,12 +88,13 @@ def replay_training(
     if not updates:
         raise TrainingError(f"run {run_id!r} has no step that changed the weights.")
     checkpoints = CheckpointFolder(folder)
-    result = ReplayedTraining(_first_weights(settings, updates[0], checkpoints))
+    first = _first_weights(settings, updates[0], checkpoints)
+    result = ReplayedTraining(first)
     made: TrainingStep | None = None
     # Options may have changed at a restart, which went on from a checkpoint just so.
     for options_json, of_options in groupby(updates, lambda step: step.made_with[OPTIONS]):
         options = VERL(**options_of(options_json))
-        engine = options.new_engine(result.weights)
+        engine = options.new_engine(result.weights, first)
         with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
             context = _context(settings, run_id, log, committed, progress)
             for steps in _chunks(list(of_options)):

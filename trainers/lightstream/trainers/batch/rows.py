@@ -101,6 +101,7 @@ class BatchRows:
         rows: in the order of groups, rollouts and segments; rows without a signal (zero advantage) included.
         scores: of each rollout that has a row; its number is the index here.
         groups: group id of each of those rollouts.
+        rollout_ids: their own.
         excluded: reason -> how many calls have no weight (for ``no_calls``: rollouts).
         triplets_used: (rollout_id, attempt_id) -> how many of its calls have a weight.
         not_trained: (rollout_id, attempt_id) -> reason -> how many of its calls have none.
@@ -110,6 +111,7 @@ class BatchRows:
     rows: list[Row] = field(default_factory=list[Row])
     scores: list[float] = field(default_factory=list[float])
     groups: list[str] = field(default_factory=list[str])
+    rollout_ids: list[str] = field(default_factory=list[str])
     excluded: Counter[Exclusion] = field(default_factory=Counter[Exclusion])
     triplets_used: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     not_trained: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
@@ -247,6 +249,7 @@ def _select(
         score = rollout_score(trajectory)
         selected.scores.append(math.nan if score is None else score)
         selected.groups.append(group_id)
+        selected.rollout_ids.append(trajectory.rollout_id)
     key = trajectory.rollout_id, trajectory.attempt_id
     selected.triplets_used[key] = used
     selected.not_trained[key] = {reason.value: count for reason, count in reasons.items() if count}

@@ -28,7 +28,7 @@ class TrainingLoop:
         options: sizes and rules.
         context: where groups come from and steps go, and the servers that sample.
         write_first: writes the initial model into an empty folder.
-        new_engine: an engine with the weights of a folder.
+        new_engine: an engine with the weights of a folder, and those that the run began with.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TrainingLoop:
         context: AlgorithmContext,
         *,
         write_first: Callable[[Path], None],
-        new_engine: Callable[[Path], Engine],
+        new_engine: Callable[[Path, Path | None], Engine],
     ) -> None:
         self._options = options
         self._context = context
@@ -72,7 +72,7 @@ class TrainingLoop:
                 mark = time.perf_counter()
                 groups = waves.take(step)
                 metrics["seconds/collect"] = time.perf_counter() - mark
-                batch = select_batch(options, groups, latest(context).version)
+                batch = select_batch(options, groups, latest(context).version, engine)
                 metrics |= batch.metrics
                 resources = self._learn(engine, batch, step, metrics)
                 context.commit(

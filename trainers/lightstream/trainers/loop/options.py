@@ -39,6 +39,9 @@ class LoopOptions:
         advantage, advantage_per, reward_missing, reward_fill, reward_dimensions: how rewards become advantages: see
             :class:`~lightstream.trainers.batch.Scoring`.
         entropy_coefficient: weight of the entropy bonus. Where it is 0, rows without an advantage are not computed.
+        kl_loss_coefficient: weight of the KL to a frozen reference policy in the loss. Every row is computed then.
+        kl_reward_coefficient: weight of the KL that is taken from the reward before rewards are compared: the sum over
+            those tokens of the rollout (of the call, with ``advantage_per="turn"``) that can be trained on.
         temperature: of the sampling; log-probabilities are compared at the same one.
         sampling_parameters: further parameters of the agent's calls (``max_tokens``, …).
         prompt_tokens_max: calls with a longer prompt are left out (and counted).
@@ -75,6 +78,8 @@ class LoopOptions:
     reward_fill: float = 0.0
     reward_dimensions: Mapping[str, float] = field(default_factory=dict[str, float])
     entropy_coefficient: float = 0.0
+    kl_loss_coefficient: float = 0.0
+    kl_reward_coefficient: float = 0.0
     temperature: float = 1.0
     sampling_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prompt_tokens_max: int | None = None
@@ -128,8 +133,27 @@ class LoopOptions:
             )
         check_positive(self, "temperature")  # training needs sampling
         check_one_of(self, overlong=("exclude", "truncate"), stale=("wait", "drop"))
+        for name in ("kl_loss_coefficient", "kl_reward_coefficient"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a finite number of at least 0 is needed.")
+        if self.kl_reward_coefficient and (self.reward_dimensions or self.refill_silent_groups):
+            raise SettingsError(
+                "VERL's kl_reward_coefficient changes the one reward of a rollout: it does not go together with "
+                "reward_dimensions, nor with refill_silent_groups.",
+                next_step="Put the KL into the loss: kl_loss_coefficient.",
+            )
         _ = self.scoring
         _check_sampling(self.sampling_parameters)
+
+    @property
+    def compares_with_reference(self) -> bool:
+        """Whether there is a reference policy."""
+        return bool(self.kl_loss_coefficient or self.kl_reward_coefficient)
+
+    @property
+    def trains_every_row(self) -> bool:
+        """Whether rows without an advantage change the weights too."""
+        return bool(self.entropy_coefficient or self.kl_loss_coefficient)
 
     @property
     def scoring(self) -> Scoring:

@@ -38,7 +38,7 @@ class Recovery:
         self._folder = CheckpointFolder(context.settings.data_dir.absolute() / "recovery" / context.run_id)
         self._saved = 0
 
-    def restore(self, new_engine: Callable[[Path], Engine]) -> Engine:
+    def restore(self, new_engine: Callable[[Path, Path | None], Engine]) -> Engine:
         """The engine as it was after the last committed step.
 
         Raises:
@@ -46,7 +46,8 @@ class Recovery:
         """
         context, history = self._context, self._context.history
         self._saved, folder = self._newest()
-        engine = new_engine(folder)
+        first = history.checkpoints.get(0)
+        engine = new_engine(folder, None if first is None else Path(first))
         missing = [s for s in history.updates if s.step > self._saved]
         if self._saved == 0 and len(missing) != latest(context).version:  # each update made one version
             ledger = context.settings.data_dir.absolute() / "ledger"
@@ -148,6 +149,6 @@ def make_again(
             for name in sorted(set(names.values()), key=natural_order)
         ]
         version = int((step.resources_id or "").rpartition("-v")[2]) - 1
-        batch = select_batch(options, split_silent(options, groups), version)
+        batch = select_batch(options, split_silent(options, groups), version, engine)
         if batch.outcome is StepOutcome.UPDATED:
             yield step, batch.metrics | update(engine, batch, context, step.step, version)

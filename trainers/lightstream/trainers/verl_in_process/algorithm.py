@@ -38,7 +38,8 @@ class VERL(VerlConfig, Algorithm):
     servers: VllmOptions | None = None
 
     def check(self, settings: Settings) -> None:
-        check_model(self.model)
+        for model in (self.model, *([] if self.reference is None else [self.reference])):
+            check_model(model)
         if self.servers is None:
             check_model_server(settings)
         else:
@@ -50,16 +51,20 @@ class VERL(VerlConfig, Algorithm):
             "model": identity_of_model(self.model),
             "tasks_per_step": str(self.tasks_per_step),
             "rollouts_per_task": str(self.rollouts_per_task),
+            "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
             OPTIONS: self.as_json(),
         }
 
-    def new_engine(self, folder: Path) -> Engine:
-        """An engine with the weights of a folder, in as many processes as :attr:`processes` says."""
+    def new_engine(self, folder: Path, first: Path | None = None) -> Engine:
+        """An engine with the weights of a folder, in as many processes as :attr:`processes` says.
+
+        ``first`` has the run's first weights; ``None``: ``folder``.
+        """
         if self.processes == 1:
-            return VerlEngine(self, folder)
+            return VerlEngine(self, folder, first=first)
         from ..verl_on_ray import RayEngine
 
-        return RayEngine(self, folder)
+        return RayEngine(self, folder, first=first)
 
     def run(self, context: AlgorithmContext) -> None:
         if context.resources is None:

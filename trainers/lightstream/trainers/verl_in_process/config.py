@@ -14,7 +14,25 @@ from ..loop.options import LoopOptions, check_at_least, check_one_of, check_posi
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
-__all__ = ["VerlConfig", "options_of"]
+__all__ = ["KL_TYPES", "POLICY_LOSSES", "VerlConfig", "options_of"]
+
+POLICY_LOSSES = ("vanilla", "gspo", "cispo", "gpg", "dppo_tv", "dppo_kl")
+"""Those of verl's whose value for a token follows from its own row and advantage: how a batch is cut is no matter."""
+
+KL_TYPES = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
+"""Estimators of verl's ``kl_penalty``."""
+
+_CHOOSES = "which chooses tokens by comparing those of a micro-batch: the update would depend on how a batch is cut"
+_AVERAGES = "which verl averages over rows, whatever loss_normalisation says"
+POLICY_LOSSES_REFUSED = {
+    "clip_cov": _CHOOSES,
+    "kl_cov": _CHOOSES,
+    "sapo": _AVERAGES,
+    "geo_mean": _AVERAGES,
+    "dro": "which pulls on rows without an advantage too: these are not computed here",
+    "bypass_mode": "which is done by rollout_correction here",
+}
+"""verl's name -> why it is not offered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +48,16 @@ class VerlConfig(LoopOptions):
         clip_ratio_low, clip_ratio_high: bounds of the probability ratio.
         loss_normalisation: what weighs the same in the loss: every ``token``, ``rollout``, or ``sequence`` (a merged
             segment), or a token whatever the length of its answer (``constant``: the loss is divided by the number
-            of rollouts times ``response_tokens_max``). ``None``: ``constant`` for ``dr_grpo``, else ``token``.
+            of rollouts times ``response_tokens_max``). ``None``: ``constant`` for ``dr_grpo``, ``sequence`` for
+            ``gspo``, else ``token``.
+        policy_loss: verl's name of the objective: ``vanilla`` (PPO's clipped ratio), ``gspo`` (the ratio of a whole
+            merged sequence, arXiv:2507.18071; ``loss_normalisation`` is ``sequence`` then, unless given), ``cispo``
+            (arXiv:2506.13585), ``gpg``, ``dppo_tv``, ``dppo_kl`` (the clip ratios bound a divergence,
+            arXiv:2602.04879).
+        kl_loss_type, kl_reward_type: estimators of the KL to the reference, in the loss and in the reward, by verl's
+            names (``kl``, ``abs``, ``mse``, ``low_var_kl``, or ``k1``, ``k2``, ``k3``; in the loss, a ``+`` behind the
+            name takes the gradient of ``k2``).
+        reference: folder of the frozen reference policy; ``None``: the run's first weights.
         mini_batches_per_step, epochs_per_step: updates per step are their product. Every row is in one mini-batch of
             each epoch, whatever the number of rows.
         tokens_per_micro_batch: memory bound of one forward and backward pass, in tokens with padding; a row that is
@@ -59,6 +86,10 @@ class VerlConfig(LoopOptions):
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
     loss_normalisation: LossNormalisation | None = None
+    policy_loss: str = "vanilla"
+    kl_loss_type: str = "low_var_kl"
+    kl_reward_type: str = "kl"
+    reference: str | Path | None = None
     mini_batches_per_step: int = 1
     epochs_per_step: int = 1
     tokens_per_micro_batch: int = 16_384
@@ -81,8 +112,16 @@ class VerlConfig(LoopOptions):
             processes=1,
         )
         check_positive(self, "learning_rate")
+        if self.policy_loss in POLICY_LOSSES_REFUSED:
+            raise SettingsError(
+                f"VERL's policy_loss is {self.policy_loss!r}, {POLICY_LOSSES_REFUSED[self.policy_loss]}.",
+                next_step=f"There are {', '.join(POLICY_LOSSES)}.",
+            )
         check_one_of(
             self,
+            policy_loss=POLICY_LOSSES,
+            kl_loss_type=(*KL_TYPES, *(f"{name}+" for name in KL_TYPES)),
+            kl_reward_type=KL_TYPES,
             loss_normalisation=(None, *LOSS_NORMALISATIONS),
             lr_schedule=("constant", "cosine"),
             device=("auto", "cpu", "cuda"),
@@ -97,6 +136,8 @@ class VerlConfig(LoopOptions):
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
         values = {f.name: getattr(self, f.name) for f in fields(VerlConfig) if f.name != "warm_up"}
+        if self.reference is not None:
+            values["reference"] = str(self.reference)
         if self.rollout_correction is not None:
             values["rollout_correction"] = asdict(self.rollout_correction)
         return json.dumps(values | {"model": str(self.model)}, default=dict)
@@ -113,7 +154,9 @@ class VerlConfig(LoopOptions):
         """The loss normalisation that holds."""
         if self.loss_normalisation is not None:
             return self.loss_normalisation
-        return "constant" if self.advantage == "dr_grpo" else "token"
+        if self.advantage == "dr_grpo":
+            return "constant"
+        return "sequence" if self.policy_loss == "gspo" else "token"
 
 
 def options_of(text: str) -> dict[str, Any]:

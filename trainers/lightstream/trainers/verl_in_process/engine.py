@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lightstream.schemas.errors import TrainingError
+
 from ..batch import BatchArrays, token_weights
 from . import state
 from .config import VerlConfig
@@ -20,6 +22,8 @@ from .shards import Shard, with_idle_row
 from .tensors import micro_batches, select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine"]
+
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 
 _LEFT_OUT = ("perf/", "mfu")
 """Metrics of verl that say nothing here."""
@@ -32,9 +36,12 @@ class VerlEngine:
         config: see :class:`VerlConfig`.
         folder: a checkpoint of this engine, or a folder with nothing but a model: then the optimiser starts afresh.
         shard: which of the processes that hold the model this is; by default it is the only one.
+        first: the run's first weights, which are the reference unless the options name another; ``None``: ``folder``.
     """
 
-    def __init__(self, config: VerlConfig, folder: Path, shard: Shard | None = None) -> None:
+    def __init__(
+        self, config: VerlConfig, folder: Path, shard: Shard | None = None, *, first: Path | None = None
+    ) -> None:
         import torch
 
         self._config = config
@@ -48,6 +55,12 @@ class VerlEngine:
         join_process_group(self.device, shard)
         with worker_environment(shard):
             self._worker = _new_worker(config, folder, packs=self._packs, processes=shard.count)
+            self._reference: Any = None
+            if config.compares_with_reference:
+                weights = _folder_of_reference(config, first or folder)
+                self._reference = _new_worker(
+                    config, weights, packs=self._packs, processes=shard.count, stored=PRECISIONS[config.dtype]
+                )
         self._loss = WeightedPolicyLoss(_actor_config(config))
         self._worker.set_loss_fn(self._loss)
         self._folder = folder
@@ -80,16 +93,17 @@ class VerlEngine:
         torch.manual_seed(int(np.random.default_rng(list(seed)).integers(2**63)))
         trained = arrays.response_mask == 1
         compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
-        computed = set(range(len(arrays)) if config.entropy_coefficient else arrays.rows_with_signal.tolist())
+        computed = set(range(len(arrays)) if config.trains_every_row else arrays.rows_with_signal.tolist())
         count = min(config.mini_batches_per_step, len(arrays))
         self._loss.start_step()
         factors, correction_metrics = np.ones(len(trained)), dict[str, float]()
         if config.correction is not None and computed:
-            proximal = self._logprobs(arrays, compared, sorted(computed))
+            proximal = self._logprobs(arrays, sorted(computed), compared=compared)
             corrected = correct(arrays, proximal, sorted(computed), config.correction)
             arrays, factors, correction_metrics = corrected.arrays, corrected.factors, corrected.metrics
         weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
-        batch = self._batch(arrays, compared, weights * factors * count)
+        reference = self._reference_logprobs(arrays) if config.kl_loss_coefficient else None
+        batch = self._batch(arrays, compared, weights * factors * count, reference)
         parts = [
             rows
             for epoch in range(config.epochs_per_step)
@@ -99,11 +113,30 @@ class VerlEngine:
         metrics = self._cost(arrays, sorted(computed)) | correction_metrics
         self._loss.comparing = len(parts) == 1 and config.correction is None
         if len(parts) > 1 and config.correction is None:
-            self._compare(batch, arrays, sorted(computed))
+            self._loss.compare(*self._infer(batch, arrays, sorted(computed))[:2])
         outputs = [self._update_once(batch, arrays, part, part is parts[-1]) for part in parts]
         self._loss.comparing = False
         self._loss.add_up(self._shard)
         return metrics | _mean(outputs) | self._loss.metrics()
+
+    def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
+        """The KL of each response token, float64 (sum R,), from what sampled it to the reference; 0 where untrained.
+
+        The options must have a KL coefficient.
+        """
+        import torch
+        import verl.trainer.ppo.core_algos as algorithms
+
+        untyped: Any = algorithms
+        sampled, reference = (
+            torch.from_numpy(values.astype(np.float64))
+            for values in (arrays.response_logprobs, self._reference_logprobs(arrays))
+        )
+        kl: npt.NDArray[np.float64] = untyped.kl_penalty(sampled, reference, self._config.kl_reward_type).numpy()
+        return np.where(arrays.response_mask == 1, kl, 0.0)
+
+    def _reference_logprobs(self, arrays: BatchArrays) -> npt.NDArray[np.float32]:
+        return self._logprobs(arrays, list(range(len(arrays))), self._reference)
 
     def save_weights(self, folder: Path) -> None:
         """Write model and tokenizer into an empty folder, in the type of the forward pass."""
@@ -133,7 +166,11 @@ class VerlEngine:
         }
 
     def _batch(
-        self, arrays: BatchArrays, compared: npt.NDArray[np.bool_], weights: npt.NDArray[np.float64] | None = None
+        self,
+        arrays: BatchArrays,
+        compared: npt.NDArray[np.bool_],
+        weights: npt.NDArray[np.float64] | None = None,
+        reference: npt.NDArray[np.float32] | None = None,
     ) -> Any:
         """The batch for verl; where there are several processes, with an idle row at its end."""
         weights = np.zeros(len(compared)) if weights is None else weights
@@ -142,7 +179,8 @@ class VerlEngine:
             # Gradients are averaged over the processes, each of which has its part of the sum.
             weights = np.append(weights * self._shard.count, 0.0)
             compared = np.append(compared, False)
-        return to_tensordict(arrays, weights, compared, temperature=self._config.temperature)
+            reference = None if reference is None else np.append(reference, np.float32(0))
+        return to_tensordict(arrays, weights, compared, reference, temperature=self._config.temperature)
 
     def _own_rows(self, batch: Any, arrays: BatchArrays, part: list[int]) -> tuple[Any, list[int]]:
         """Those of some rows that this process computes, with what verl has to know; and their numbers."""
@@ -171,28 +209,37 @@ class VerlEngine:
         output = self._worker.train_batch(rows)
         return _numbers(tensordict_utils.get(output, "metrics"))
 
-    def _compare(self, batch: Any, arrays: BatchArrays, part: list[int]) -> tuple[Any, list[int]]:
-        """One pass without gradients: with several updates, later ones start from changed weights.
+    def _infer(
+        self, batch: Any, arrays: BatchArrays, part: list[int], worker: Any = None
+    ) -> tuple[Any, Any, list[int]]:
+        """One pass without gradients, of the actor unless another model is named.
 
         Returns:
-            The log-probabilities, (n, longest response), of the rows that this process computes; and their numbers.
+            The log-probabilities, (n, longest response), of the rows that this process computes; these rows; and their
+            numbers.
         """
         from verl.utils import tensordict_utils
         from verl.workers.utils.padding import no_padding_2_padding
 
         rows, own = self._own_rows(batch, arrays, part)
         tensordict_utils.assign_non_tensor(rows, compute_loss=False)
-        output = self._worker.infer_batch(rows)
-        log_probs = no_padding_2_padding(output["log_probs"].to("cpu"), rows)
-        self._loss.compare(log_probs, rows)
-        return log_probs, own
+        output = (worker or self._worker).infer_batch(rows)
+        return no_padding_2_padding(output["log_probs"].to("cpu"), rows), rows, own
 
     def _logprobs(
-        self, arrays: BatchArrays, compared: npt.NDArray[np.bool_], rows: list[int]
+        self,
+        arrays: BatchArrays,
+        rows: list[int],
+        worker: Any = None,
+        *,
+        compared: npt.NDArray[np.bool_] | None = None,
     ) -> npt.NDArray[np.float32]:
-        """The log-probabilities of the response tokens of some rows, of the others as sampled; compares them."""
-        table, own = self._compare(self._batch(arrays, compared), arrays, rows)
-        values = np.zeros(len(compared))
+        """The log-probabilities of the response tokens of some rows, of the others as sampled; compares some."""
+        batch = self._batch(arrays, np.zeros(len(arrays.response_mask), bool) if compared is None else compared)
+        table, computed, own = self._infer(batch, arrays, rows, worker)
+        if compared is not None:
+            self._loss.compare(table, computed)
+        values = np.zeros(len(arrays.response_mask))
         starts = np.cumsum(arrays.response_lengths) - arrays.response_lengths
         for line, row in zip(table.float().numpy(), own, strict=True):
             if row < len(arrays):
@@ -222,7 +269,17 @@ def _rows_of(batch: Any, part: list[int]) -> Any:
     return tensordict_utils.index_select_tensor_dict(batch, part)
 
 
-def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int) -> Any:
+def _folder_of_reference(config: VerlConfig, first: Path) -> Path:
+    folder = first if config.reference is None else Path(config.reference)
+    if not (folder / "config.json").is_file():
+        raise TrainingError(
+            f"the reference policy {str(folder)!r} is not there.",
+            next_step="Restore the folder, or name another checkpoint with VERL(reference=...).",
+        )
+    return folder
+
+
+def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int, stored: str = "fp32") -> Any:
     from transformers.utils import logging as transformers_logging
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
@@ -230,7 +287,7 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
 
     untyped_logging: Any = transformers_logging
     untyped_logging.disable_progress_bar()
-    precision = {"float32": "fp32", "bfloat16": "bf16"}[config.dtype]
+    precision = PRECISIONS[config.dtype]
     worker = TrainingWorker(
         TrainingWorkerConfig(
             model_type="language_model",
@@ -242,7 +299,7 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
             ),
             engine_config=FSDPEngineConfig(
                 strategy="fsdp2",
-                model_dtype="fp32",
+                model_dtype=stored,
                 mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
                 reshard_after_forward=processes > 1,  # one shard: nothing to give back
                 use_torch_compile=False,
@@ -268,7 +325,7 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
 
 
 def _actor_config(config: VerlConfig) -> Any:
-    from verl.workers.config import FSDPActorConfig
+    from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
     return FSDPActorConfig(
         strategy="fsdp2",
@@ -278,6 +335,10 @@ def _actor_config(config: VerlConfig) -> Any:
         clip_ratio_low=config.clip_ratio_low,
         clip_ratio_high=config.clip_ratio_high,
         entropy_coeff=config.entropy_coefficient,
+        policy_loss=PolicyLossConfig(loss_mode=config.policy_loss),
+        use_kl_loss=config.kl_loss_coefficient != 0.0,
+        kl_loss_coef=config.kl_loss_coefficient,
+        kl_loss_type=config.kl_loss_type,
     )
 
 

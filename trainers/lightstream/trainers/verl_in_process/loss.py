@@ -1,4 +1,4 @@
-"""verl's clipped policy loss with a weight for each token, and what a researcher wants to see of it."""
+"""verl's policy losses with a weight for each token, and what a researcher wants to see of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .shards import Shard
+from .tensors import REFERENCE
 
 __all__ = ["WeightedPolicyLoss"]
 
@@ -19,6 +20,7 @@ class _Sums:
 
     tokens: float = 0.0
     loss: float = 0.0
+    kl_loss: float = 0.0
     surprise: float = 0.0
     kl: float = 0.0
     ratio: float = 0.0
@@ -38,14 +40,14 @@ class _Differences:
 
 
 class WeightedPolicyLoss:
-    """The sum over tokens of weight * verl's clipped objective (``vanilla``: PPO with dual clip, arXiv:1912.09729).
+    """The sum over tokens of weight * one of verl's objectives (``vanilla``: PPO with dual clip, arXiv:1912.09729).
 
-    The clipped objective is proportional to the advantage, so that weighing a token is scaling its advantage: however
-    a batch is cut into micro-batches, the sum is the same. While ``comparing``, notes how far the actor is from what
-    sampled the tokens; its log-probabilities are there anyway.
+    The objective of a token depends on its own row alone, so that the sum is the same however a batch is cut into
+    micro-batches. While ``comparing``, notes how far the actor is from what sampled the tokens; its log-probabilities
+    are there anyway.
 
     Args:
-        config: verl's actor configuration, for the bounds of the ratio and the entropy's weight.
+        config: verl's actor configuration: the policy loss, the bounds of the ratio, and the weights of entropy and KL.
     """
 
     def __init__(self, config: Any) -> None:
@@ -67,16 +69,23 @@ class WeightedPolicyLoss:
         if self.comparing:
             self._compare(log_probs, fields)
         untyped: Any = algorithms
-        policy_loss: Any = untyped.get_policy_loss_fn("vanilla")
-        loss, _ = policy_loss(
+        policy_loss: Any = untyped.get_policy_loss_fn(self._config.policy_loss.loss_mode)
+        loss, seen = policy_loss(
             old_log_prob=fields["old_log_probs"],
             log_prob=log_probs,
-            advantages=fields["advantages"] * fields["weights"],
+            advantages=fields["advantages"],
             response_mask=fields["response_mask"].bool(),
             loss_agg_mode="token-sum",
             config=self._config,
+            rollout_is_weights=fields["weights"],
         )
         self._sums.loss += float(loss.detach())
+        self._sums.clipped += seen.get("actor/pg_clipfrac", 0.0) * float(fields["response_mask"].sum())
+        if self._config.use_kl_loss:
+            kl = untyped.kl_penalty(log_probs, fields[REFERENCE], self._config.kl_loss_type)
+            kl = (kl * fields["response_mask"] * fields["weights"]).sum()
+            loss = loss + self._config.kl_loss_coef * kl
+            self._sums.kl_loss += float(kl.detach())
         entropy = model_output.get("entropy")
         if entropy is not None:
             entropy = no_padding_2_padding(entropy, data)
@@ -96,6 +105,7 @@ class WeightedPolicyLoss:
         (
             sums.tokens,
             sums.loss,
+            sums.kl_loss,
             sums.surprise,
             sums.kl,
             sums.ratio,
@@ -109,6 +119,7 @@ class WeightedPolicyLoss:
                 [
                     sums.tokens,
                     sums.loss / shard.count,
+                    sums.kl_loss / shard.count,
                     sums.surprise,
                     sums.kl,
                     sums.ratio,
@@ -127,14 +138,15 @@ class WeightedPolicyLoss:
         """Of all updates since :meth:`start_step`; means are over trained tokens, each counted once per update.
 
         ``actor/entropy`` is exact where the entropy is part of the loss, else the mean surprise of the sampled tokens,
-        whose expectation is the entropy. ``logprob_diff_max``, ``logprob_diff_mean`` and ``logprob_k3`` (the
-        estimator of KL(sampler, actor), http://joschu.net/blog/kl-approx.html) compare actor and sampler; NaN
-        where nothing was compared.
+        whose expectation is the entropy. ``actor/kl_loss`` is the KL to the reference, weighed as the loss is.
+        ``logprob_diff_max``, ``logprob_diff_mean`` and ``logprob_k3`` (the estimator of KL(sampler, actor),
+        http://joschu.net/blog/kl-approx.html) compare actor and sampler; NaN where nothing was compared.
         """
         sums, differences = self._sums, self._differences
         tokens = sums.tokens or math.nan
         compared = differences.tokens or math.nan
-        return {
+        kl_loss = {"actor/kl_loss": sums.kl_loss} if self._config.use_kl_loss else {}
+        return kl_loss | {
             "actor/pg_loss": sums.loss,
             "actor/entropy": (sums.entropy or sums.surprise) / tokens,
             "actor/ppo_kl": sums.kl / tokens,
@@ -164,23 +176,20 @@ class WeightedPolicyLoss:
 
         with torch.no_grad():
             mask = fields["response_mask"].bool()
-            actor, advantages = log_probs.float()[mask], fields["advantages"][mask]
+            actor = log_probs.float()[mask]
             if not actor.numel():
                 return
             difference = actor - fields["old_log_probs"][mask]
             ratio = difference.clamp(-20.0, 20.0).exp()
-            above = (ratio > 1 + self._config.clip_ratio_high) & (advantages > 0)
-            below = (ratio < 1 - self._config.clip_ratio_low) & (advantages < 0)
             sums = self._sums
             sums.tokens += actor.numel()
             sums.surprise -= float(actor.sum())
             sums.kl -= float(difference.sum())
             sums.ratio += float(ratio.sum())
             sums.ratio_max = max(sums.ratio_max, float(ratio.max()))
-            sums.clipped += float((above | below).sum())
 
 
 def _padded(data: Any) -> dict[str, Any]:
     """The fields of the loss, each (N, longest response), 0 beyond a row's end."""
-    names = ("response_mask", "old_log_probs", "advantages", "weights", "compared")
-    return {name: data[name].to_padded_tensor(0) for name in names}
+    names = ("response_mask", "old_log_probs", "advantages", "weights", "compared", REFERENCE)
+    return {name: data[name].to_padded_tensor(0) for name in names if name in data.keys()}  # noqa: SIM118  # a TensorDict's

@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 from ..batch import BatchArrays
 
-__all__ = ["micro_batches", "select_mini_batches", "to_tensordict"]
+__all__ = ["REFERENCE", "micro_batches", "select_mini_batches", "to_tensordict"]
+
+REFERENCE = "ref_log_prob"
+"""Name, in a batch for verl, of the reference's log-probabilities."""
 
 PADDING_MAX = 0.1
 """Of a micro-batch's real tokens."""
@@ -20,7 +23,11 @@ SMALL_PADDING = 1 / 32
 
 
 def to_tensordict(
-    arrays: BatchArrays, weights: npt.NDArray[np.float64], compared: npt.NDArray[np.bool_], **settings: Any
+    arrays: BatchArrays,
+    weights: npt.NDArray[np.float64],
+    compared: npt.NDArray[np.bool_],
+    reference: npt.NDArray[np.float32] | None = None,
+    **settings: Any,
 ) -> Any:
     """A batch for verl's ``TrainingWorker``.
 
@@ -28,6 +35,7 @@ def to_tensordict(
         arrays: N rows with sum R response tokens.
         weights: float64 (sum R,): weight of each response token in the loss.
         compared: bool (sum R,): tokens whose sampled log-probabilities are to be compared with the actor's.
+        reference: float32 (sum R,): the reference's log-probabilities, if any.
         settings: non-tensor values for verl (temperature, …).
     """
     import torch
@@ -63,6 +71,8 @@ def to_tensordict(
         "weights": jagged(weights.astype(np.float32), responses),
         "compared": jagged(compared.astype(np.int64), responses),
     }
+    if reference is not None:
+        tensors[REFERENCE] = jagged(reference, responses)
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
 
 

@@ -16,6 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from lightstream.schemas.errors import TrainingError
 
 from ..batch import BatchArrays
@@ -39,18 +42,19 @@ class RayEngine:
         config: see :class:`VerlConfig`.
         folder: a checkpoint of this engine or of one in a single process, or a folder with nothing but a model; all
             machines must find it under this path.
+        first: as for :class:`VerlEngine`.
 
     Raises:
         TrainingError: Ray is not installed, the cluster has too few GPUs (or processors), or the model does not load.
     """
 
-    def __init__(self, config: VerlConfig, folder: Path) -> None:
+    def __init__(self, config: VerlConfig, folder: Path, *, first: Path | None = None) -> None:
         self._ray = _import_ray()
         self._device = choose_device(config.device)
         self._started_here = _join(self._ray, config.processes, self._device)
         self._processes: list[Any] = []
         try:
-            self._start(replace(config, warm_up=None), folder)
+            self._start(replace(config, warm_up=None), folder, first)
         except BaseException:
             self.close()
             raise
@@ -65,6 +69,11 @@ class RayEngine:
         """
         metrics: dict[str, float] = self._all("update", self._ray.put(arrays), policy_version=policy_version, seed=seed)
         return metrics
+
+    def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
+        """As :meth:`VerlEngine.kl_to_reference`."""
+        kl: npt.NDArray[np.float64] = self._all("kl_to_reference", self._ray.put(arrays))
+        return kl
 
     def save_weights(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save_weights`."""
@@ -87,13 +96,13 @@ class RayEngine:
             self._started_here = False
             self._ray.shutdown()
 
-    def _start(self, config: VerlConfig, folder: Path) -> None:
+    def _start(self, config: VerlConfig, folder: Path, first: Path | None) -> None:
         resources: dict[str, Any] = {"num_gpus": 1} if self._device == "cuda" else {"num_cpus": 1}
         part = self._ray.remote(_Process).options(max_restarts=0, runtime_env={"env_vars": _environment()}, **resources)
         self._processes = [part.remote() for _ in range(config.processes)]
         address = self._ray.get(self._processes[0].address.remote())
         starts = [
-            process.start.remote(config, folder, rank, config.processes, address)
+            process.start.remote(config, folder, first, rank, config.processes, address)
             for rank, process in enumerate(self._processes)
         ]
         self._first_result(starts)
@@ -142,13 +151,13 @@ class _Process:
             unused.bind(("", 0))
             return f"{untyped.get_node_ip_address()}:{unused.getsockname()[1]}"
 
-    def start(self, config: VerlConfig, folder: Path, rank: int, count: int, address: str) -> None:
+    def start(self, config: VerlConfig, folder: Path, first: Path | None, rank: int, count: int, address: str) -> None:
         """Load the model, together with the others."""
         from ..verl_in_process.engine import VerlEngine
         from ..verl_in_process.shards import Shard
 
         logging.getLogger().setLevel(logging.WARNING)
-        self._engine = VerlEngine(config, folder, Shard(rank, count, address))
+        self._engine = VerlEngine(config, folder, Shard(rank, count, address), first=first)
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """A method of the engine."""
