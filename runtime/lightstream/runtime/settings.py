@@ -260,6 +260,12 @@ class Settings(BaseSettings):
     policy_version_wait_s: float = Field(
         30.0, ge=0, description="How long a request may wait for a version that is not known yet."
     )
+    policy_swap: Literal["drain", "keep", "continue"] = Field(
+        "drain",
+        description="What becomes of answers under way when a version is published: drain (the version that began them "
+        "finishes them), keep (they go on with the new one), or continue (they are handed back, and the LLM proxy has "
+        "the new one go on with them). In each case the recorded call names the version of every token.",
+    )
 
     @classmethod
     def load(cls, **overrides: Any) -> Self:

@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from lightstream.producers.llm_proxy.call import Call, Caller
+from lightstream.producers.llm_proxy.capture import Completion
 from lightstream.producers.llm_proxy.dialects import CHAT
 from lightstream.producers.llm_proxy.recording import CallRecorder
 from lightstream.producers.llm_proxy.relay import StreamRelay
@@ -58,11 +59,14 @@ def test_a_stream_that_breaks_off_after_its_last_token_is_complete(settings: Set
         yield event(chunk(1, first=True, finish_reason="stop"))
         raise UpstreamError("gone", status=502)
 
+    async def nothing_more(_call: Call, _so_far: Completion) -> UpstreamAnswer:
+        raise AssertionError("nothing interrupts it")
+
     async def relayed() -> list[bytes]:
         recorder = CallRecorder(publisher, SystemClock())
         answer = UpstreamAnswer(200, pieces=pieces())
         call = Call(Caller("r", "a", "0" * 32), CHAT, translation=await CHAT.translate({}))
-        relay = StreamRelay(settings, recorder, call, answer)
+        relay = StreamRelay(settings, recorder, call, answer, nothing_more)
         return [piece async for piece in relay.pieces()]
 
     publisher = KafkaPublisher(settings)

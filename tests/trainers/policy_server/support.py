@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
-from lightstream.trainers.policy_server.checkpoint import load_model
+from lightstream.trainers.policy_server.checkpoint import load_model, load_tokenizer
 from lightstream.trainers.policy_server.engine import Engine
 from lightstream.trainers.policy_server.generation import Generation, Job
 from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
+from lightstream.trainers.tiny_model import make_tiny_model
 
-__all__ = ["EngineRun", "best_logprobs", "new_versions", "reference_logprobs"]
+__all__ = [
+    "EngineRun",
+    "best_logprobs",
+    "new_versions",
+    "reference_logprobs",
+    "sampled_tokens",
+    "talkative_model",
+]
 
 CPU = torch.device("cpu")
 
@@ -101,3 +110,26 @@ class EngineRun:
         """Until a streaming job has that many tokens."""
         with self._news:
             assert self._news.wait_for(lambda: job.generations[0].ready >= count, timeout_s), "too few tokens"
+
+
+def talkative_model(folder: Path, *, seed: int) -> Path:
+    """A tiny model that says printable ASCII alone, and never ends its turn."""
+    make_tiny_model(folder, seed=seed)
+    weights = load_file(folder / "model.safetensors")
+    symbols = load_tokenizer(folder).get_vocab()
+    said = [token for symbol, token in symbols.items() if len(symbol) == 1 and "!" <= symbol <= "~"]
+    weights["model.embed_tokens.weight"][:, 0] = 0.1  # a constant among what the last layer sees, for a bias to work on
+    weights["lm_head.weight"][:, 0] = -5.0
+    weights["lm_head.weight"][said, 0] = 0.0
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def sampled_tokens(folders: Sequence[Path], prompt: Sequence[int], response: Sequence[int], draws: Any) -> list[int]:
+    """The token that each place's weights (``folders``, one for each place) give with its draw, after those before."""
+    tokens: list[int] = []
+    logits = {folder: _reference_logits(folder, prompt, response) for folder in dict.fromkeys(folders)}
+    for place, (folder, draw) in enumerate(zip(folders, draws, strict=True)):
+        probabilities = torch.softmax(logits[folder][place].double(), -1)
+        tokens.append(int((probabilities.cumsum(-1) <= draw * probabilities.sum()).sum()))
+    return tokens

@@ -8,6 +8,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
@@ -49,6 +50,7 @@ class Call:
         run_seed: seed of the run that it belongs to, where the URL names one.
         request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
             ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
+        asked: the request to the model server.
         started_unix_nano, ended_unix_nano: when the request was complete, and the answer.
         http_status: of the answer to the agent; ``None`` until there is one.
         error_message: why there is no usable answer.
@@ -66,6 +68,7 @@ class Call:
     requested_model: str = ""
     choices_wanted: int = 1
     streams: bool = False
+    asked: dict[str, Any] = field(default_factory=dict[str, Any])
     started_unix_nano: int = 0
     ended_unix_nano: int = 0
     http_status: int | None = None

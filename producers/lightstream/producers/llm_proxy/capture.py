@@ -12,18 +12,24 @@ from typing import Any
 
 from lightstream.schemas.policy_names import version_of_model, version_of_text
 
-__all__ = ["Choice", "Completion", "Wanted", "capture", "policy_version_of", "without_extras"]
+__all__ = ["INTERRUPTED", "Choice", "Completion", "Wanted", "capture", "policy_version_of", "without_extras"]
 
 _PROMPT_IDS = "prompt_token_ids"
 _RESPONSE_IDS = "token_ids"
+_VERSION_RUNS = "policy_version_runs"
 _PROVIDER_FIELDS = "provider_specific_fields"
+
+INTERRUPTED = "interrupted"
+"""Finish reason of an answer that the model server hands back, to be gone on with."""
 
 
 @dataclass(slots=True)
 class Choice:
     """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream sends none.
 
-    ``prompt_token_ids`` is its own prompt, where a request had several.
+    ``prompt_token_ids`` is its own prompt, where a request had several. ``version_runs`` are versions of the policy by
+    the first token that each sampled, where the upstream says so: at least those after the first. ``is_interrupted``:
+    the upstream has handed it back, to be gone on with.
     """
 
     index: int
@@ -31,6 +37,8 @@ class Choice:
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     finish_reason: str | None = None
+    version_runs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    is_interrupted: bool = False
     message: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -43,6 +51,11 @@ class Completion:
     prompt_token_ids: list[int] | None = None
     choices: dict[int, Choice] = field(default_factory=dict[int, Choice])
     usage: dict[str, Any] | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if any choice is to be gone on with."""
+        return any(choice.is_interrupted for choice in self.choices.values())
 
     def choice(self, index: int) -> Choice:
         """The choice of that index, made if it is new."""
@@ -89,6 +102,7 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
             if not wanted.token_ids:
                 _remove(entry, _RESPONSE_IDS)
                 _remove(entry, _PROMPT_IDS)
+                _remove(entry, _VERSION_RUNS)
     if not wanted.token_ids:
         _remove(body, _PROMPT_IDS)
 
@@ -100,7 +114,11 @@ def policy_version_of(header: str | None, model: str | None) -> int | None:
 
 
 def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:
-    choice.finish_reason = _text(entry.get("finish_reason")) or choice.finish_reason
+    reason = _text(entry.get("finish_reason"))
+    choice.is_interrupted = reason == INTERRUPTED
+    if reason and not choice.is_interrupted:
+        choice.finish_reason = reason
+    choice.version_runs.extend(_version_runs(entry.get(_VERSION_RUNS)))
     if choice.prompt_token_ids is None:
         choice.prompt_token_ids = _integers(_field(entry, _PROMPT_IDS))
     choice.token_ids = _joined(choice.token_ids, _integers(_field(entry, _RESPONSE_IDS)))
@@ -172,6 +190,11 @@ def _logprobs(value: Any) -> list[float] | None:
             return None
         numbers.append(number)
     return numbers
+
+
+def _version_runs(value: Any) -> list[tuple[int, int]]:
+    runs = [(run.get("first_token"), run.get("policy_version")) for run in value or () if isinstance(run, dict)]
+    return [(first, version) for first, version in runs if type(first) is int and type(version) is int]
 
 
 def _integers(value: Any) -> list[int] | None:

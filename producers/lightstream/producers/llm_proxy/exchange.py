@@ -23,7 +23,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
 from .call import Call, CallSeeds, Reply
-from .capture import Wanted, capture, policy_version_of, without_extras
+from .capture import Completion, Wanted, capture, policy_version_of, without_extras
+from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
 from .recording import CallRecorder
 from .relay import ERROR_TEXT_MAX, StreamRelay
@@ -69,7 +70,7 @@ class Exchange:
             self._recorder.record_abandoned(call)
             raise
         if reply.stream is not None:
-            return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream), reply)
+            return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream, self._rest), reply)
         return response_of(await self._recorded(call, reply))
 
     async def _ask(self, call: Call, body: bytes) -> Reply:
@@ -96,11 +97,10 @@ class Exchange:
             call.request_body = to_json(request)
         call.wanted = _wanted(request, call.dialect.endpoint)
         call.choices_wanted = _choices_wanted(request)
-        if self._settings.llm_model:
-            request = request | {"model": self._settings.llm_model}
+        call.asked = request | {"model": self._settings.llm_model} if self._settings.llm_model else request
         try:
-            answer = await self._ask_with_extras(call.dialect.endpoint, request, call.streams)
-            return self._reply(call, answer)
+            answer = await self._ask_with_extras(call.dialect.endpoint, call.asked, call.streams)
+            return await self._reply(call, answer)
         except UpstreamError as error:
             return self._failed(call, error.status, str(error))
 
@@ -142,7 +142,22 @@ class Exchange:
             self._extras_refused.add(asked)
         return plain
 
-    def _reply(self, call: Call, answer: UpstreamAnswer) -> Reply:
+    async def _rest(self, call: Call, completion: Completion) -> UpstreamAnswer:
+        """The answer to the request for the rest of an interrupted one, whose first part is ``completion``.
+
+        Raises:
+            UpstreamError: there is none.
+        """
+        request = going_on(call.asked, completion, call.choices_wanted)
+        answer = await self._ask_with_extras(call.dialect.endpoint, request, call.streams)
+        if answer.status != 200 or (answer.pieces is None) is call.streams:
+            message = (
+                f"the LLM server interrupted the answer for new weights, and does not go on with it: {answer.status} "
+            )
+            raise UpstreamError(message + _shown(answer.body), status=502)
+        return answer
+
+    async def _reply(self, call: Call, answer: UpstreamAnswer) -> Reply:
         headers = {name: answer.headers[name] for name in PASSED_ON_HEADERS if name in answer.headers}
         call.resources_id = answer.headers.get(RESOURCES_ID_HEADER)
         version = answer.headers.get(POLICY_VERSION_HEADER)
@@ -154,17 +169,18 @@ class Exchange:
         elif answer.pieces is not None:
             reply.stream = answer
         else:
-            self._read_whole(call, reply, version)
+            await self._read_whole(call, reply, version)
         return reply
 
-    def _read_whole(self, call: Call, reply: Reply, version: str | None) -> None:
-        try:
-            body: Any = from_json(reply.body)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
-            raise UpstreamError(f"the LLM server's answer is not a completion: {_shown(reply.body)}", status=502)
+    async def _read_whole(self, call: Call, reply: Reply, version: str | None) -> None:
+        body = _completion_body(reply.body)
         capture(call.completion, body)
+        was_interrupted = call.completion.is_interrupted
+        while call.completion.is_interrupted:
+            rest = await self._rest(call, call.completion)
+            body = joined(body, _completion_body(rest.body or b""))
+            call.completion = Completion()
+            capture(call.completion, body)
         call.policy_version = policy_version_of(version, call.completion.model)
         if not call.wanted.everything:
             without_extras(body, call.wanted)
@@ -172,7 +188,7 @@ class Exchange:
         translated = call.translation.whole(body)
         if translated is not body:
             call.seen_response_id = _other_id(translated.get("id"), call)
-        if translated is not body or not call.wanted.everything:
+        if translated is not body or not call.wanted.everything or was_interrupted:
             reply.body = to_json(translated)
 
     def _failed(self, call: Call, status: int, message: str) -> Reply:
@@ -203,6 +219,16 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
     """An error in the agent's dialect; worth another try after a moment if it is 503."""
     headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
     return Reply(status, to_json(dialect.error(status, message)), headers)
+
+
+def _completion_body(content: bytes) -> dict[str, Any]:
+    try:
+        body: Any = from_json(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
+        raise UpstreamError(f"the LLM server's answer is not a completion: {_shown(content)}", status=502)
+    return body
 
 
 def _wanted(request: dict[str, Any], endpoint: Endpoint) -> Wanted:

@@ -16,7 +16,7 @@ from lightstream.runtime.kafka import Position, Publisher
 from lightstream.schemas.attribute_names import TRUNCATED
 from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.records import LlmCall, SpanKind, SpanRecord, SpanStatus
+from lightstream.schemas.records import LlmCall, PolicyVersionRun, SpanKind, SpanRecord, SpanStatus
 from lightstream.schemas.topics import SPANS
 
 from .call import Call
@@ -66,11 +66,13 @@ def _smaller(record: SpanRecord) -> SpanRecord | None:
 def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
     completion = call.completion
     notes: list[str] = [call.error_message] if call.error_message else []
+    version, runs = _versions(call, choice)
     llm_call = LlmCall(
         response_id=call.seen_response_id or completion.response_id,
         requested_model=call.requested_model,
         response_model=completion.model,
-        policy_version=call.policy_version,
+        policy_version=version,
+        policy_version_runs=runs if len(runs) > 1 else [],
         resources_id=call.resources_id,
         prompt_token_ids=_packed(pack_int32, choice.prompt_token_ids or completion.prompt_token_ids, notes),
         response_token_ids=_packed(pack_int32, choice.token_ids, notes),
@@ -100,6 +102,16 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         scope_name=SCOPE_NAME,
         llm_call=llm_call,
     )
+
+
+def _versions(call: Call, choice: Choice) -> tuple[int | None, list[PolicyVersionRun]]:
+    """The version of a choice's first token, and all of them by token; none where the first is not known."""
+    runs = choice.version_runs
+    if call.policy_version is not None and (not runs or runs[0][0] > 0):
+        runs = [(0, call.policy_version), *runs]
+    if not runs or runs[0][0] > 0:
+        return None, []
+    return runs[0][1], [PolicyVersionRun(first_token=first, policy_version=version) for first, version in runs]
 
 
 def _attributes(call: Call) -> dict[str, Any]:

@@ -86,12 +86,14 @@ def create_app(
             return _error(RequestError(str(error), status=413, code="request_too_large"))
         except RequestError as error:
             return _error(error)
-        head = AnswerHead(f"{interface.id_prefix}-{uuid.uuid4().hex}", int(time.time()), job.version.name)
-        headers = {POLICY_VERSION_HEADER: str(job.version.number)}
-        if job.version.resources_id:
-            headers[RESOURCES_ID_HEADER] = job.version.resources_id
+        version = job.version  # a successor may take its place any time
+        answer_id = f"{interface.id_prefix}-{uuid.uuid4().hex}"
+        head = AnswerHead(answer_id, int(time.time()), version.name, version.number)
+        headers = {POLICY_VERSION_HEADER: str(version.number)}
+        if version.resources_id:
+            headers[RESOURCES_ID_HEADER] = version.resources_id
         if asked.streams:
-            decode = service.decoder(asked, job.version)
+            decode = service.decoder(asked, version)
             events = stream_answer(head, asked, job, decode, service.token_text, interface.chunk)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
         return await _whole_answer(service, request, head, asked, job, headers, interface)

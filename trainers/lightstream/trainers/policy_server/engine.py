@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from .generation import Generation, Job
+from .generation import INTERRUPTED, Generation, Job
+from .policy_version import PolicyVersion
 from .running_batch import RunningBatch
 
 __all__ = ["Engine"]
@@ -28,12 +29,14 @@ class Engine:
     """Generates in its own thread.
 
     Every pass gives one token to every sequence under way; newcomers join between two passes, so that a long answer
-    does not hold up a short one. Batches never mix versions.
+    does not hold up a short one. Batches never mix versions: where a version has a successor, its sequences are read
+    anew by that, so that each token's probability is that of one version's weights, for all that comes before it.
 
     Args:
         rows_max: most sequences under way at once.
         window_s: how long an idle engine waits for more requests to share the first pass.
         threads: CPU threads for arithmetic.
+        succeed: gives the version that goes on with another's sequences (see :meth:`Versions.succeed`).
         on_news: gets, in the engine's thread, the jobs that are over (each once) and streaming ones with new tokens.
     """
 
@@ -44,11 +47,13 @@ class Engine:
         window_s: float,
         threads: int,
         on_news: Callable[[list[Job]], None],
+        succeed: Callable[[PolicyVersion], PolicyVersion | None] = lambda _version: None,
     ) -> None:
         self._rows_max = rows_max
         self._window_s = window_s
         self._threads = threads
         self._on_news = on_news
+        self._succeed = succeed
         self._waiting: deque[Generation] = deque()
         self._running: list[RunningBatch] = []
         self._wake = threading.Condition()
@@ -91,7 +96,7 @@ class Engine:
         torch.set_num_threads(self._threads)
         try:
             while not self._stopping:
-                newcomers = self._take()
+                newcomers = self._with_successors(self._take())
                 for batch in self._new_batches(newcomers):
                     self._advance(batch, batch.start)
                     if batch.rows:
@@ -118,11 +123,25 @@ class Engine:
             free = self._rows_max - self.running
             return [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
 
+    def _with_successors(self, newcomers: list[Generation]) -> list[Generation]:
+        """Newcomers, and sequences under way of versions that have a successor: these too are read by that."""
+        newest: set[PolicyVersion] = set()
+        for row in [*(row for batch in self._running for row in batch.rows), *newcomers]:
+            if row.job.version not in newest:
+                newer = self._succeed(row.job.version)
+                newest.add(newer or row.job.version)
+                if newer is not None:
+                    row.job.version = newer
+                    _interrupt(row.job)
+        left = [row for batch in self._running for row in batch.drop_finished()]
+        self._running = [batch for batch in self._running if batch.rows]
+        return left + newcomers
+
     def _new_batches(self, newcomers: list[Generation]) -> list[RunningBatch]:
         """Batches of one version each, rows of like length together, within the limit on padded tokens."""
         batches: list[RunningBatch] = []
-        self._report([row for row in newcomers if row.is_over])  # the client has gone already
-        ordered = sorted((r for r in newcomers if not r.is_over), key=lambda r: len(r.prompt_ids))
+        self._report([row for row in newcomers if row.is_over])  # interrupted, or the client has gone already
+        ordered = sorted((r for r in newcomers if not r.is_over), key=lambda r: r.length)
         for row in ordered:
             fitting = [b for b in batches if b.version is row.job.version and _fits(b, row)]
             if fitting:
@@ -168,4 +187,11 @@ class Engine:
 
 
 def _fits(batch: RunningBatch, row: Generation) -> bool:
-    return (len(batch.rows) + 1) * len(row.prompt_ids) <= PROMPT_TOKENS_MAX
+    return (len(batch.rows) + 1) * row.length <= PROMPT_TOKENS_MAX
+
+
+def _interrupt(job: Job) -> None:
+    """End the choices that have something to go on with elsewhere; the others have nothing to hand back."""
+    for generation in job.generations if job.is_continued_elsewhere else ():
+        if not generation.is_over and len(generation.token_ids) > generation.given:
+            generation.finish_reason = INTERRUPTED

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from .policy_version import PolicyVersion
     from .text import StopWatcher
 
-__all__ = ["Generation", "Job"]
+__all__ = ["INTERRUPTED", "Generation", "Job"]
+
+INTERRUPTED = "interrupted"
+"""The reason why an answer ends that another version is to go on with. vLLM's ``abort`` is the client's doing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +31,10 @@ class Generation:
         top: per token, the best (token, log-probability) pairs; empty unless asked for.
         ready: tokens whose text, log-probability and consequences are all recorded; readers look no further.
         text_end: length of the text before the stop text, once one was met.
-        finish_reason: ``stop`` or ``length`` once over.
+        finish_reason: ``stop`` or ``length`` once over; :data:`INTERRUPTED` where another version is to go on with it.
         error: why it could not be generated.
+        given: so many of ``token_ids`` came with the request; their log-probabilities are not known here.
+        runs: of the others: from which token on which version sampled them, as (first token, version).
     """
 
     job: Job
@@ -47,6 +52,18 @@ class Generation:
     text_end: int | None = None
     finish_reason: str | None = None
     error: str | None = None
+    given: int = 0
+    runs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt's tokens and those of the answer."""
+        return self.prompt_ids + self.token_ids
+
+    @property
+    def length(self) -> int:
+        """How many these are."""
+        return len(self.prompt_ids) + len(self.token_ids)
 
     @property
     def is_over(self) -> bool:
@@ -56,10 +73,11 @@ class Generation:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """The choices of one request; all are sampled by one version.
+    """The choices of one request.
 
     Attributes:
-        version: the weights to use; held until the job is released.
+        version: the weights to use; held until the job is released. The engine's thread puts its successor there.
+        is_continued_elsewhere: who asks goes on with what it gets, where a new version interrupts it.
         streams: wants to hear of every token, not only of the end.
         news: set (in the server's event loop) when there is something to hear.
         cancelled: set by the server when the client has gone.
@@ -70,6 +88,7 @@ class Job:
     version: PolicyVersion
     streams: bool
     news: asyncio.Event
+    is_continued_elsewhere: bool = False
     generations: list[Generation] = field(default_factory=list[Generation])
     cancelled: bool = False
     reported: bool = False

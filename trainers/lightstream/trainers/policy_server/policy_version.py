@@ -68,6 +68,7 @@ class Versions:
     Attributes:
         device, dtype: where and how weights are kept.
         kept: how many versions stay in memory, the newest ones and those in use.
+        is_succeeded: calls of a version go on with a newer one of the same model, once that is loaded.
         tokenizer: of the first version loaded; all versions share it. Its longest token has
             ``token_characters_max`` characters.
         is_catching_up: versions that were announced before us may not be known yet.
@@ -77,6 +78,7 @@ class Versions:
     device: torch.device
     dtype: torch.dtype
     kept: int
+    is_succeeded: bool = False
     is_catching_up: bool = False
     on_change: Callable[[], None] = lambda: None
     tokenizer: Any = None
@@ -152,6 +154,9 @@ class Versions:
         with self._lock:
             newest = name in (NEWEST, "")
             version = self._loaded.get(self._newest if newest else name)
+            if self.is_succeeded and name in self._announced:
+                version = self._latest(name) or version
+                newest = version is not None and version.name != name
             if version is None or not (newest or self._is_current(version)):
                 return None
             version.users += 1
@@ -163,6 +168,19 @@ class Versions:
             version.users -= 1
             self._evict()
 
+    def succeed(self, version: PolicyVersion) -> PolicyVersion | None:
+        """Hold the version that goes on with another's calls in its place; ``None``, and nothing changes, without one.
+
+        One of another architecture does not: prompts that fit the one may be too long for the other.
+        """
+        with self._lock:
+            newer = self._latest(version.name) if self.is_succeeded else None
+            if newer is None or newer is version or newer.architecture != version.architecture:
+                return None
+            newer.users += 1
+            self.release(version)
+            return newer
+
     def is_announced(self, name: str) -> bool:
         """True if ``name`` can be loaded on demand."""
         return name in self._announced
@@ -172,6 +190,13 @@ class Versions:
         with self._lock:
             ordered = sorted(self._loaded, key=lambda n: self._announced[n].order, reverse=True)
         return [NEWEST, *ordered] if self._newest else []
+
+    def _latest(self, name: str) -> PolicyVersion | None:
+        """The newest loaded version of the model that ``name`` is a version of, not older than it."""
+        model, order = name.rpartition("@")[0], self._announced[name].order
+        later = {n: self._announced[n].order for n in self._loaded if n.rpartition("@")[0] == model}
+        later = {n: o for n, o in later.items() if o >= order and self._is_current(self._loaded[n])}
+        return self._loaded[max(later, key=later.__getitem__)] if later else None
 
     def _is_current(self, version: PolicyVersion) -> bool:
         """True if a version's weights are those announced last under its name."""

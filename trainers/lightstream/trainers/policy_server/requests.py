@@ -11,13 +11,25 @@ from typing import Any
 
 from .tool_calls import parse_arguments
 
-__all__ = ["ChatRequest", "Prompt", "RequestError", "TextRequest", "parse_chat_request", "parse_text_request"]
+__all__ = [
+    "SO_FAR",
+    "AnswerSoFar",
+    "ChatRequest",
+    "Prompt",
+    "RequestError",
+    "TextRequest",
+    "parse_chat_request",
+    "parse_text_request",
+]
 
 CHOICES_MAX = 128
 STOPS_MAX = 16
 TOP_LOGPROBS_MAX = 20
 TEMPERATURE_MAX = 100.0
 SEED_MAX = 2**63 - 1
+
+SO_FAR = "answers_so_far"
+"""A field of our own: the LLM proxy goes on with what an exchange of weights interrupted."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0, None),
@@ -52,6 +64,21 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerSoFar:
+    """What one choice has, where a request goes on with an interrupted answer.
+
+    Attributes:
+        token_ids: its tokens so far.
+        text_length: characters of its text that the client has been sent.
+        is_over: nothing is to be added.
+    """
+
+    token_ids: list[int]
+    text_length: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A request for choices, checked.
 
@@ -67,6 +94,8 @@ class ChatRequest:
         streams, includes_usage: server-sent events; with a last one that has the usage.
         logprobs, top_logprobs: report the log-probability of each token, and of that many best ones.
         returns_token_ids: add ``prompt_token_ids`` and ``token_ids`` as vLLM does.
+        so_far: of each choice, where an interrupted answer is gone on with: only what is new is sent, but text, calls
+            of tools and usage are those of the whole. Empty for a new answer.
     """
 
     model: str
@@ -85,6 +114,7 @@ class ChatRequest:
     logprobs: bool
     top_logprobs: int
     returns_token_ids: bool
+    so_far: tuple[AnswerSoFar, ...]
 
 
 def parse_chat_request(body: object) -> ChatRequest:
@@ -128,6 +158,7 @@ def parse_chat_request(body: object) -> ChatRequest:
         logprobs=_flag(values, "logprobs"),
         top_logprobs=_integer(values, "top_logprobs", 0, 0, TOP_LOGPROBS_MAX) or 0,
         returns_token_ids=_flag(values, "return_token_ids"),
+        so_far=_so_far(values.get(SO_FAR)),
     )
 
 
@@ -152,6 +183,16 @@ def _messages(values: dict[str, Any]) -> list[dict[str, Any]]:
             except ValueError as error:
                 raise RequestError(f"messages[{index}]: {error}", parameter="messages") from error
     return messages
+
+
+def _so_far(value: Any) -> tuple[AnswerSoFar, ...]:
+    try:
+        so_far = tuple(AnswerSoFar(each["token_ids"], each["text_length"], each["is_over"]) for each in value or ())
+        if all(_are_ids(each.token_ids) and type(each.text_length) is int for each in so_far):
+            return so_far
+    except (TypeError, KeyError):
+        pass
+    raise RequestError(f"{SO_FAR} must list token_ids, text_length and is_over of each choice", parameter=SO_FAR)
 
 
 def _tools(values: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -253,11 +294,11 @@ def parse_text_request(body: object) -> TextRequest:
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
-    prompts: Any = [value] if isinstance(value, str) or _is_ids(value) else value
-    if isinstance(prompts, list) and prompts and all((isinstance(p, str) and p) or _is_ids(p) for p in prompts):
+    prompts: Any = [value] if isinstance(value, str) or (value and _are_ids(value)) else value
+    if isinstance(prompts, list) and prompts and all(p and (isinstance(p, str) or _are_ids(p)) for p in prompts):
         return tuple(prompts)
     raise RequestError("prompt must be a string, a list of token ids, or a list of these", parameter="prompt")
 
 
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int and token >= 0 for token in value)
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(token) is int and token >= 0 for token in value)

@@ -18,11 +18,15 @@ TokenText = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """Fields of all parts of one answer: id, time of the request (seconds since 1970), name of the version."""
+    """Fields of all parts of one answer: id, time of the request (seconds since 1970), name and number of the version.
+
+    The version is the one that began it.
+    """
 
     response_id: str
     created_s: int
     model: str
+    version: int
 
 
 def completion(head: AnswerHead, request: ChatRequest, job: Job, decode: Decode, token_text: TokenText) -> Any:
@@ -40,10 +44,11 @@ def completion(head: AnswerHead, request: ChatRequest, job: Job, decode: Decode,
             "index": index,
             "message": message,
             "finish_reason": "tool_calls" if said.tool_calls else generation.finish_reason,
-            "logprobs": _logprobs(generation, 0, token_text) if request.logprobs else None,
+            "logprobs": _logprobs(generation, generation.given, token_text) if request.logprobs else None,
         }
         if request.returns_token_ids:
-            choice["token_ids"] = generation.token_ids
+            choice["token_ids"] = generation.token_ids[generation.given :]
+            choice |= _versions(head, generation, 0, generation.ready)
         choices.append(choice)
     answer = head_of(head, "chat.completion") | {"choices": choices, "usage": usage_of(job)}
     if request.returns_token_ids:
@@ -81,6 +86,7 @@ def chunk(
     answer = head_of(head, "chat.completion.chunk") | {"choices": [choice]}
     if request.returns_token_ids:
         choice["token_ids"] = generation.token_ids[tokens_from:tokens_to]
+        choice |= _versions(head, generation, tokens_from, tokens_to)
         if tokens_from == 0:
             answer["prompt_token_ids"] = generation.prompt_ids
     return answer
@@ -107,6 +113,14 @@ def error_body(message: str, *, status: int, parameter: str | None = None, code:
 def head_of(head: AnswerHead, kind: str) -> dict[str, Any]:
     """The first fields of every part of an answer."""
     return {"id": head.response_id, "object": kind, "created": head.created_s, "model": head.model}
+
+
+def _versions(head: AnswerHead, generation: Generation, tokens_from: int, tokens_to: int) -> dict[str, Any]:
+    """The versions that began to sample among these tokens; nothing, where that goes without saying."""
+    runs = [run for run in generation.runs if tokens_from <= run[0] < tokens_to]
+    if runs in ([], [(0, head.version)]):
+        return {}
+    return {"policy_version_runs": [{"first_token": first, "policy_version": version} for first, version in runs]}
 
 
 def _logprobs(
@@ -139,7 +153,8 @@ def text_completion(head: AnswerHead, request: ChatRequest, job: Job, decode: De
         text = decode(generation.token_ids)
         if generation.text_end is not None:
             text = text[: generation.text_end]
-        choice = _text_choice(request, generation, index, text, 0, len(generation.token_ids), token_text)
+        tokens = (generation.given, len(generation.token_ids))
+        choice = _text_choice(head, request, generation, index, text, *tokens, token_text)
         choices.append(choice | {"finish_reason": generation.finish_reason})
     prompt = sum(len(generation.prompt_ids) for generation in job.generations[:: request.choices])
     written = sum(len(generation.token_ids) for generation in job.generations)
@@ -160,13 +175,14 @@ def text_chunk(
     token_text: TokenText,
 ) -> dict[str, Any]:
     """One piece of a streamed answer: new text and the tokens ``tokens_from:tokens_to`` of one choice."""
-    choice = _text_choice(request, generation, index, text, tokens_from, tokens_to, token_text)
+    choice = _text_choice(head, request, generation, index, text, tokens_from, tokens_to, token_text)
     return head_of(head, TEXT_KIND) | {
         "choices": [choice | {"finish_reason": generation.finish_reason if last else None}]
     }
 
 
 def _text_choice(
+    head: AnswerHead,
     request: ChatRequest,
     generation: Generation,
     index: int,
@@ -180,6 +196,7 @@ def _text_choice(
         choice["logprobs"] = _text_logprobs(generation, tokens_from, tokens_to, token_text)
     if request.returns_token_ids:
         choice["token_ids"] = generation.token_ids[tokens_from:tokens_to]
+        choice |= _versions(head, generation, tokens_from, tokens_to)
         if tokens_from == 0:
             choice["prompt_token_ids"] = generation.prompt_ids
     return choice

@@ -47,20 +47,20 @@ class RunningBatch:
     @property
     def tokens(self) -> int:
         """Tokens of all rows, without padding."""
-        return sum(len(row.prompt_ids) + len(row.token_ids) for row in self.rows)
+        return sum(row.length for row in self.rows)
 
     @torch.inference_mode()
     def start(self) -> None:
-        """Read the prompts, equal ones once, and sample each row's first token."""
+        """Read the prompts and what there is of the answers, equal ones once, and sample each row's next token."""
         from transformers import DynamicCache
 
         device = self.version.model.device
-        prompt_of_row, prompts = _distinct([row.prompt_ids for row in self.rows])
+        prompt_of_row, prompts = _distinct([row.ids for row in self.rows])
         width = max(map(len, prompts))
         ids = torch.tensor([[PADDING_ID] * (width - len(p)) + p for p in prompts], device=device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        keeps_cache = any(row.tokens_max > 1 for row in self.rows)
+        keeps_cache = any(row.tokens_max - len(row.token_ids) > 1 for row in self.rows)
         self._cache = DynamicCache() if keeps_cache else None
         logits = self._forward(ids, mask, positions)
         self._mask, self._positions = mask, positions[:, -1:]
@@ -80,11 +80,12 @@ class RunningBatch:
 
     @torch.inference_mode()
     def drop_finished(self) -> list[Generation]:
-        """Take the rows that are over out; returns them."""
-        over = [row for row in self.rows if row.is_over]
+        """Take the rows out that are over, or go on with another version; returns them."""
+        stays = [not row.is_over and row.job.version is self.version for row in self.rows]
+        over = [row for row, does in zip(self.rows, stays, strict=True) if not does]
         if not over:
             return over
-        kept = [index for index, row in enumerate(self.rows) if not row.is_over]
+        kept = [index for index, does in enumerate(stays) if does]
         self.rows = [self.rows[index] for index in kept]
         if not kept:
             self._cache = None
@@ -143,6 +144,8 @@ class RunningBatch:
         if not logprob > float("-inf"):  # also true of NaN
             row.error = f"the weights of {self.version.name} give no probabilities (log-probability {logprob})"
             return
+        if not row.runs or row.runs[-1][1] != self.version.number:
+            row.runs.append((len(row.token_ids), self.version.number))
         row.logprobs.append(logprob)
         if row.top_logprobs:
             row.top.append(best[: row.top_logprobs])

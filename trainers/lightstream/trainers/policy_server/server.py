@@ -61,7 +61,12 @@ def policy_server(
     on_failure: Callable[[LightstreamError], None] | None = None,
 ) -> HttpServer:
     """As :func:`run`, but returns the server before it starts; without Kafka if ``follows_resources`` is false."""
-    versions = Versions(_device(settings), getattr(torch, settings.policy_dtype), settings.policy_versions_kept)
+    versions = Versions(
+        _device(settings),
+        getattr(torch, settings.policy_dtype),
+        settings.policy_versions_kept,
+        is_succeeded=settings.policy_swap != "drain",
+    )
     if checkpoint is not None:
         versions.announce(f"{NEWEST}@0", 0, str(checkpoint))
         versions.release(versions.load(f"{NEWEST}@0"))

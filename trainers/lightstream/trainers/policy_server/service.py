@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,7 +16,7 @@ from lightstream.schemas.errors import TrainingError
 from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
-from .requests import ChatRequest, Prompt, RequestError, TextRequest
+from .requests import SO_FAR, ChatRequest, Prompt, RequestError, TextRequest
 from .text import Decode, StopWatcher
 from .tool_calls import how_calls_are_written
 
@@ -54,6 +55,7 @@ class PolicyService:
             window_s=settings.policy_batch_window_ms / 1000,
             threads=settings.policy_threads,
             on_news=self._engine_news,
+            succeed=versions.succeed,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
@@ -80,9 +82,11 @@ class PolicyService:
             raise RequestError(f"{self.engine.waiting} sequences are already waiting", status=429, code="overloaded")
         version = await self._version(request.model)
         try:
-            job = Job(version, request.streams, asyncio.Event())
+            hands_back = self._settings.policy_swap == "continue" and request.returns_token_ids
+            job = Job(version, request.streams, asyncio.Event(), hands_back)
             for prompt_ids in await self._prompts(request, version):
                 job.generations.extend(self._generations(request, job, prompt_ids))
+            self._go_on(request, job)
         except BaseException:
             self.versions.release(version)
             raise
@@ -123,6 +127,24 @@ class PolicyService:
             )
             for index in range(request.choices)
         ]
+
+    def _go_on(self, request: ChatRequest, job: Job) -> None:
+        """Give the choices what they have already, where a request goes on with an interrupted answer."""
+        if request.so_far and len(request.so_far) != len(job.generations):
+            message = f"{SO_FAR} has {len(request.so_far)} answers, not {len(job.generations)}"
+            raise RequestError(message, parameter=SO_FAR)
+        for generation, answer in zip(job.generations, request.so_far, strict=False):
+            ids = self._ids_of(answer.token_ids) if answer.token_ids else []
+            generation.token_ids, generation.given, generation.ready = ids, len(ids), len(ids)
+            generation.logprobs = [math.nan] * len(ids)
+            generation.top = [[] for _ in ids] if generation.top_logprobs else []
+            for _ in ids:
+                generation.chance.random()
+            if generation.stop_watcher is not None:
+                generation.text_end = generation.stop_watcher.find(ids)
+            ended = bool(ids) and (ids[-1] in job.version.end_ids or generation.text_end is not None)
+            if ended or answer.is_over or len(ids) >= generation.tokens_max:
+                generation.finish_reason = "stop" if ended else "length"
 
     async def _prompts(self, request: ChatRequest, version: PolicyVersion) -> list[list[int]]:
         """Token ids of each prompt."""

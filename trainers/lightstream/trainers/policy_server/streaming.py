@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from .generation import Generation, Job
+from .generation import INTERRUPTED, Generation, Job
 from .requests import ChatRequest
 from .responses import AnswerHead, chunk, error_body, usage_chunk
 from .text import Decode, TextStream
@@ -42,6 +42,8 @@ async def stream_answer(
 ) -> AsyncIterator[bytes]:
     """Events of one answer; abandoning the iterator (the client has gone) cancels the job."""
     choices = [_Choice(i, generation, TextStream(decode)) for i, generation in enumerate(job.generations)]
+    for choice, answer in zip(choices, request.so_far, strict=False):
+        choice.sent_text, choice.sent_tokens, choice.done = answer.text_length, len(answer.token_ids), answer.is_over
     try:
         while not all(choice.done for choice in choices):
             await job.news.wait()
@@ -54,7 +56,7 @@ async def stream_answer(
                 piece = _piece(head, request, choice, token_text, make_chunk)
                 if piece is not None:
                     yield _event(piece)
-        if request.includes_usage:
+        if request.includes_usage and not any(g.finish_reason == INTERRUPTED for g in job.generations):
             yield _event(usage_chunk(head, job))
         yield DONE
     finally:
@@ -71,9 +73,10 @@ def _piece(
     """The new part of one choice, or ``None``."""
     generation = choice.generation
     tokens_to = generation.ready
-    last = generation.finish_reason is not None and tokens_to == len(generation.token_ids)
-    if choice.done or (tokens_to == choice.sent_tokens and not last):
+    over = generation.finish_reason is not None and tokens_to == len(generation.token_ids)
+    if choice.done or (tokens_to == choice.sent_tokens and not over):
         return None
+    last = over and generation.finish_reason != INTERRUPTED  # of one that goes on, nothing half is let go
     choice.text += choice.text_stream.take(generation.token_ids[:tokens_to], last=last)
     text_to = len(choice.text)
     if last and generation.text_end is not None:
@@ -96,11 +99,11 @@ def _piece(
         text=choice.text[choice.sent_text : text_to],
         tokens_from=choice.sent_tokens,
         tokens_to=tokens_to,
-        last=last,
+        last=over,
         token_text=token_text,
         **calls,
     )
-    choice.sent_text, choice.sent_tokens, choice.done = text_to, tokens_to, last
+    choice.sent_text, choice.sent_tokens, choice.done = max(choice.sent_text, text_to), tokens_to, over
     return piece
 
 

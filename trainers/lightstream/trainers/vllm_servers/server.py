@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightstream.runtime.processes import RestartPolicy, Supervisor
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError, TrainingError
 
 from ..policy_server.checkpoint import checkpoint_folder
 from .client import SERVED_NAME
@@ -52,9 +52,18 @@ class VllmServer:
     Attributes:
         gate: every call to it passes here.
         current: the newest version that is served, or ``None``. adapters: all adapters that are, by name.
+
+    Raises:
+        SettingsError: ``LIGHTSTREAM_POLICY_SWAP`` asks for another kind of exchange.
     """
 
     def __init__(self, settings: Settings, options: VllmOptions) -> None:
+        if settings.policy_swap != "drain":
+            raise SettingsError(
+                f"LIGHTSTREAM_POLICY_SWAP is {settings.policy_swap}; with vLLM, calls are finished by the version that "
+                "began them: which token another one would begin with, vLLM does not say.",
+                next_step="Unset it, or take `lightstream policy`.",
+            )
         self.gate = Gate()
         self.current: Served | None = None
         self.adapters: dict[str, Served] = {}
