@@ -1,7 +1,9 @@
 """A trainer that is killed between two lines of its own code, again and again, until it comes through.
 
 Run as a program. Each try is a forked process that counts the lines it runs in the trainers' folder and sends itself
-SIGKILL at one of them; the next try starts from what is on the disk and in the log. Heavy imports happen once.
+SIGKILL at one of them; the next try starts from what is on the disk and in the log. Heavy imports happen once. Some of
+the kills can be aimed at the time between a step's weights, its transaction and the swap: at a line, or a few
+milliseconds after the weights, so that calls into the Kafka client are hit as well.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import os
 import random
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -28,6 +32,9 @@ from tests.trainers.support.instant_store import InstantStore
 
 GROUPS, SIZE = 2, 2
 TRIES_MAX = 40
+COMMIT_LINES, COMMIT_S = 250, 0.05
+"""About as many lines, and as long, as there are between the weights of a step and their swap."""
+
 TRACED = str(Path(trainer_module.__file__).parent)
 COMPLETED, FAILED = 0, 1
 
@@ -70,7 +77,7 @@ def algorithm(arguments: argparse.Namespace) -> Any:
         rollouts_per_task=SIZE,
         learning_rate=1e-2,
         steps_ahead=arguments.ahead,
-        checkpoint_every=2,
+        checkpoint_every=arguments.checkpoint_every,
         device="cpu",
         threads=1,
     )
@@ -94,28 +101,66 @@ def part_of(settings: Settings, name: str) -> Settings:
     )
 
 
-class LineCounter:
-    """Counts the lines that run in the trainers' folder; kills this process at the ``kill_at``-th."""
+@dataclass(frozen=True)
+class Kill:
+    """When a try is killed: at a line, of all or of those between weights and swap, or so long after the weights."""
 
-    def __init__(self, kill_at: int | None) -> None:
+    line: int = 0
+    commit_line: int = 0
+    after_weights_s: float = 0.0
+
+
+class LineCounter:
+    """Counts the lines that run in the trainers' folder; kills this process where ``kill`` says.
+
+    Args:
+        killed_at: gets the place of the kill: file, line and function.
+    """
+
+    def __init__(self, kill: Kill | None, killed_at: Path) -> None:
         self.lines = 0
-        self._kill_at = kill_at
+        self.commit_lines = 0
+        self._kill = kill or Kill()
+        self._killed_at = killed_at
+        self._in_commit = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "call":
             return self if frame.f_code.co_filename.startswith(TRACED) else None
         if event == "line":
             self.lines += 1
-            if self.lines == self._kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+            self.commit_lines += self._in_commit
+            if self.lines == self._kill.line or (self._in_commit and self.commit_lines == self._kill.commit_line):
+                self._end(frame)
+        elif event == "return":
+            self._returned(frame.f_code.co_qualname)
         return self
 
+    def _returned(self, function: str) -> None:
+        if function == "CheckpointFolder.write":
+            self._in_commit = True
+            if self._kill.after_weights_s:
+                timer = threading.Timer(self._kill.after_weights_s, self._end_here)
+                timer.daemon = True
+                timer.start()
+        elif function == "TrainingLoop._swap":
+            self._in_commit = False
 
-def attempt(settings: Settings, arguments: argparse.Namespace, kill_at: int | None, counted: Path) -> int:
+    def _end_here(self) -> None:
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # public, by its documentation
+        self._end(frames[threading.main_thread().ident or 0])
+
+    def _end(self, frame: FrameType) -> None:
+        place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        self._killed_at.write_text(place + (" (commit)" if self._in_commit else ""))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def attempt(settings: Settings, arguments: argparse.Namespace, kill: Kill | None, counted: Path) -> int:
     """Fork, run, wait; the exit status as ``os.waitpid`` tells it."""
     child = os.fork()
     if child == 0:
-        counter = LineCounter(kill_at)
+        counter = LineCounter(kill, counted)
         status = FAILED
         try:
             sys.settrace(counter)
@@ -132,19 +177,34 @@ def attempt(settings: Settings, arguments: argparse.Namespace, kill_at: int | No
     return os.waitpid(child, 0)[1]
 
 
-def until_done(settings: Settings, arguments: argparse.Namespace, kills: Iterator[int]) -> tuple[int, list[int]]:
-    """Try until it comes through: how many lines the last try ran, and at which lines the others were killed."""
-    killed_at: list[int] = []
+def until_done(settings: Settings, arguments: argparse.Namespace, kills: Iterator[Kill]) -> tuple[int, list[str]]:
+    """Try until it comes through: how many lines the last try ran, and where the others were killed."""
+    killed_at: list[str] = []
     counted = settings.data_dir / "lines"
     for _ in range(TRIES_MAX):
-        kill_at = next(kills, None)
-        status = attempt(settings, arguments, kill_at, counted)
+        kill = next(kills, None)
+        status = attempt(settings, arguments, kill, counted)
         if status == 0:
             return int(counted.read_text()), killed_at
-        if kill_at is None or not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
-            sys.exit(f"the trainer ended with status {status}; killed before at lines {killed_at}")
-        killed_at.append(kill_at)
+        if kill is None or not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+            sys.exit(f"the trainer ended with status {status}; killed before at {killed_at}")
+        killed_at.append(counted.read_text())
     sys.exit("too many tries")
+
+
+def moments(arguments: argparse.Namespace, lines: int) -> Iterator[Kill]:
+    """The kills, in random order. Those at any line are within the first steps of a try, or it would come through."""
+    chance = random.Random(arguments.seed)
+    lines_max = int(lines * min(2 / 3, 3 / arguments.steps))
+    kinds = ["commit"] * arguments.commit_kills + ["line"] * (arguments.kills - arguments.commit_kills)
+    chance.shuffle(kinds)
+    for number, kind in enumerate(kinds):
+        if kind == "line":
+            yield Kill(line=chance.randint(1, lines_max))
+        elif number % 2:
+            yield Kill(commit_line=chance.randint(1, COMMIT_LINES))
+        else:
+            yield Kill(after_weights_s=chance.uniform(0.0, COMMIT_S))
 
 
 def main() -> None:
@@ -153,20 +213,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--kills", type=int, required=True)
+    parser.add_argument("--commit-kills", type=int, default=0, help="of these, how many between weights and swap")
     parser.add_argument("--model", default="")
     parser.add_argument("--ahead", type=int, default=0)
+    parser.add_argument("--checkpoint-every", type=int, default=2)
     arguments = parser.parse_args()
     settings = Settings.load()
-    chance = random.Random(arguments.seed)
     if arguments.model:
         from lightstream.trainers.verl_in_process.runtime import load_verl
 
         import_module("verl.workers.engine_workers")
         load_verl("cpu")
     lines, _ = until_done(part_of(settings, "whole"), arguments, iter(()))
-    # Within the first two thirds: a try that starts late in the training has fewer lines left.
-    kills = (chance.randint(1, 2 * lines // 3) for _ in range(arguments.kills))
-    _, killed_at = until_done(part_of(settings, "killed"), arguments, kills)
+    _, killed_at = until_done(part_of(settings, "killed"), arguments, moments(arguments, lines))
     print(json.dumps({"lines": lines, "killed_at": killed_at}))
 
 
