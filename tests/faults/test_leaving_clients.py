@@ -38,6 +38,7 @@ RESET = struct.pack("ii", 1, 0)
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 24}
 SPANS = trace_request(*(span(number) for number in range(1, 200)))
+JSON = {"content-type": "application/json"}
 QUERY = {"sql": "SELECT i, repeat('x', 100) AS text FROM range(5000) AS t(i)"}
 ENQUEUED = {"rollouts": [{"input": "x" * 10_000}]}
 
@@ -184,7 +185,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
                 [
                     _http_target(discover(settings, "proxy"), "/v1/chat/completions", *chats),
                     _http_target(discover(settings, "policy"), "/v1/chat/completions", *chats),
-                    _http_target(discover(settings, "view"), "/v1/sql", json.dumps(QUERY).encode()),
+                    _http_target(
+                        discover(settings, "view"),
+                        "/v1/sql",
+                        json.dumps(QUERY).encode(),
+                        **{"content-type": "application/json"},
+                    ),
                     _http_target(discover(settings, "gateway"), "/v1/traces", SPANS.SerializeToString(), **PROTOBUF),
                     _grpc_target(discover(settings, "gateway-grpc")),
                     _http_target(

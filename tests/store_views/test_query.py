@@ -45,6 +45,18 @@ def as_json(outcome: QueryOutcome) -> Any:
         "SUMMARIZE rollouts",
         "EXPLAIN SELECT * FROM llm_calls",
         "EXPLAIN ANALYZE SELECT 1",
+        "EXPLAIN (FORMAT json) SELECT 1",
+        "EXPLAIN /* why */ (SELECT 1)",
+        "WITH mine AS (SELECT 1 AS x) SELECT x FROM mine, range(3), unnest([1, 2])",
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5) SELECT x FROM n",
+        "FROM lightstream.rollouts",
+        "FROM lightstream.main.rollouts",
+        "FROM information_schema.tables",
+        "FROM duckdb_columns()",
+        "FROM pragma_table_info('rollouts')",
+        "PIVOT (SELECT rollout_id, status FROM rollouts) ON status IN ('succeeded') USING count(*)",
+        "SELECT random(), uuid(), now(), count(*) OVER (), list_transform([1], lambda x: x + 1) FROM rollouts",
+        "SELECT value FROM json_each('[1, 2]')",
         "-- a comment\nSELECT 1 -- another",
     ],
 )
@@ -72,6 +84,33 @@ def test_reading_statements_run(sql: str, log: LogFile) -> None:
         "SELECT * FROM read_csv('/etc/hostname')",
         "SELECT * FROM '/etc/hostname'",
         "SELECT * FROM glob('/*')",
+        "SELECT content FROM read_blob(getvariable('path'))",
+        "SELECT size FROM read_blob('{file}')",
+        "SELECT size FROM read_text('{file}.tmp/*')",
+        "EXPLAIN ANALYZE SELECT size FROM read_blob('{file}')",
+        "EXPLAIN (ANALYZE) SELECT size FROM read_blob('{file}')",
+        "SELECT (SELECT max(size) FROM read_blob('{file}'))",
+        "SELECT 1 FROM rollouts ORDER BY (SELECT max(size) FROM read_blob('{file}'))",
+        "FROM rollouts, LATERAL (SELECT size FROM system.main.read_blob('{file}'))",
+        "DESCRIBE SELECT size FROM read_blob('{file}')",
+        "SUMMARIZE SELECT size FROM read_blob('{file}')",
+        "FROM query('SELECT 1')",
+        "FROM query_table('rollouts')",
+        "FROM duckdb_databases()",
+        "FROM duckdb_databases",
+        "FROM checkpoint()",
+        "FROM truncate_duckdb_logs()",
+        "FROM duckdb_logs",
+        "FROM sniff_csv('{file}')",
+        "FROM parquet_metadata('{file}')",
+        "FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+        "SELECT write_log('told')",
+        "SELECT nextval('s')",
+        "SELECT sleep_ms(1)",
+        'FROM (WITH "/etc/hostname" AS (SELECT 1) FROM "/etc/hostname")',
+        'WITH "x.csv" AS (SELECT 1) FROM main."x.csv"',
+        "SHOW DATABASES",
+        "FROM temp.main.offsets",
         "SELECT * FROM read_parquet('https://example.invalid/x.parquet')",
         "INSTALL httpfs",
         "LOAD httpfs",
@@ -99,7 +138,7 @@ def test_everything_else_is_refused_and_changes_nothing(sql: str, log: LogFile, 
     before = (log.rows("FROM offsets"), log.rows("SHOW TABLES"))
     files = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(QueryError):
-        ask(log, sql)
+        ask(log, sql.replace("{file}", str(tmp_path / "view.duckdb")))
     assert (log.rows("FROM offsets"), log.rows("SHOW TABLES")) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 
@@ -109,6 +148,27 @@ def test_python_variables_are_out_of_reach(log: LogFile) -> None:
     with pytest.raises(QueryError, match="secret"):
         ask(log, "SELECT * FROM secret")
     assert secret.num_rows == 1
+
+
+def test_what_is_refused_is_named_with_what_may_be_asked(log: LogFile) -> None:
+    for sql, said in [
+        ("FROM read_text('/etc/hostname')", "the table function 'read_text' is not allowed"),
+        ("FROM '/etc/hostname'", "the table '/etc/hostname' does not exist, or"),
+        ("FROM rollout", r"'rollout' does not exist, or .*\(there is .*rollouts"),
+        ("SELECT sleep_ms(10)", "the function 'sleep_ms' is not allowed"),
+        ("PIVOT rollouts ON status", r"this is MULTI\..*PIVOT with its values"),
+        ("SELECT " + "(" * 3000 + "1" + ")" * 3000, "nested|depth|expression"),
+        ("SELECT 1 --" + "x" * 600_000, "600,0.. characters; 524,288 are allowed"),
+    ]:
+        with pytest.raises(QueryError, match=said):
+            ask(log, sql)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 1e-9, 1e-4, 1e-3, 0.01])
+def test_no_time_limit_is_too_short_to_hold(log: LogFile, timeout_s: float) -> None:
+    endless = "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
+    with pytest.raises(QueryError, match="was stopped"):
+        ask(log, endless, QueryLimits(timeout_s=timeout_s))
 
 
 def test_a_slow_statement_is_stopped_and_the_next_one_runs(log: LogFile) -> None:

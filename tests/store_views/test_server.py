@@ -11,11 +11,12 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 import pytest
+from pydantic import SecretStr
 
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import QueryError, ServiceUnavailableError
+from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import AsyncViewClient, ViewClient
 from lightstream.store_views.materialiser import default_path
@@ -23,6 +24,7 @@ from tests.store_views.view_process import output_path, running_view, start_view
 from tests.stream_processors.assembly.build import proxy_span
 
 ARROW = "application/vnd.apache.arrow.stream"
+JSON = {"content-type": "application/json"}
 SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
 
 
@@ -65,9 +67,36 @@ def test_the_server_tells_what_is_wrong(settings: Settings, client: ViewClient) 
         with pytest.raises(QueryError, match="no rows"):
             client.query("FROM rollouts").scalar()
         url = discover(settings, "view").address
-        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, timeout=60).status_code == 413
+        assert httpx.post(f"{url}/v1/sql", content=b"x" * 5_000_000, headers=JSON, timeout=60).status_code == 413
         assert httpx.get(f"{url}/v1/sql", timeout=60).status_code == 405
         assert httpx.get(f"{url}/nowhere", timeout=60).status_code == 404
+
+
+def test_a_request_needs_the_token_and_comes_from_no_page_of_another_origin(settings: Settings) -> None:
+    settings = settings.model_copy(update={"view_token": SecretStr("secret")})
+    with running_view(settings):
+        assert ViewClient(settings).query("SELECT 42").scalar() == 42
+        with pytest.raises(SettingsError, match="LIGHTSTREAM_VIEW_TOKEN"):
+            ViewClient(settings.model_copy(update={"view_token": None})).query("SELECT 42")
+        url = discover(settings, "view").address
+        for headers, status in [
+            ({}, 200),
+            ({"content-type": "application/json; charset=utf-8"}, 200),
+            ({"content-type": "text/plain"}, 415),
+            ({"content-type": "application/x-www-form-urlencoded"}, 415),
+            ({"origin": "http://127.0.0.1:1"}, 403),
+            ({"origin": "null"}, 403),
+            ({"origin": "http://rebound.example:80", "host": "rebound.example:80"}, 403),
+            ({"origin": "http://view:8000", "host": "view:8000"}, 200),
+            ({"origin": "http://127.0.0.1:8000", "host": "127.0.0.1:8000"}, 200),
+            ({"authorization": "Bearer wrong"}, 401),
+        ]:
+            sent = {"authorization": "Bearer secret"} | JSON | headers
+            response = httpx.post(f"{url}/v1/sql", content=b'{"sql": "SELECT 42"}', headers=sent, timeout=60)
+            assert response.status_code == status, headers
+            assert ("42" in response.text) == (status == 200)
+            if status in (401, 403):
+                assert httpx.get(f"{url}/v1/positions", headers=sent, timeout=60).status_code == status
 
 
 async def test_a_client_in_an_event_loop_gets_the_same_and_may_be_cancelled(settings: Settings) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from .listening import is_loopback
 
-__all__ = ["Access", "bearer_token"]
+__all__ = ["Access", "bearer_token", "foreign_page"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,3 +53,27 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     """The bearer token in ``authorization``, or an empty text."""
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def foreign_page(headers: Mapping[str, str]) -> str | None:
+    """Say why a request comes from a web page that is not the server's own; ``None`` if it does not.
+
+    A browser names the page's origin. It must be the host that the request is for; and that must be named by an address
+    or a name without dots, since a page of any other name can have its name resolved to this machine (DNS rebinding).
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return None
+    host = headers.get("host", "")
+    if urlsplit(origin).netloc.lower() != host.lower():
+        return f"a page of {origin} may not ask {host}"
+    name = urlsplit(f"//{host}").hostname or ""
+    return None if "." not in name or _is_address(name) else f"pages may not ask under the name {name}"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

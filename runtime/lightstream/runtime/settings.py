@@ -176,6 +176,9 @@ class Settings(BaseSettings):
     )
 
     # --- View
+    view_token: SecretStr | None = Field(
+        None, description="Bearer token that the view's SQL server asks for and its clients send; unset means none."
+    )
     view_memory_bytes_max: int | None = Field(
         None,
         ge=256 * 1024 * 1024,
@@ -307,7 +310,7 @@ _GROUP_STARTS: Mapping[str, str] = {
     "llm_backend": "LLM proxy",
     "gateway_token": "OTLP gateway",
     "store_token": "Store",
-    "view_memory_bytes_max": "View",
+    "view_token": "View",
     "rollout_timeout_s": "Rollouts and Runners",
     "reward_match": "Assembler: rewards and credit",
     "late_span_s_max": "Assembler: limits",

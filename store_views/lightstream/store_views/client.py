@@ -15,7 +15,7 @@ import httpx
 from lightstream.runtime.kafka import Position
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import QueryError, ServiceUnavailableError
+from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
 
 __all__ = ["AsyncViewClient", "AtLeast", "QueryResult", "ViewClient"]
 
@@ -63,7 +63,7 @@ class ViewClient:
     def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
         self._settings = settings
         self._patience_s = patience_s
-        self._http = httpx.Client()
+        self._http = httpx.Client(headers=_headers(settings))
 
     def query(
         self,
@@ -84,6 +84,7 @@ class ViewClient:
 
         Raises:
             QueryError: the statement was refused, failed, or took too long.
+            SettingsError: the view asks for a token, and the settings have another one, or none.
             ServiceUnavailableError: no server answers, or it has not caught up in time.
         """
         body = _body(sql, at_least, params, timeout_s, wait_s, rows_max)
@@ -119,7 +120,7 @@ class AsyncViewClient:
     def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
         self._settings = settings
         self._patience_s = patience_s
-        self._http = httpx.AsyncClient()
+        self._http = httpx.AsyncClient(headers=_headers(settings))
 
     async def query(
         self,
@@ -144,6 +145,11 @@ class AsyncViewClient:
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+
+def _headers(settings: Settings) -> dict[str, str]:
+    token = settings.view_token
+    return {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
 
 
 class _Patience:
@@ -181,6 +187,8 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
         message, next_step = f"the view answered {response.status_code}: {response.text[:200]}", ""
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         raise _NotCaughtUpError(message, next_step=next_step)
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        raise SettingsError(message, next_step=next_step)
     raise QueryError(message, next_step=next_step)
 
 

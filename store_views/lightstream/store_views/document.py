@@ -24,7 +24,12 @@ Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql"
 with an Arrow stream where the request accepts `application/vnd.apache.arrow.stream`. The request may also say
 `params` (values: a list for `?`, an object for `$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what
 the answer must reflect), `wait_s` (how long that may take), `timeout_s` (how long the statement may) and `rows_max`.
-`GET /v1/positions` tells how far the view is.
+`GET /v1/positions` tells how far the view is. Requests are of type `application/json`, and carry `view_token` as their
+bearer token where one is set; pages of other origins are refused.
+
+A statement reads the tables and views below, what it names by `WITH`, `information_schema`, `duckdb_tables()`,
+`duckdb_views()`, `duckdb_columns()`, `duckdb_functions()`, `duckdb_types()`, `pragma_table_info`, and `range`,
+`generate_series`, `unnest`, `json_each` and `json_tree`; no file, and nothing that has an effect.
 
 Times are nanoseconds since 1970 (`*_unix_nano`); beside each of them, views have the same as a `TIMESTAMP` in UTC
 (`*_at`), to microseconds. Sums of whole numbers are `BIGINT`, or `DOUBLE` where one does not fit; a `MAP` is an object

@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lightstream.runtime.http_access import Access, bearer_token, foreign_page
 from lightstream.runtime.http_server import BodyTooLargeError, read_body
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError, SettingsError
 
 from ..materialiser import Materialiser, Place
 from .json_values import json_answer
@@ -40,10 +41,17 @@ Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
 def create_app(
-    materialiser: Materialiser, limits: QueryLimits | None = None, lifespan: Lifespan | None = None
+    materialiser: Materialiser,
+    limits: QueryLimits | None = None,
+    lifespan: Lifespan | None = None,
+    access: Access | None = None,
 ) -> Starlette:
-    """The application, over a materialiser that has been started."""
-    endpoints = _Endpoints(materialiser, limits or QueryLimits())
+    """The application, over a materialiser that has been started.
+
+    Args:
+        access: which token a request must carry; by default none.
+    """
+    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access())
     routes = [
         Route("/v1/sql", endpoints.sql, methods=["POST"]),
         Route("/v1/positions", endpoints.positions),
@@ -53,13 +61,29 @@ def create_app(
 
 
 class _Endpoints:
-    def __init__(self, materialiser: Materialiser, limits: QueryLimits) -> None:
+    def __init__(self, materialiser: Materialiser, limits: QueryLimits, access: Access) -> None:
         self._materialiser = materialiser
+        self._access = access
         self._limits = limits
         self._queries = CapacityLimiter(QUERIES_AT_ONCE_MAX)
         self._waits = CapacityLimiter(WAITERS_AT_ONCE_MAX)
 
+    def _refusal(self, request: Request) -> Response | None:
+        """Answer a request that may not be answered: without its token, or made by a page of somebody else's."""
+        if not self._access.allows(bearer_token(request.headers)):
+            error = SettingsError("the view asks for its token.", next_step="Set LIGHTSTREAM_VIEW_TOKEN.")
+            return _error(401, error)
+        if foreign := foreign_page(request.headers):
+            return _error(403, QueryError(f"{foreign}."))
+        return None
+
     async def sql(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        content_type = request.headers.get("content-type", "")
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            error = QueryError(f"the body is {content_type or 'of no type'}.", next_step="Send application/json.")
+            return _error(415, error)
         try:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(asked)
@@ -96,6 +120,8 @@ class _Endpoints:
             )
 
     async def positions(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
         reached = self._materialiser.positions.snapshot()
         ends = self._materialiser.end_offsets()
         lag = {place: max(0, end - reached.get(place, 0)) for place, end in ends.items()}

@@ -13,15 +13,16 @@ import pyarrow as pa
 
 from lightstream.schemas.errors import QueryError
 
+from .gate import check_statement
+
 __all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query"]
 
 Parameters: TypeAlias = list[Any] | dict[str, Any]
 """Values of a statement's ``?`` and ``$1``, in order, or of its ``$name``."""
 
-READING_STATEMENTS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-"""DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES, TABLE and WITH are parsed as SELECT."""
-
 HUGE_INTEGERS = ("HUGEINT", "UHUGEINT")
+
+INTERRUPT_INTERVAL_S = 0.05
 
 FETCH_ROWS = 2048
 """DuckDB's own vector size."""
@@ -64,7 +65,7 @@ def run_query(
         QueryError: not one reading statement, wrong SQL or parameters, or too slow. Nothing has changed.
     """
     try:
-        _check(sql)
+        check_statement(sql)
         with _time_limit(connection, limits.timeout_s) as expired:
             try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
@@ -81,21 +82,6 @@ def run_query(
                     connection.execute("ROLLBACK")
     finally:
         connection.close()
-
-
-def _check(sql: str) -> None:
-    """Refuse anything but one statement that reads."""
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryError(str(error).strip()) from error
-    if len(statements) != 1:
-        raise QueryError(f"exactly one statement is run at a time, not {len(statements)}.")
-    if statements[0].type not in READING_STATEMENTS:
-        raise QueryError(
-            f"the view only reads; this is {statements[0].type.name}.",
-            next_step="Use SELECT, WITH, FROM, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN.",
-        )
 
 
 def _fetch(relation: duckdb.DuckDBPyRelation, limits: QueryLimits) -> QueryOutcome:
@@ -132,16 +118,21 @@ def _usual_numbers(values: pa.ChunkedArray[Any]) -> tuple[str, pa.ChunkedArray[A
 
 @contextmanager
 def _time_limit(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Generator[threading.Event, None, None]:
-    expired = threading.Event()
+    """Interrupt what the block runs, again and again: DuckDB forgets an interrupt that comes before a statement."""
+    expired, done = threading.Event(), threading.Event()
 
-    def stop() -> None:
+    def watch() -> None:
+        if done.wait(timeout_s):
+            return
         expired.set()
         connection.interrupt()
+        while not done.wait(INTERRUPT_INTERVAL_S):
+            connection.interrupt()
 
-    timer = threading.Timer(timeout_s, stop)
-    timer.daemon = True
-    timer.start()
+    watcher = threading.Thread(target=watch, daemon=True, name="lightstream-query-limit")
+    watcher.start()
     try:
         yield expired
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()

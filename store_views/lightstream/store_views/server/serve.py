@@ -10,6 +10,7 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 
 from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.http_access import Access
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
 from lightstream.runtime.listening import bind_listener
@@ -48,9 +49,12 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
         yield
 
     bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
+    access = Access(*([] if settings.view_token is None else [settings.view_token.get_secret_value()]))
+    access.warn_where_open(settings.host, "view", "LIGHTSTREAM_VIEW_TOKEN")
     materialiser = Materialiser(settings, on_failure=stop)
     with bind_listener(settings.host, settings.view_port, SETTING) as listener:
-        server = HttpServer(create_app(materialiser, limits, lifespan), settings, name=SERVICE, listener=listener)
+        app = create_app(materialiser, limits, lifespan, access)
+        server = HttpServer(app, settings, name=SERVICE, listener=listener)
         tune_gc()
         materialiser.start()
         try:

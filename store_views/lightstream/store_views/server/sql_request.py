@@ -18,6 +18,7 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """Room for a few thousand ids in an IN list, and no more."""
 WAIT_S_DEFAULT = 30.0
 SECONDS_MAX = 3600.0
+TIMEOUT_S_MIN = 0.01
 _KEYS = frozenset({"sql", "params", "at_least", "wait_s", "timeout_s", "rows_max"})
 
 
@@ -60,23 +61,25 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
     rows_max = values.get("rows_max", limits.rows_max)
     if type(rows_max) is not int or not 1 <= rows_max <= limits.rows_max:
         raise QueryError(f"'rows_max' must be a whole number from 1 to {limits.rows_max:,}, not {rows_max!r}.")
-    limits = replace(limits, rows_max=rows_max, timeout_s=_seconds(values, "timeout_s", limits.timeout_s, SECONDS_MAX))
+    limits = replace(
+        limits, rows_max=rows_max, timeout_s=_seconds(values, "timeout_s", limits.timeout_s, TIMEOUT_S_MIN)
+    )
     parameters = values.get("params")
     if parameters is not None and not isinstance(parameters, (list, dict)):
         raise QueryError(
             f"'params' must be a list (of ? and $1) or an object (of $name), not {parameters!r:.100}.",
             next_step='Send {"sql": "FROM rollouts WHERE run_id = $run", "params": {"run": "my-run"}}.',
         )
-    wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, SECONDS_MAX)
+    wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, 0.0)
     return SqlRequest(sql, cast("Parameters | None", parameters), _wanted(values.get("at_least")), wait_s, limits)
 
 
-def _seconds(values: dict[str, Any], key: str, default: float, maximum: float) -> float:
+def _seconds(values: dict[str, Any], key: str, default: float, minimum: float) -> float:
     value = values.get(key, default)
     if value is None:
         return default
-    if type(value) not in (int, float) or not 0 <= value <= maximum:
-        raise QueryError(f"{key!r} must be a number of seconds from 0 to {maximum:g}, not {value!r}.")
+    if type(value) not in (int, float) or not minimum <= value <= SECONDS_MAX:
+        raise QueryError(f"{key!r} must be a number of seconds from {minimum:g} to {SECONDS_MAX:g}, not {value!r}.")
     return float(value)
 
 

@@ -1,0 +1,173 @@
+"""Decides which statements run: those that read the catalogue's tables and views, and compute.
+
+DuckDB's parser names every table, table function and function of a statement (``json_serialize_sql``). Tables and table
+functions must be on a list, and functions must have no side effects: whoever may ask in SQL reads no file, not the
+view's own either, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+
+from lightstream.schemas.errors import QueryError
+
+from ..materialiser.view_file import CATALOG
+from ..tables import LATEST_TABLE, RAW_TABLES
+from ..views import VIEWS
+
+__all__ = ["check_statement"]
+
+READING_STATEMENTS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+"""DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES, TABLE and WITH are parsed as SELECT."""
+
+STATEMENT_CHARACTERS_MAX = 512 * 1024
+"""The parser's tree of a statement is some hundred times as large."""
+
+REMEMBERED_CHARACTERS_MAX = 16 * 1024
+
+CATALOGUE_FUNCTIONS = ("duckdb_columns", "duckdb_functions", "duckdb_tables", "duckdb_types", "duckdb_views")
+
+TABLES = frozenset(
+    [table.name for table in RAW_TABLES]
+    + [view.name for view in VIEWS]
+    + [LATEST_TABLE, "offsets", "origin", *CATALOGUE_FUNCTIONS]
+)
+"""Tables and views that may be read."""
+
+CATALOGUE_SCHEMA = "information_schema"
+
+SHOWN = frozenset({'"tables"', "__show_tables_expanded"})
+"""``SHOW TABLES`` and ``SHOW ALL TABLES``."""
+
+TABLE_FUNCTIONS = frozenset(
+    [*CATALOGUE_FUNCTIONS, "generate_series", "json_each", "json_tree", "pragma_table_info", "range", "unnest"]
+)
+
+FUNCTIONS_WITH_EFFECTS = frozenset(
+    ["currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log"]
+)
+"""Those that DuckDB lists as having side effects, but for random numbers and identifiers."""
+
+NAME = re.compile(r"\w+")
+"""A name that can be no file's: DuckDB takes others, where no table has them, for a path."""
+
+LISTED = "Ask for tables and views of the catalogue (SHOW TABLES lists them), and range, generate_series, unnest."
+
+
+def check_statement(sql: str) -> None:
+    """Refuse anything but one statement that reads what it may.
+
+    Raises:
+        QueryError: names what is wrong.
+    """
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(str(error).strip()) from error
+    if len(statements) != 1:
+        raise QueryError(f"exactly one statement is run at a time, not {len(statements)}.")
+    if statements[0].type not in READING_STATEMENTS:
+        raise QueryError(
+            f"the view only reads; this is {statements[0].type.name}.",
+            next_step="Use SELECT, WITH, FROM, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN, or PIVOT with its values (IN …).",
+        )
+    if len(sql) > STATEMENT_CHARACTERS_MAX:
+        raise QueryError(
+            f"the statement has {len(sql):,} characters; {STATEMENT_CHARACTERS_MAX:,} are allowed.",
+            next_step="Give values as params.",
+        )
+    reads = sql if statements[0].type is duckdb.StatementType.SELECT else _explained(sql)
+    if refused := (_remembered(reads) if len(reads) <= REMEMBERED_CHARACTERS_MAX else _refusal(reads)):
+        raise QueryError(refused, next_step=LISTED)
+
+
+def _refusal(sql: str) -> str | None:
+    """Return why a statement is refused, or ``None``."""
+    with duckdb.connect(":memory:") as parser:
+        (text,) = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
+    try:
+        parsed: dict[str, Any] = json.loads(text)
+    except RecursionError:
+        return "the statement is nested too deeply."
+    if parsed.get("error", True):
+        return f"the statement cannot be looked into: {parsed.get('error_message', 'the parser said nothing')}."
+    nodes = list(_nodes(parsed["statements"]))
+    local: set[str] = {name for node in nodes for name in _common_tables(node)}
+    for node in nodes:
+        if refused := _refused_node(node, local):
+            return refused
+    return None
+
+
+_remembered = lru_cache(maxsize=512)(_refusal)
+"""Programs send the same statements again and again, with other parameters."""
+
+
+def _refused_node(node: dict[str, Any], local: set[str]) -> str | None:
+    kind = node.get("type")
+    if kind == "BASE_TABLE":
+        return None if _is_readable(node, local) else _no_table(node)
+    if kind == "TABLE_FUNCTION":
+        name = node["function"].get("function_name", "")
+        return None if name.lower() in TABLE_FUNCTIONS else f"the table function {name!r} is not allowed."
+    if kind == "SHOW_REF" and node.get("query") is None and node.get("table_name") not in SHOWN:
+        return f"SHOW {node.get('table_name')} is not allowed."
+    name = str(node.get("function_name") or "")
+    return f"the function {name!r} is not allowed." if name.lower() in FUNCTIONS_WITH_EFFECTS else None
+
+
+def _is_readable(node: dict[str, Any], local: set[str]) -> bool:
+    table, schema, catalog = (str(node[key]).lower() for key in ("table_name", "schema_name", "catalog_name"))
+    if not schema and not catalog and table in local and NAME.fullmatch(table):
+        return True
+    if catalog in ("", "system") and schema == CATALOGUE_SCHEMA and NAME.fullmatch(table):
+        return True
+    # `lightstream.rollouts` names the catalogue, and is parsed as a schema.
+    return table in TABLES and schema in ("", "main", CATALOG) and catalog in ("", CATALOG)
+
+
+def _no_table(node: dict[str, Any]) -> str:
+    name = ".".join(part for key in ("catalog_name", "schema_name", "table_name") if (part := str(node[key])))
+    near = ", ".join(get_close_matches(str(node["table_name"]).lower(), sorted(TABLES)))
+    return f"the table {name!r} does not exist, or is not for queries{f' (there is {near})' if near else ''}."
+
+
+def _common_tables(node: dict[str, Any]) -> Iterator[str]:
+    """Names that WITH gives in this node."""
+    common = node.get("cte_map")
+    for entry in common["map"] if isinstance(common, dict) else ():
+        yield str(entry["key"]).lower()
+    if node.get("type") == "RECURSIVE_CTE_NODE":
+        yield str(node.get("cte_name", "")).lower()
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object of the tree."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            yield value
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+
+
+def _explained(sql: str) -> str:
+    """Return the statement that an EXPLAIN is about: what follows its own words."""
+    tokens = [(start, kind) for start, kind in duckdb.tokenize(sql) if kind is not duckdb.token_type.comment]
+    words = [found[0].upper() if (found := _WORD.match(sql, start)) else "" for start, _ in tokens]
+    place = 2 if words[1:2] == ["ANALYZE"] else 1
+    if words[place : place + 1] == ["("] and words[place + 1] in ("ANALYZE", "FORMAT"):
+        place = words.index(")") + 1
+    return sql[tokens[place][0] :]
+
+
+_WORD = re.compile(r"\w+|.")
