@@ -142,7 +142,7 @@ class Engine(Protocol):
         ...
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
-        """How far what sampled a token is from the reference policy, float64, one for each response token."""
+        """Distance of what sampled a token from the reference policy, float64, one for each response token."""
         ...
 
     def save_weights(self, folder: Path) -> None:

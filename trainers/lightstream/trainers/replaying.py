@@ -47,7 +47,7 @@ TIMES = ("seconds/", "tokens_per_second/")
 
 @dataclass(slots=True)
 class ReplayedTraining:
-    """How a run came out when it was made again.
+    """The outcome of a run that was made again.
 
     Attributes:
         weights: the folder of the weights after the last step.

@@ -19,7 +19,7 @@ ROLLOUT_CHARACTERS_MAX = 12_000
 
 
 class RolloutResult(TypedDict):
-    """What became of a rollout, in JSON values. ``messages`` are the conversations of its calls."""
+    """The outcome of a rollout, in JSON values. ``messages`` are the conversations of its calls."""
 
     status: str
     final_reward: float | None
@@ -115,7 +115,7 @@ def _run(number: int, result: RolloutResult) -> str:
 
 
 def _errors(spans: Sequence[Mapping[str, Any]]) -> str:
-    """What failed in a run: an agent that broke off has perhaps no conversation to look at."""
+    """List what failed in a run: an agent that broke off has perhaps no conversation to look at."""
     said: list[str] = []
     for span in spans:
         status: Mapping[str, Any] = span.get("status") or {}

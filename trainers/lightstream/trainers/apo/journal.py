@@ -1,4 +1,4 @@
-"""What a search found out, kept in its store: each result once, in a rollout of its own."""
+"""The results of a search, kept in its store: each once, in a rollout of its own."""
 
 from __future__ import annotations
 

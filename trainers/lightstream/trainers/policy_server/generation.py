@@ -62,7 +62,7 @@ class Generation:
 
     @property
     def length(self) -> int:
-        """How many these are."""
+        """The number of these."""
         return len(self.prompt_ids) + len(self.token_ids)
 
     @property

@@ -49,7 +49,7 @@ _INSTEAD = {
     "response_format": "ask for the format in the prompt and reward it, or put vLLM behind the proxy",
     "tool_choice": 'leave the choice to the model ("auto") and reward it, or put vLLM behind the proxy',
 }
-"""What to do instead, where tokens would have to be forced: forced ones teach the policy nothing about its choice."""
+"""Advice where tokens would have to be forced: forced ones teach the policy nothing about its choice."""
 
 
 class RequestError(Exception):
@@ -65,7 +65,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnswerSoFar:
-    """What one choice has, where a request goes on with an interrupted answer.
+    """The state of one choice, where a request goes on with an interrupted answer.
 
     Attributes:
         token_ids: its tokens so far.

@@ -98,7 +98,7 @@ class PolicyService:
         return str(self.versions.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def decoder(self, request: ChatRequest, version: PolicyVersion) -> Decode:
-        """How the answer to a request becomes text. Some models mark their calls of tools with special tokens: where
+        """Return how answers become text. Some models mark their calls of tools with special tokens: where
         calls are read, only those that end a turn are left out."""
         if not request.reads_tool_calls:
             return self.decode

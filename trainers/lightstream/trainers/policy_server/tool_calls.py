@@ -25,7 +25,7 @@ XML_CALL = "<function="
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a message says.
+    """The content of a message.
 
     Attributes:
         content: its text before the first call; ``None`` if that is empty.
@@ -51,7 +51,7 @@ def read_tool_calls(text: str, *, parallel: bool = True) -> Said:
 
 
 def content_length(text: str) -> int:
-    """How many characters of an answer that is still being made are content, whatever follows."""
+    """Count the characters of an unfinished answer that are content, whatever follows."""
     begin = text.find(BEGIN)
     if begin >= 0:
         return begin

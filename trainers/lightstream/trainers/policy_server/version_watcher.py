@@ -40,7 +40,7 @@ FIRST_OFFSET = 0
 
 
 class Announced(Protocol):
-    """Who is told of versions."""
+    """A listener that is told of versions."""
 
     is_catching_up: bool
 

@@ -114,7 +114,7 @@ class RayEngine:
         return self._first_result(calls)
 
     def _first_result(self, calls: list[Any]) -> Any:
-        """What rank 0 returned, once all have. One that fails ends all: the others wait for it in a collective call."""
+        """Return rank 0's result, once all have one. One that fails ends all, as others wait for it."""
         waiting = list(calls)
         while waiting:
             done, waiting = self._ray.wait(waiting)

@@ -1,4 +1,4 @@
-"""What is asked of one vLLM: a token, log-probabilities, other weights. Each call waits for its answer."""
+"""Asks one vLLM for a token, for log-probabilities, to read other weights. Each call waits for its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
 __all__ = ["SERVED_NAME", "VllmClient"]
 
 SERVED_NAME = "policy"
-"""What vLLM itself calls the model, whatever its version."""
+"""The name by which vLLM itself knows the model, whatever its version."""
 
 PROBE_IDS = tuple(range(5, 69))
 """Any text will do, if it is long enough for every change of the weights to show in its log-probabilities."""

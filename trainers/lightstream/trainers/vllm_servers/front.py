@@ -1,4 +1,4 @@
-"""What agents and the LLM proxy see of vLLM: the policy server's interface, in front of it."""
+"""The policy server's interface in front of vLLM, for agents and the LLM proxy."""
 
 from __future__ import annotations
 

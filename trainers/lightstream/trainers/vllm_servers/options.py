@@ -1,4 +1,4 @@
-"""How to run vLLM. Imports nothing heavy."""
+"""Options of vLLM. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["VllmOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class VllmOptions:
-    """How to run vLLM.
+    """Options of vLLM.
 
     Attributes:
         python: of the environment that vLLM is installed in; by default this one.

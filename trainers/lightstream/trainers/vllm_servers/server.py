@@ -75,7 +75,7 @@ class VllmServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, without ``/v1``."""
+        """URL on which it listens, without ``/v1``."""
         return self._unit.url
 
     @property
@@ -195,7 +195,7 @@ class VllmServer:
 
 
 def _digest(folder: Path) -> str:
-    """What tells weights apart; reading them takes a while, so only where it matters."""
+    """Return a digest that tells weights apart; reading them takes a while, so only where it matters."""
     digest = hashlib.blake2b()
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as content:

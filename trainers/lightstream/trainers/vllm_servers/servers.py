@@ -51,7 +51,7 @@ class VllmServers:
 
     @property
     def url(self) -> str:
-        """Where it answers, without ``/v1``."""
+        """URL on which it answers, without ``/v1``."""
         return self._http.url
 
     @property
