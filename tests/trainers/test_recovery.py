@@ -80,10 +80,19 @@ def test_a_run_in_pieces_has_the_weights_of_one_in_one_go(tmp_path: Path, whole:
     assert not any((path / "optimizer.safetensors").exists() for path in served)
 
 
-@pytest.mark.parametrize("name", ["kl_loss_coefficient", "kl_reward_coefficient"])
-def test_a_run_in_pieces_keeps_its_reference(tmp_path: Path, name: str) -> None:
-    """The first weights, not those of the checkpoint that a process begins with."""
-    options: dict[str, Any] = {name: 2.0, "checkpoint_every": 3}
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kl_loss_coefficient": 2.0},
+        {"kl_reward_coefficient": 2.0},
+        {"lora_rank": 4},
+        {"lora_rank": 4, "kl_loss_coefficient": 2.0},
+    ],
+    ids=["loss", "reward", "adapter", "adapter and loss"],
+)
+def test_a_run_in_pieces_keeps_its_reference_and_its_adapter(tmp_path: Path, options: dict[str, Any]) -> None:
+    """The first weights are the reference, not those of the checkpoint that a process begins with."""
+    options = {**options, "checkpoint_every": 3}
     whole = Recorded(tmp_path / "whole", **options).train(5)
     run = Recorded(tmp_path / "pieces", **options)
     assert [run.train(steps) for steps in (1, 4, 5)][-1] == whole

@@ -46,13 +46,22 @@ PARAMETERS = {
         "config",
         "rollout_is_weights",
     ],
+    "verl.trainer.ppo.core_algos:kl_penalty": ["logprob", "ref_logprob", "kl_penalty"],
     "verl.utils.metric:Metric.aggregate_dp": None,
 }
 """Place -> names of its parameters; ``None``: that it is there is enough."""
 
 FIELDS = {
     "TrainingWorkerConfig": {"model_type", "model_config", "engine_config", "optimizer_config", "checkpoint_config"},
-    "HFModelConfig": {"path", "use_remove_padding", "enable_gradient_checkpointing", "override_config"},
+    "HFModelConfig": {
+        "path",
+        "use_remove_padding",
+        "enable_gradient_checkpointing",
+        "override_config",
+        "lora_rank",
+        "lora_alpha",
+        "target_modules",
+    },
     "FSDPEngineConfig": {
         "strategy",
         "model_dtype",
@@ -81,6 +90,11 @@ FIELDS = {
         "clip_ratio_low",
         "clip_ratio_high",
         "entropy_coeff",
+        "policy_loss",
+        "use_kl_loss",
+        "kl_loss_coef",
+        "kl_loss_type",
+        "clip_ratio_c",
     },
 }
 

@@ -256,6 +256,35 @@ def test_the_kl_in_the_loss_holds_the_policy_near_its_reference(tiny_model: Path
     assert found[0] > 10 * found[1] > 0
 
 
+def test_an_adapter_is_trained_alone_and_served_merged(tiny_model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    engine = VerlEngine(options(tiny_model, lora_rank=4, lora_alpha=8, kl_loss_coefficient=1e-6), tiny_model)
+    groups = DigitTask(tiny_model, seed=3).roll_out(tiny_model, step=1)
+    first = engine.update(arrays_of(groups))
+    assert first["logprob_diff_max"] < MAX_DIFFERENCE, "an adapter that has learned nothing changes nothing"
+    assert first["actor/kl_loss"] == pytest.approx(0.0, abs=1e-9)
+    plain = VerlEngine(options(tiny_model, lora_rank=4, lora_alpha=8), tiny_model).update(arrays_of(groups))
+    assert first["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-3), "looking at the reference freezes nothing"
+    for step in (1, 2):
+        metrics = engine.update(arrays_of(groups), seed=(step,))
+    assert metrics["actor/kl_loss"] > 1e-6, "the reference has no adapter"
+    (served := tmp_path / "served").mkdir()
+    engine.save_weights(served)
+    before, after = load_file(tiny_model / "model.safetensors"), load_file(served / "model.safetensors")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all("_proj" in name for name in changed), "linear layers"
+    assert all(torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-3) <= 4 for name in changed)
+    sampled = DigitTask(tiny_model, seed=4).roll_out(served, step=1)
+    assert engine.update(arrays_of(sampled))["logprob_diff_max"] < MAX_DIFFERENCE, "served is what is trained"
+    checkpoint = save(engine, tmp_path / "checkpoint")
+    assert not (checkpoint / "model.safetensors").exists()
+    with pytest.raises(TrainingError, match="is another than the one to train"):
+        VerlEngine(options(tiny_model, lora_rank=8), checkpoint, first=tiny_model)
+
+
 def test_another_reference_is_taken_where_one_is_named(tiny_model: Path, tmp_path: Path) -> None:
     other = make_tiny_model(tmp_path / "other", seed=9)
     engine = VerlEngine(options(tiny_model, kl_loss_coefficient=1.0, reference=other), tiny_model)

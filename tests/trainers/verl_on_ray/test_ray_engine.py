@@ -68,10 +68,10 @@ def batch(step: int, groups: int = 3, size: int = 4) -> BatchArrays:
 
 
 def two_steps(engine: Engine, folder: Path) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """The metrics of two updates, and the weights after them."""
+    """The metrics of two updates, and the weights after them, as servers get them."""
     metrics = [engine.update(batch(step), policy_version=step, seed=(7, step)) for step in (0, 1)]
     folder.mkdir()
-    engine.save(folder)
+    engine.save_weights(folder)
     engine.close()
     return metrics, load_file(folder / "model.safetensors")
 
@@ -89,6 +89,8 @@ def assert_close(ours: dict[str, Any], theirs: dict[str, Any], within: float = 1
         pytest.param({"mini_batches_per_step": 3, "epochs_per_step": 2}, id="six updates"),
         pytest.param({"steps_ahead": 1}, id="corrected"),
         pytest.param({"entropy_coefficient": 0.01, "loss_normalisation": "rollout"}, id="entropy"),
+        pytest.param({"kl_loss_coefficient": 0.1, "policy_loss": "gspo", "mini_batches_per_step": 2}, id="KL and GSPO"),
+        pytest.param({"lora_rank": 4, "kl_loss_coefficient": 0.1}, id="adapter"),
     ],
 )
 def test_two_processes_make_the_updates_of_one(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -51,6 +51,7 @@ class VERL(VerlConfig, Algorithm):
             "model": identity_of_model(self.model),
             "tasks_per_step": str(self.tasks_per_step),
             "rollouts_per_task": str(self.rollouts_per_task),
+            "lora_rank": str(self.lora_rank),
             "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
             OPTIONS: self.as_json(),
         }

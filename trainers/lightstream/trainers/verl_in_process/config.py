@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +59,9 @@ class VerlConfig(LoopOptions):
             names (``kl``, ``abs``, ``mse``, ``low_var_kl``, or ``k1``, ``k2``, ``k3``; in the loss, a ``+`` behind the
             name takes the gradient of ``k2``).
         reference: folder of the frozen reference policy; ``None``: the run's first weights.
+        lora_rank, lora_alpha, lora_target_modules: train an adapter of this rank alone (peft's LoRA), in all linear
+            layers or in those of these names. Servers get the merged weights; a checkpoint has the adapter. Rank 0:
+            train the whole model.
         mini_batches_per_step, epochs_per_step: updates per step are their product. Every row is in one mini-batch of
             each epoch, whatever the number of rows.
         tokens_per_micro_batch: memory bound of one forward and backward pass, in tokens with padding; a row that is
@@ -90,6 +94,9 @@ class VerlConfig(LoopOptions):
     kl_loss_type: str = "low_var_kl"
     kl_reward_type: str = "kl"
     reference: str | Path | None = None
+    lora_rank: int = 0
+    lora_alpha: int = 16
+    lora_target_modules: str | Sequence[str] = "all-linear"
     mini_batches_per_step: int = 1
     epochs_per_step: int = 1
     tokens_per_micro_batch: int = 16_384
@@ -106,6 +113,8 @@ class VerlConfig(LoopOptions):
         check_at_least(
             self,
             lr_warmup_steps=0,
+            lora_rank=0,
+            lora_alpha=1,
             mini_batches_per_step=1,
             epochs_per_step=1,
             tokens_per_micro_batch=1,

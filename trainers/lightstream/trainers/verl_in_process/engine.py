@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ class VerlEngine:
         config: see :class:`VerlConfig`.
         folder: a checkpoint of this engine, or a folder with nothing but a model: then the optimiser starts afresh.
         shard: which of the processes that hold the model this is; by default it is the only one.
-        first: the run's first weights, which are the reference unless the options name another; ``None``: ``folder``.
+        first: the run's first weights, which are the reference unless the options name another, and the model that an
+            adapter (LoRA) belongs to; ``None``: ``folder``.
     """
 
     def __init__(
@@ -54,16 +56,23 @@ class VerlEngine:
         load_verl(self.device)
         join_process_group(self.device, shard)
         with worker_environment(shard):
-            self._worker = _new_worker(config, folder, packs=self._packs, processes=shard.count)
+            model = (first or folder) if config.lora_rank else folder
+            self._worker = _new_worker(config, model, packs=self._packs, processes=shard.count)
             self._reference: Any = None
-            if config.compares_with_reference:
+            if config.compares_with_reference and not (config.lora_rank and config.reference is None):
                 weights = _folder_of_reference(config, first or folder)
                 self._reference = _new_worker(
-                    config, weights, packs=self._packs, processes=shard.count, stored=PRECISIONS[config.dtype]
+                    replace(config, lora_rank=0),
+                    weights,
+                    packs=self._packs,
+                    processes=shard.count,
+                    stored=PRECISIONS[config.dtype],
                 )
         self._loss = WeightedPolicyLoss(_actor_config(config))
         self._worker.set_loss_fn(self._loss)
         self._folder = folder
+        if config.lora_rank:
+            state.begin_adapter(self._worker.engine)
         state.load(folder, self._worker.engine)
 
     @property
@@ -136,7 +145,7 @@ class VerlEngine:
         return np.where(arrays.response_mask == 1, kl, 0.0)
 
     def _reference_logprobs(self, arrays: BatchArrays) -> npt.NDArray[np.float32]:
-        return self._logprobs(arrays, list(range(len(arrays))), self._reference)
+        return self._logprobs(arrays, list(range(len(arrays))), of_reference=True)
 
     def save_weights(self, folder: Path) -> None:
         """Write model and tokenizer into an empty folder, in the type of the forward pass."""
@@ -210,9 +219,9 @@ class VerlEngine:
         return _numbers(tensordict_utils.get(output, "metrics"))
 
     def _infer(
-        self, batch: Any, arrays: BatchArrays, part: list[int], worker: Any = None
+        self, batch: Any, arrays: BatchArrays, part: list[int], *, of_reference: bool = False
     ) -> tuple[Any, Any, list[int]]:
-        """One pass without gradients, of the actor unless another model is named.
+        """One pass without gradients, of the actor, or of the reference: another model, or the actor less its adapter.
 
         Returns:
             The log-probabilities, (n, longest response), of the rows that this process computes; these rows; and their
@@ -223,20 +232,24 @@ class VerlEngine:
 
         rows, own = self._own_rows(batch, arrays, part)
         tensordict_utils.assign_non_tensor(rows, compute_loss=False)
-        output = (worker or self._worker).infer_batch(rows)
+        if of_reference and self._reference is None:
+            with state.without_adapter(self._worker.engine):
+                output = self._worker.infer_batch(rows)
+        else:
+            output = (self._reference if of_reference else self._worker).infer_batch(rows)
         return no_padding_2_padding(output["log_probs"].to("cpu"), rows), rows, own
 
     def _logprobs(
         self,
         arrays: BatchArrays,
         rows: list[int],
-        worker: Any = None,
         *,
         compared: npt.NDArray[np.bool_] | None = None,
+        of_reference: bool = False,
     ) -> npt.NDArray[np.float32]:
         """The log-probabilities of the response tokens of some rows, of the others as sampled; compares some."""
         batch = self._batch(arrays, np.zeros(len(arrays.response_mask), bool) if compared is None else compared)
-        table, computed, own = self._infer(batch, arrays, rows, worker)
+        table, computed, own = self._infer(batch, arrays, rows, of_reference=of_reference)
         if compared is not None:
             self._loss.compare(table, computed)
         values = np.zeros(len(arrays.response_mask))
@@ -296,6 +309,9 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
                 use_remove_padding=packs,
                 enable_gradient_checkpointing=config.gradient_checkpointing,
                 override_config={"attn_implementation": "flash_attention_2" if packs else "sdpa"},
+                lora_rank=config.lora_rank,
+                lora_alpha=config.lora_alpha,
+                target_modules=config.lora_target_modules,
             ),
             engine_config=FSDPEngineConfig(
                 strategy="fsdp2",

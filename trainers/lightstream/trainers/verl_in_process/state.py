@@ -1,5 +1,6 @@
 """A checkpoint's files: ``model.safetensors`` for all, ``optimizer.safetensors`` and ``trainer.json`` for a resume.
 
+Where an adapter is trained, a resume has ``adapter.safetensors`` in place of the model, which stays the run's first.
 Nothing is pickled. Loading gives back every number to the bit.
 """
 
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +17,20 @@ from lightstream.schemas.errors import TrainingError
 
 from ..checkpoint import link_or_copy
 
-__all__ = ["OPTIMIZER_FILE", "STATE_FILE", "load", "save", "save_weights"]
+__all__ = ["OPTIMIZER_FILE", "STATE_FILE", "begin_adapter", "load", "save", "save_weights", "without_adapter"]
 
 MODEL_FILE = "model.safetensors"
+ADAPTER_FILE = "adapter.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer.json"
-_CHANGING = (OPTIMIZER_FILE, STATE_FILE)
+_CHANGING = (ADAPTER_FILE, OPTIMIZER_FILE, STATE_FILE)
+_ADAPTER = ".lora_"
+"""In the names of an adapter's parameters, as peft has them."""
 _WEIGHTS_PATTERN = "model*.safetensors*"
 
 
 def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: str = "float32", rank: int = 0) -> None:
-    """Write the model of a verl engine into an empty folder.
+    """Write the model of a verl engine into an empty folder; an adapter is merged into it.
 
     Args:
         folder: where to.
@@ -37,17 +43,14 @@ def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: s
     from safetensors.torch import save_file
 
     weights = {
-        name: tensor.detach().cpu().to(getattr(torch, dtype)).contiguous()
-        for name, tensor in engine.get_per_tensor_param()[0]
+        name: tensor.detach().cpu().to(getattr(torch, dtype)).contiguous() for name, tensor in _parameters(engine)
     }
     if getattr(engine.model_config.hf_config, "tie_word_embeddings", False):
         weights.pop("lm_head.weight", None)  # the same tensor as the embedding
     if rank:
         return
     save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
-    for path in static_files_from.iterdir():
-        if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
-            link_or_copy(path, folder / path.name)
+    _link_static_files(static_files_from, folder)
 
 
 def save(folder: Path, engine: Any, *, static_files_from: Path, rank: int = 0) -> None:
@@ -61,7 +64,16 @@ def save(folder: Path, engine: Any, *, static_files_from: Path, rank: int = 0) -
     """
     from safetensors.torch import save_file
 
-    save_weights(folder, engine, static_files_from=static_files_from, rank=rank)
+    adapter = {
+        name: _whole(tensor).detach().cpu().contiguous()
+        for name, tensor in engine.module.state_dict().items()
+        if _ADAPTER in name
+    }
+    if not adapter:
+        save_weights(folder, engine, static_files_from=static_files_from, rank=rank)
+    elif rank == 0:
+        save_file(adapter, folder / ADAPTER_FILE)
+        _link_static_files(static_files_from, folder)
     tensors, numbers = _optimizer_state(engine)
     if rank:
         return
@@ -73,8 +85,43 @@ def save(folder: Path, engine: Any, *, static_files_from: Path, rank: int = 0) -
     )
 
 
+def begin_adapter(engine: Any) -> None:
+    """Give an adapter the first weights that it has in every process, and whenever the engine is made again.
+
+    They are distributed as peft's (Kaiming, uniform), whose own follow from what was drawn before.
+    """
+    import torch
+
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in engine.module.named_parameters():
+            if ".lora_A." in name:
+                drawn = (2 * torch.rand(parameter.shape, generator=chance) - 1) / parameter.shape[1] ** 0.5
+                parameter.copy_(_placed_like(parameter, drawn))
+
+
+@contextmanager
+def without_adapter(engine: Any) -> Generator[None]:
+    """Have the model compute as if it had no adapter.
+
+    peft's own switch freezes the adapter's parameters meanwhile, which FSDP2 then takes for good.
+    """
+    scalings = [
+        (module.scaling, dict(module.scaling)) for module in engine.module.modules() if hasattr(module, "lora_A")
+    ]
+    for scaling, _ in scalings:
+        scaling.update(dict.fromkeys(scaling, 0.0))
+    try:
+        yield
+    finally:
+        for scaling, before in scalings:
+            scaling.update(before)
+
+
 def load(folder: Path, engine: Any) -> bool:
-    """Give an engine, whose weights come from ``folder`` already, the optimiser and random state saved with them.
+    """Give an engine, whose weights come from ``folder`` already, what was saved with them: optimiser, random state.
+
+    An adapter, too, whose model the engine has.
 
     Returns:
         False where the folder has no such state (version 0): the engine is unchanged.
@@ -89,6 +136,8 @@ def load(folder: Path, engine: Any) -> bool:
     values = json.loads((folder / STATE_FILE).read_text("utf-8"))
     tensors = load_file(folder / OPTIMIZER_FILE) if (folder / OPTIMIZER_FILE).is_file() else {}
     parameters = dict(engine.module.named_parameters())
+    if (folder / ADAPTER_FILE).is_file():
+        _load_adapter(folder / ADAPTER_FILE, parameters)
     for key, tensor in tensors.items():
         name, _, field = key.rpartition("/")
         if name not in parameters:
@@ -106,6 +155,52 @@ def load(folder: Path, engine: Any) -> bool:
     return True
 
 
+def _parameters(engine: Any) -> Iterator[tuple[str, Any]]:
+    """Names and whole tensors of the model as servers know it."""
+    if not hasattr(engine.module, "peft_config"):
+        yield from engine.get_per_tensor_param()[0]
+        return
+    tensors = engine.module.state_dict()
+    for name, tensor in tensors.items():
+        if _ADAPTER in name:
+            continue
+        value = _whole(tensor).detach()
+        layer, in_layer, field = name.rpartition(".base_layer.")
+        if in_layer and field == "weight":
+            down, up = (_whole(tensors[f"{layer}.lora_{side}.default.weight"]).detach() for side in "AB")
+            value = value + engine.module.get_submodule(layer).scaling["default"] * (up @ down)
+        yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), value
+
+
+def _load_adapter(file: Path, parameters: dict[str, Any]) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    adapter = load_file(file)
+    ours = {name: tuple(p.shape) for name, p in parameters.items() if _ADAPTER in name}
+    theirs = {name: tuple(tensor.shape) for name, tensor in adapter.items()}
+    if ours != theirs:
+        raise TrainingError(
+            f"the adapter in {file} is another than the one to train: {len(theirs.items() ^ ours.items())} of their "
+            "tensors differ.",
+            next_step="Set lora_rank and lora_target_modules back, or start a new run with another trainer_id.",
+        )
+    with torch.no_grad():
+        for name, tensor in adapter.items():
+            parameters[name].copy_(_placed_like(parameters[name], tensor))
+
+
+def _link_static_files(source: Path, folder: Path) -> None:
+    for path in source.iterdir():
+        if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
+            link_or_copy(path, folder / path.name)
+
+
+def _whole(tensor: Any) -> Any:
+    """All of a tensor of which processes may hold a part each; a collective call then."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def _optimizer_state(engine: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     import torch
 
@@ -113,7 +208,7 @@ def _optimizer_state(engine: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]
     tensors: dict[str, Any] = {}
     for parameter, fields in engine.optimizer.state.items():
         for field, value in fields.items():
-            whole = value.full_tensor() if hasattr(value, "full_tensor") else torch.as_tensor(value)
+            whole = _whole(torch.as_tensor(value))
             tensors[f"{names[parameter]}/{field}"] = whole.detach().cpu().contiguous()
     groups = [
         {
