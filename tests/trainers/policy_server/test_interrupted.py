@@ -23,6 +23,9 @@ from lightstream.trainers.policy_server.text import StopWatcher
 from tests.trainers.policy_server.support import new_versions
 
 SAID = '3 € für 🙂🙂 é <tool_call>{"name": "größe", "arguments": {"a": "ß"}}</tool_call>'
+MODEL_TOKENS = 264
+"""Of the tiny model: more than the 259 of its tokenizer, and it may sample each of them."""
+
 HEAD = AnswerHead("id", 0, "policy@0", 0)
 
 
@@ -90,18 +93,29 @@ def test_the_parts_of_a_stream_are_the_stream(parameters: dict[str, Any], stop: 
         [{"token_ids": [5]}],
         [{"token_ids": ["a"], "text_length": 1, "is_over": False}],
         [{"token_ids": [5], "text_length": 1, "is_over": False}] * 2,
+        [{"token_ids": [MODEL_TOKENS], "text_length": 1, "is_over": False}],
     ],
 )
 def test_what_cannot_be_gone_on_with_is_refused(checkpoints: list[Path], tmp_path: Path, so_far: Any) -> None:
+    answer = _asked(checkpoints[0], tmp_path, so_far)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "answers_so_far"
+
+
+def test_tokens_that_only_the_model_has_are_gone_on_with(checkpoints: list[Path], tmp_path: Path) -> None:
+    so_far = [{"token_ids": [MODEL_TOKENS - 1], "text_length": 0, "is_over": False}]
+    answer = _asked(checkpoints[0], tmp_path, so_far)
+    assert answer.json()["usage"]["completion_tokens"] > 1
+
+
+def _asked(checkpoint: Path, folder: Path, so_far: Any) -> httpx.Response:
     versions = new_versions()
-    versions.announce("policy@0", 0, str(checkpoints[0]))
+    versions.announce("policy@0", 0, str(checkpoint))
     versions.release(versions.load("policy@0"))
-    settings = Settings.load(data_dir=tmp_path)
+    settings = Settings.load(data_dir=folder)
     server = HttpServer(create_app(settings, versions), settings, name="policy", port=0, setting="")
     try:
         body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "answers_so_far": so_far}
-        answer = httpx.post(f"{server.start()}/v1/chat/completions", json=body, timeout=60)
+        return httpx.post(f"{server.start()}/v1/chat/completions", json=body, timeout=60)
     finally:
         server.stop()
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "answers_so_far"

@@ -133,8 +133,13 @@ class PolicyService:
         if request.so_far and len(request.so_far) != len(job.generations):
             message = f"{SO_FAR} has {len(request.so_far)} answers, not {len(job.generations)}"
             raise RequestError(message, parameter=SO_FAR)
+        # The model's vocabulary, not the tokenizer's: a model may have more rows, and sample from all of them.
+        tokens = job.version.model.config.get_text_config().vocab_size
         for generation, answer in zip(job.generations, request.so_far, strict=False):
-            ids = self._ids_of(answer.token_ids) if answer.token_ids else []
+            ids = list(answer.token_ids)
+            if max(ids, default=0) >= tokens:
+                message = f"token {max(ids)} is outside the model's vocabulary of {tokens}"
+                raise RequestError(message, parameter=SO_FAR)
             generation.token_ids, generation.given, generation.ready = ids, len(ids), len(ids)
             generation.logprobs = [math.nan] * len(ids)
             generation.top = [[] for _ in ids] if generation.top_logprobs else []
