@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -429,6 +430,30 @@ def test_the_grpo_advantage_is_verls() -> None:
         )
         ours = [group_advantages(group.tolist(), Scoring(advantage=advantage)) for group in rewards]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # both are names of estimators
         np.testing.assert_allclose(np.array(ours, float).ravel(), theirs[:, 0].numpy(), atol=1e-9)
+
+
+def test_the_whitened_advantages_are_verls() -> None:
+    """Where a rollout is one call: answers of several lengths, whitened over the batch's tokens."""
+    import verl.trainer.ppo.core_algos as algorithms
+
+    untyped: Any = algorithms
+    chance = np.random.default_rng(0)
+    lengths, rewards = chance.integers(1, 6, size=24), chance.normal(size=24)
+    mask = torch.from_numpy((np.arange(5) < lengths[:, None]).astype(np.float64))
+    scores = torch.zeros(24, 5, dtype=torch.float64)
+    scores[np.arange(24), lengths - 1] = torch.from_numpy(rewards)
+    members = [
+        make_trajectory(f"r{i}", reward=float(rewards[i]), triplets=[make_triplet([1], [2] * int(lengths[i]))])
+        for i in range(24)
+    ]
+    groups = [Group(f"g{g}", tuple(members[4 * g : 4 * g + 4])) for g in range(6)]
+    index = np.repeat(np.arange(6).astype(str), 4).astype(object)
+    for advantage in ("reinforce_plus_plus", "reinforce_plus_plus_baseline"):
+        theirs, _ = untyped.get_adv_estimator_fn(advantage)(
+            token_level_rewards=scores.clone(), response_mask=mask, index=index, config=SimpleNamespace(gamma=1.0)
+        )
+        rows = select_rows(groups, scoring=Scoring(advantage=advantage)).rows
+        np.testing.assert_allclose([row.spans[0].advantage for row in rows], theirs[:, 0].numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(0, 3), (1, 3), (7, 3), (8, 1), (64, 4)])

@@ -190,10 +190,12 @@ def _objective(policy: str, advantage: float, actor: float, sampled: float, mean
 def reference(groups: list[Group], options: Options) -> Truth:
     """The tokens to train on, each with its advantage and weight."""
     truth = Truth()
+    scores = {group.group_id: _scores(group, options) for group in groups}
+    if options.advantage.startswith("reinforce_plus_plus"):
+        _whiten(groups, scores)
     sequences: list[list[int]] = []  # of each merged sequence, the trained tokens
     owner: list[str] = []
     for group in groups:
-        scores = _scores(group, options)
         for trajectory in group.trajectories:
             kept: list[TripletRecord] = []
             reasons = truth.reasons[trajectory.rollout_id] = []
@@ -208,7 +210,9 @@ def reference(groups: list[Group], options: Options) -> Truth:
             for sequence in _merged(kept):
                 trained: list[int] = []
                 for triplet in sequence:
-                    outcome = _outside(triplet, options) or scores[trajectory.rollout_id, triplet.call_index]
+                    outcome = (
+                        _outside(triplet, options) or scores[group.group_id][trajectory.rollout_id, triplet.call_index]
+                    )
                     if isinstance(outcome, str):
                         reasons.append(outcome)
                         continue
@@ -228,6 +232,24 @@ def reference(groups: list[Group], options: Options) -> Truth:
     truth.sequences, truth.owner = sequences, owner
     _weigh(truth, sequences, owner, options)
     return truth
+
+
+def _whiten(groups: list[Group], scores: dict[str, dict[tuple[str, int], float | str]]) -> None:
+    """Mean 0 and variance 1 over the batch, token by token."""
+    tokens = [
+        value
+        for group in groups
+        for trajectory in group.trajectories
+        for triplet in trajectory.triplets
+        for sampled in triplet.response_mask
+        if sampled and not isinstance(value := scores[group.group_id][trajectory.rollout_id, triplet.call_index], str)
+    ]
+    mean = math.fsum(tokens) / max(1, len(tokens))
+    variance = math.fsum((value - mean) ** 2 for value in tokens) / max(1, len(tokens) - 1)
+    for of_group in scores.values():
+        for call, value in of_group.items():
+            if not isinstance(value, str):
+                of_group[call] = 0.0 if len(set(tokens)) < 2 else (value - mean) / math.sqrt(variance + 1e-8)
 
 
 def _weigh(truth: Truth, sequences: list[list[int]], owner: list[str], options: Options) -> None:
@@ -275,7 +297,7 @@ def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str,
             outcomes[name] = "no_reward"
         elif options.missing == "fail_group" and len(known) < len(rewards):
             outcomes[name] = "group_failed"
-        elif options.advantage == "reinforce":
+        elif options.advantage in ("reinforce", "reinforce_plus_plus"):
             outcomes[name] = known[name]
         elif len(known) < 2:
             outcomes[name] = "not_comparable"

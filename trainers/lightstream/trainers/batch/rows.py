@@ -20,7 +20,7 @@ from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
 
 from ..groups import Group
-from .scores import Scoring, group_advantages, rollout_score
+from .scores import Scoring, group_advantages, rollout_score, whitened
 
 __all__ = ["BatchRows", "Exclusion", "Overlong", "Row", "Span", "reasons_of", "select_rows"]
 
@@ -154,14 +154,33 @@ def select_rows(
     """
     limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong)
     selected = BatchRows()
-    for group in groups:
-        advantages = _call_advantages(group.trajectories, scoring or Scoring())
+    rules, all_groups = scoring or Scoring(), list(groups)
+    of_groups = [_call_advantages(group.trajectories, rules) for group in all_groups]
+    if rules.whitens:
+        _whiten(all_groups, of_groups)
+    for group, advantages in zip(all_groups, of_groups, strict=True):
         weighed = sum(
             _select(selected, group.group_id, trajectory, advantages[i], limits)
             for i, trajectory in enumerate(group.trajectories)
         )
         selected.groups_without_signal += not weighed
     return selected
+
+
+def _whiten(groups: Sequence[Group], of_groups: list[list[list[float | Exclusion]]]) -> None:
+    """Whiten the advantages of all calls that have one, whether these can be trained on or not."""
+    values: list[float] = []
+    tokens: list[int] = []
+    places: list[tuple[list[float | Exclusion], int]] = []
+    for group, advantages in zip(groups, of_groups, strict=True):
+        for trajectory, of_calls in zip(group.trajectories, advantages, strict=True):
+            for place, (triplet, value) in enumerate(zip(trajectory.triplets, of_calls, strict=True)):
+                if not isinstance(value, Exclusion):
+                    values.append(value)
+                    tokens.append(sum(triplet.response_mask))
+                    places.append((of_calls, place))
+    for (of_calls, place), value in zip(places, whitened(values, tokens) if values else [], strict=True):
+        of_calls[place] = value
 
 
 def _call_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list[list[float | Exclusion]]:

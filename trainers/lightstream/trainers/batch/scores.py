@@ -9,20 +9,40 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import Trajectory
 
-__all__ = ["ADVANTAGES", "Advantage", "AdvantagePer", "MissingReward", "Scoring", "group_advantages", "rollout_score"]
+__all__ = [
+    "ADVANTAGES",
+    "Advantage",
+    "AdvantagePer",
+    "MissingReward",
+    "Scoring",
+    "group_advantages",
+    "rollout_score",
+    "whitened",
+]
 
-Advantage: TypeAlias = Literal["grpo", "group_mean", "dr_grpo", "rloo", "reinforce"]
+Advantage: TypeAlias = Literal[
+    "grpo",
+    "group_mean",
+    "dr_grpo",
+    "rloo",
+    "reinforce",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+]
 AdvantagePer: TypeAlias = Literal["rollout", "turn"]
 MissingReward: TypeAlias = Literal["exclude", "fill", "fail_group"]
 
-ADVANTAGES: tuple[str, ...] = ("grpo", "group_mean", "dr_grpo", "rloo", "reinforce")
+ADVANTAGES: tuple[str, ...] = get_args(Advantage)
+
+WHITENING_EPSILON = 1e-8
+"""As verl has it."""
 
 STD_EPSILON = 1e-6
 """As verl has it: keeps the quotient finite where rewards differ by rounding alone."""
@@ -36,7 +56,9 @@ class Scoring:
         advantage: ``grpo`` (reward minus the group's mean, divided by its sample standard deviation; arXiv:2402.03300),
             ``group_mean`` (not divided), ``dr_grpo`` (the same advantage; the loss has a constant denominator too,
             arXiv:2503.20783), ``rloo`` (reward minus the mean of the others; arXiv:2402.14740), ``reinforce`` (the
-            reward itself: compared with nothing, so that a group of one has a weight too).
+            reward itself: compared with nothing, so that a group of one has a weight too), ``reinforce_plus_plus`` and
+            ``reinforce_plus_plus_baseline`` (the reward, or the reward minus the group's mean; then see
+            :func:`whitened`; arXiv:2501.03262).
         per: ``rollout``: each has one score and one advantage. ``turn``: each call has the reward that credit
             assignment gave it, compared with the calls of the same number in the group's other rollouts.
         reward_missing: what a rollout (or call) without a finite reward is: left out and not compared with
@@ -66,11 +88,35 @@ class Scoring:
                 raise SettingsError(f"{name} is {getattr(self, name)!r}; there are {', '.join(known)}.")
         if not math.isfinite(self.reward_fill):
             raise SettingsError(f"reward_fill is {self.reward_fill}; a finite number is needed.")
+        if self.dimensions and self.whitens:
+            raise SettingsError(f"dimensions of rewards are not whitened together; advantage is {self.advantage!r}.")
         if self.dimensions and self.per == "turn":
             raise SettingsError('dimensions of rewards are compared per rollout; per is "turn".')
         for name, weight in self.dimensions.items():
             if not math.isfinite(weight):
                 raise SettingsError(f"the weight of dimension {name!r} is {weight}; a finite number is needed.")
+
+    @property
+    def whitens(self) -> bool:
+        """Whether advantages are whitened over the batch."""
+        return self.advantage.startswith("reinforce_plus_plus")
+
+
+def whitened(advantages: Sequence[float], tokens: Sequence[int]) -> list[float]:
+    """Advantages of calls with the mean 0 and the variance 1 over all sampled tokens of a batch.
+
+    Args:
+        advantages: one per call.
+        tokens: how many tokens each call sampled.
+    """
+    values, counts = np.array(advantages, np.float64), np.array(tokens, np.float64)
+    total = counts.sum()
+    if total < 2 or values.min() == values.max():
+        return [0.0] * len(values)
+    centred = values - (values * counts).sum() / total
+    variance = (centred**2 * counts).sum() / (total - 1)
+    whitened: list[float] = (centred / np.sqrt(variance + WHITENING_EPSILON)).tolist()
+    return whitened
 
 
 def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float | None:
@@ -103,10 +149,11 @@ def group_advantages(scores: Sequence[float | None], scoring: Scoring) -> list[f
     if scoring.reward_missing == "fill":
         scores = [scoring.reward_fill if score is None else score for score in scores]
     known = np.array([score for score in scores if score is not None], np.float64)
-    least = 1 if scoring.advantage == "reinforce" else 2
+    compares = scoring.advantage not in ("reinforce", "reinforce_plus_plus")
+    least = 2 if compares else 1
     if len(known) < least or (scoring.reward_missing == "fail_group" and len(known) < len(scores)):
         return [None] * len(scores)
-    if scoring.advantage == "reinforce":
+    if not compares:
         return list(scores)
     if known.min() == known.max():  # a mean of equal numbers may differ from them in its last bit
         return [None if score is None else 0.0 for score in scores]

@@ -136,6 +136,11 @@ class LoopOptions:
         for name in ("kl_loss_coefficient", "kl_reward_coefficient"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a finite number of at least 0 is needed.")
+        if self.refill_silent_groups and self.advantage == "reinforce_plus_plus":
+            raise SettingsError(
+                "VERL's reinforce_plus_plus compares the groups of a step: none of them is silent by itself.",
+                next_step="Leave out refill_silent_groups, or take reinforce_plus_plus_baseline.",
+            )
         if self.kl_reward_coefficient and (self.reward_dimensions or self.refill_silent_groups):
             raise SettingsError(
                 "VERL's kl_reward_coefficient changes the one reward of a rollout: it does not go together with "
