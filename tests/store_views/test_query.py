@@ -108,6 +108,7 @@ def test_reading_statements_run(sql: str, log: LogFile) -> None:
         "SELECT nextval('s')",
         "SELECT sleep_ms(1)",
         'FROM (WITH "/etc/hostname" AS (SELECT 1) FROM "/etc/hostname")',
+        "FROM (WITH duckdb_logs AS (SELECT 1) FROM duckdb_logs), duckdb_logs",
         'WITH "x.csv" AS (SELECT 1) FROM main."x.csv"',
         "SHOW DATABASES",
         "FROM temp.main.offsets",

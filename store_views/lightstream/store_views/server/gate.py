@@ -55,8 +55,8 @@ FUNCTIONS_WITH_EFFECTS = frozenset(
 )
 """Those that DuckDB lists as having side effects, but for random numbers and identifiers."""
 
-NAME = re.compile(r"\w+")
-"""A name that can be no file's: DuckDB takes others, where no table has them, for a path."""
+NAME = re.compile(r"(?!duckdb_|pg_|pragma_|sqlite_)\w+")
+"""A name that, where WITH does not give it, is neither a view of DuckDB's own nor taken for a file's path."""
 
 LISTED = "Ask for tables and views of the catalogue (SHOW TABLES lists them), and range, generate_series, unnest."
 
