@@ -24,10 +24,14 @@ OPTIONS = {
     "actor_rollout_ref.actor.optim.lr": "learning_rate",
     "actor_rollout_ref.actor.optim.lr_warmup_steps": "lr_warmup_steps",
     "actor_rollout_ref.actor.optim.weight_decay": "weight_decay",
+    "actor_rollout_ref.actor.policy_loss.loss_mode": "policy_loss",
     "actor_rollout_ref.actor.ppo_epochs": "epochs_per_step",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "tokens_per_micro_batch",
     "actor_rollout_ref.model.enable_gradient_checkpointing": "gradient_checkpointing",
+    "actor_rollout_ref.model.lora_alpha": "lora_alpha",
+    "actor_rollout_ref.model.lora_rank": "lora_rank",
     "actor_rollout_ref.model.path": "model",
+    "actor_rollout_ref.model.target_modules": "lora_target_modules",
     "actor_rollout_ref.rollout.n": "rollouts_per_task",
     "actor_rollout_ref.rollout.temperature": "temperature",
     "data.max_prompt_length": "prompt_tokens_max",
@@ -49,15 +53,21 @@ LOSS_AGGREGATIONS = {
 SAMPLING = {f"actor_rollout_ref.rollout.{name}": name for name in ("top_p", "top_k")}
 
 AS_IT_IS: dict[str, tuple[Any, ...]] = {
-    "actor_rollout_ref.actor.use_kl_loss": (False,),
     "actor_rollout_ref.rollout.mode": ("async",),
-    "algorithm.adv_estimator": ("grpo",),
-    "algorithm.use_kl_in_reward": (False,),
+    "algorithm.kl_ctrl.type": ("fixed",),
     "trainer.critic_warmup": (0,),
 }
 """verl's key -> values that ask for what is done here anyway."""
 
+ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+"""verl's estimators that are ours, by the same names."""
+
 SPECIAL = {
+    "actor_rollout_ref.actor.use_kl_loss": "with `kl_loss_coef` and `kl_loss_type`: `kl_loss_coefficient` and "
+    "`kl_loss_type`",
+    "algorithm.use_kl_in_reward": "with `kl_ctrl.kl_coef` and `kl_penalty`: `kl_reward_coefficient` and "
+    "`kl_reward_type`, one sum for a rollout; not with `reinforce_plus_plus`",
+    "algorithm.adv_estimator": f"{', '.join(f'`{name}`' for name in ESTIMATORS)}: `advantage`",
     "actor_rollout_ref.actor.clip_ratio": "both `clip_ratio_low` and `clip_ratio_high`",
     "actor_rollout_ref.actor.ppo_mini_batch_size": "must divide `data.train_batch_size`: `mini_batches_per_step`",
     "algorithm.norm_adv_by_std_in_grpo": '`False`: `advantage="group_mean"`',
@@ -70,7 +80,6 @@ SPECIAL = {
 
 NOT_OURS = (
     "actor_rollout_ref.actor.fsdp_config.*",
-    "actor_rollout_ref.actor.kl_loss_*",  # without use_kl_loss it counts for nothing
     "actor_rollout_ref.actor.ppo_micro_batch_size*",
     "actor_rollout_ref.actor.strategy",
     "actor_rollout_ref.actor.use_dynamic_bsz",
@@ -83,6 +92,8 @@ NOT_OURS = (
     "actor_rollout_ref.rollout.name",
     "actor_rollout_ref.rollout.tensor_model_parallel_size",
     "agentlightning.port",
+    "algorithm.kl_ctrl.horizon",
+    "algorithm.kl_ctrl.target_kl",
     "trainer.default_local_dir",
     "trainer.device",
     "trainer.experiment_name",
@@ -143,8 +154,16 @@ def verl_of_config(config: Mapping[str, Any]) -> Algorithm:
     if (both := given.pop("actor_rollout_ref.actor.clip_ratio", None)) is not None:
         options |= {"clip_ratio_low": both, "clip_ratio_high": both}
     options["processes"] = given.pop("trainer.nnodes", 1) * given.pop("trainer.n_gpus_per_node", 1)
-    if given.pop("algorithm.norm_adv_by_std_in_grpo", True) is False:
+    options |= _kl(given)
+    estimator = given.pop("algorithm.adv_estimator", "grpo")
+    if estimator not in ESTIMATORS:
+        unknown.append(f"algorithm.adv_estimator={estimator!r}")
+    elif estimator != "grpo":
+        options["advantage"] = estimator
+    if given.pop("algorithm.norm_adv_by_std_in_grpo", True) is False and estimator == "grpo":
         options["advantage"] = "group_mean"
+    if estimator.startswith("reinforce") and "kl_reward_coefficient" in options:  # there it is a token's return to go
+        unknown.append(f"algorithm.use_kl_in_reward=True with {estimator}")
     if (mode := given.pop("actor_rollout_ref.actor.loss_agg_mode", None)) is not None:
         if mode in LOSS_AGGREGATIONS:
             options["loss_normalisation"] = LOSS_AGGREGATIONS[mode]
@@ -184,6 +203,21 @@ def verl_of_config(config: Mapping[str, Any]) -> Algorithm:
     if epochs is None or "steps" in options:  # these count more than epochs, as there
         return Verl(**options)
     return VerlInEpochs(epochs, options)
+
+
+def _kl(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the keys about KLs, and return our options; without its switch, a coefficient counts for nothing."""
+    actor, algorithm = "actor_rollout_ref.actor", "algorithm"
+    in_loss = given.pop(f"{actor}.use_kl_loss", False)
+    loss = given.pop(f"{actor}.kl_loss_coef", 0.001), given.pop(f"{actor}.kl_loss_type", "low_var_kl")
+    in_reward = given.pop(f"{algorithm}.use_kl_in_reward", False)
+    reward = given.pop(f"{algorithm}.kl_ctrl.kl_coef", 0.001), given.pop(f"{algorithm}.kl_penalty", "kl")
+    options: dict[str, Any] = {}
+    if in_loss:
+        options["kl_loss_coefficient"], options["kl_loss_type"] = loss
+    if in_reward:
+        options["kl_reward_coefficient"], options["kl_reward_type"] = reward
+    return options
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

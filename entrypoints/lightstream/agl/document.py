@@ -41,8 +41,8 @@ CONFIG_HEAD = """
 ## `VERL(config)`
 
 The keys of verl's configuration that are taken, nested as verl has them. Any other key that would change what is
-learned is an error that names it. One process trains: numbers of nodes and GPUs, and everything else about machines,
-have no effect, and a line of the log says so.
+learned is an error that names it. Keys about machines, beside the numbers of nodes and GPUs, have no effect, and a line
+of the log says so.
 
 | key | here |
 |---|---|
