@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, InternalServerError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -24,7 +24,7 @@ from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.trainers.apo import ApoOptions, PromptSearch
 
 WORDS = ("briefly", "politely", "in French", "with an example")
-"""What the planted best prompt asks for."""
+"""The planted best prompt asks for these."""
 
 SEED = PromptTemplate(template="Answer {question}.")
 TASKS = [{"question": f"q{number}"} for number in range(6)]
@@ -36,10 +36,12 @@ class ScriptedModel:
 
     Attributes:
         asked: the messages of each call.
+        is_down: it answers every call with an error.
     """
 
     def __init__(self, answer: Callable[[str], str | None] | None = None) -> None:
         self.asked: list[str] = []
+        self.is_down = False
         self._answer = answer or self.next_word
         app = Starlette(routes=[Route("/v1/chat/completions", self._complete, methods=["POST"])])
         self._transport = httpx.ASGITransport(app)
@@ -58,6 +60,8 @@ class ScriptedModel:
     async def _complete(self, request: Request) -> JSONResponse:
         body = await request.json()
         said = body["messages"][-1]["content"]
+        if self.is_down:
+            return JSONResponse({"error": {"message": "overloaded"}}, status_code=503)
         self.asked.append(said)
         message = {"role": "assistant", "content": self._answer(said)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -195,7 +199,7 @@ class MortalStore(agl.InMemoryLightningStore):
 
 
 def answered(store: LightningStore) -> set[str]:
-    """What models were asked whose answers are in the store."""
+    """Questions to models whose answers are in the store."""
     kept: set[str] = set()
     for kind in ("-critique", "-edit"):
         rollouts = asyncio.run(store.query_rollouts(rollout_id_contains=kind))
@@ -234,6 +238,19 @@ def test_killed_anywhere_it_goes_on_and_asks_nothing_again_that_was_answered(aft
     else:
         pytest.fail("the search never came to its end")
     assert calls > 15
+
+
+def test_a_model_that_is_down_ends_the_search_and_the_next_one_goes_on() -> None:
+    model, store = ScriptedModel(), InMemoryLightningStore()
+    model.is_down = True
+    with runners(store):
+        with pytest.raises(InternalServerError, match="overloaded"):
+            asyncio.run(search_on(store, model).run())
+        measured = len(asyncio.run(store.query_rollouts(rollout_id_contains="-all0-")))
+        model.is_down = False
+        best = asyncio.run(search_on(store, model).run())
+        assert len(asyncio.run(store.query_rollouts(rollout_id_contains="-all0-"))) == measured
+    assert words_in(best.prompt_template.template) == set(WORDS)
 
 
 def test_a_model_that_answers_nothing_makes_no_prompt() -> None:

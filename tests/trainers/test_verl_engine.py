@@ -433,7 +433,7 @@ def test_the_grpo_advantage_is_verls() -> None:
 
 
 def test_the_whitened_advantages_are_verls() -> None:
-    """Where a rollout is one call: answers of several lengths, whitened over the batch's tokens."""
+    """Of rollouts of one call each: answers of several lengths, whitened over the batch's tokens."""
     import verl.trainer.ppo.core_algos as algorithms
 
     untyped: Any = algorithms

@@ -59,7 +59,7 @@ ABSENT: dict[str, str] = {
 """Name -> what to use instead. Everything of Agent Lightning 0.3 that has no counterpart of the same name."""
 
 DIFFERENT: dict[str, str] = {
-    "APO": "same arguments, and `name` and `seed`; its critiques and edits are asked for in other words",
+    "APO": "same arguments, and `name`, `progress` and `seed`; its critiques and edits are asked for in other words",
     "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
     "Trainer": "where the algorithm trains weights it refuses `hooks`, `initial_resources`, `llm_proxy`, "
     "`max_rollouts`, `runner`, `strategy` and `tracer`, each with what to do instead; of `adapter` it "

@@ -207,11 +207,11 @@ def verl_of_config(config: Mapping[str, Any]) -> Algorithm:
 
 def _kl(given: dict[str, Any]) -> dict[str, Any]:
     """Take the keys about KLs, and return our options; without its switch, a coefficient counts for nothing."""
-    actor, algorithm = "actor_rollout_ref.actor", "algorithm"
+    actor = "actor_rollout_ref.actor"
     in_loss = given.pop(f"{actor}.use_kl_loss", False)
     loss = given.pop(f"{actor}.kl_loss_coef", 0.001), given.pop(f"{actor}.kl_loss_type", "low_var_kl")
-    in_reward = given.pop(f"{algorithm}.use_kl_in_reward", False)
-    reward = given.pop(f"{algorithm}.kl_ctrl.kl_coef", 0.001), given.pop(f"{algorithm}.kl_penalty", "kl")
+    in_reward = given.pop("algorithm.use_kl_in_reward", False)
+    reward = given.pop("algorithm.kl_ctrl.kl_coef", 0.001), given.pop("algorithm.kl_penalty", "kl")
     options: dict[str, Any] = {}
     if in_loss:
         options["kl_loss_coefficient"], options["kl_loss_type"] = loss

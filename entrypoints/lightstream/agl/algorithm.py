@@ -305,6 +305,7 @@ class APO(Algorithm):
     Args:
         async_openai_client: an ``openai.AsyncOpenAI`` of any endpoint.
         name: of the search. The same search on the same store goes on where it was; another name begins another one.
+        progress: print a line for each step of the search; else they go to the log.
         options: those of :class:`lightstream.trainers.apo.ApoOptions`, of which all but ``seed`` are Agent Lightning's.
 
     Raises:
@@ -313,10 +314,13 @@ class APO(Algorithm):
 
     default_adapter = TraceToMessages
 
-    def __init__(self, async_openai_client: Any, *, name: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, async_openai_client: Any, *, name: str | None = None, progress: bool = True, **options: Any
+    ) -> None:
         self.async_openai_client = async_openai_client
         self.options = ApoOptions(**options)
         self._name = name
+        self._say: Callable[[str], None] = functools.partial(print, flush=True) if progress else logger.info
         self._best: PromptTemplate | None = None
 
     def get_adapter(self) -> TraceToMessages:
@@ -376,6 +380,7 @@ class APO(Algorithm):
             val_dataset=val_dataset,
             name=self._name,
             adapter=self.get_adapter(),
+            say=self._say,
         )
         try:
             await search.run()

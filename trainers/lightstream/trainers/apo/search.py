@@ -61,7 +61,8 @@ class PromptSearch:
         resource_name: name of the prompt among the agent's resources.
         seed_prompt: the prompt to begin with.
         train_dataset, val_dataset: tasks for critiques, and to compare prompts on.
-        name: names the search; by default by its prompt, options and tasks, so that only the same search goes on.
+        name: names the search, together with its prompt, options and tasks, so that only the same search goes on.
+        adapter: makes of a rollout's spans the conversations that a critique is shown.
         say: is told of the progress, a line at a time.
 
     Attributes:
@@ -106,7 +107,7 @@ class PromptSearch:
 
         Raises:
             TrainingError: every rollout with the first prompt failed.
-            Exception: what the client raises; a further run goes on.
+            Exception: what the client raises. What was found out by then stays, and a further run goes on from there.
         """
         beam = [self.best]
         self._say(f"Search {self.name}: {self._options.beam_rounds} rounds.")
@@ -119,6 +120,9 @@ class PromptSearch:
             told = ", ".join(f"{prompt.version} {prompt.score:.3f}" for prompt in beam)
             self._say(f"Round {number} of {self._options.beam_rounds}: {len(candidates)} new prompts; kept {told}.")
         await self._publish(self.name, self.best)
+        self._say(f"Search {self.name} is over; its best prompt is {self.best.version}:")
+        self._say(self.best.prompt_template.template)
+        self._say(f"Every prompt: lightstream sql \"FROM prompts WHERE run_id = '{self.name}' ORDER BY score DESC\"")
         return self.best
 
     # --- new prompts
