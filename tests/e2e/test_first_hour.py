@@ -19,7 +19,7 @@ from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 from tests.support.waiting import eventually
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 1500.0
 
 PROGRAM = """
 import openai

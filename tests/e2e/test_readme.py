@@ -22,7 +22,7 @@ from lightstream.trainers import Trainer, VerlConfig
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 420.0
+TIMEOUT_S = 1500.0
 SERVICES = ("worker", "view", "proxy", "policy")
 
 
@@ -64,7 +64,7 @@ def up(environment: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
 
 
 def rewards_of(output: str) -> list[float]:

@@ -15,7 +15,7 @@ from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 300.0
+TIMEOUT_S = 1500.0
 
 PROGRAM = """
 import json, sys

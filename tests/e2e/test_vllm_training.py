@@ -17,7 +17,7 @@ from lightstream.up import Stack
 from tests.support.digits import digit_tasks, say_digit
 from tests.trainers.vllm_servers.vllm import OPTIONS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.vllm
 
 STEPS, GROUPS, SAMPLES = 8, 4, 8
 LOGPROB_DIFF_MAX = 2e-3

@@ -26,7 +26,7 @@ from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "lightstream.cli"]
 
-STOP_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 300.0
 """Of ``up``: it gives the worker 20 s and the broker 30 s before it kills them, and waits for both."""
 
 

@@ -34,7 +34,7 @@ UP_READY_S = 10.0
 DEMO = ("examples.tool_router",)
 DEMO_TRAINS_S = 40.0
 
-STOP_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 300.0
 ENDED = (0, 130, -signal.SIGINT)
 """Stopped in order; before that was prepared; while Python itself was starting."""
 
@@ -86,13 +86,11 @@ def test_a_stack_interrupted_at_random_moments_loses_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 def test_a_stack_interrupted_many_times_loses_nothing(tmp_path: Path) -> None:
     _interrupted_again_and_again(tmp_path, SOAK_ROUNDS)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("round_number", range(10))
 def test_a_demonstration_interrupted_at_a_random_moment_leaves_no_process(tmp_path: Path, round_number: int) -> None:
     rng = random.Random(f"{SEED}-{round_number}")

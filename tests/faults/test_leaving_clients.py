@@ -202,9 +202,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
             )
 
 
-@pytest.mark.parametrize(
-    "leavers", [LEAVERS, pytest.param(SOAK_LEAVERS, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
-)
+@pytest.mark.parametrize("leavers", [LEAVERS, pytest.param(SOAK_LEAVERS, marks=pytest.mark.soak)])
 def test_a_client_that_leaves_ends_no_server(servers: tuple[Settings, list[Target]], leavers: int) -> None:
     settings, targets = servers
     print(f"seed {SEED} (set LIGHTSTREAM_TEST_SEED to repeat)")

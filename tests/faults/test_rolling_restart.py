@@ -192,12 +192,10 @@ def restart_all(settings: Settings, running: Services, outage_s: float) -> None:
     assert watched.done["update_attempt"] >= sum(len(user.asked) for user in users)
 
 
-@pytest.mark.timeout(600)
 def test_clients_do_not_notice_a_rolling_restart(services: tuple[Settings, Services]) -> None:
     restart_all(*services, outage_s=0.0)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
 def test_clients_do_not_notice_outages_of_most_of_a_minute(services: tuple[Settings, Services]) -> None:
     restart_all(*services, outage_s=SOAK_OUTAGE_S)

@@ -112,7 +112,6 @@ def _attempt_of(logged: Logged) -> str:
     return str(getattr(logged.record, "attempt_id", ""))
 
 
-@pytest.mark.timeout(600)
 def test_every_rollout_ends_once_whoever_is_killed(tmp_path: Path) -> None:
     counts = {"runner": 3, "worker": 2, "view": 1, "broker": 1}
     chaos(tmp_path, runners=4, rollouts=120, work_s_max=0.5, counts=counts)

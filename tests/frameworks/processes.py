@@ -17,8 +17,8 @@ __all__ = ["PYTHON", "ServerProcess"]
 PYTHON = os.environ.get("LIGHTSTREAM_TEST_PYTHON", sys.executable)
 """One that has everything."""
 
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
 
 
 class ServerProcess:

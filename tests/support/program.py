@@ -18,7 +18,7 @@ __all__ = ["COMMAND", "Program", "lightstream", "program"]
 
 COMMAND = [sys.executable, "-m", "lightstream.cli"]
 
-END_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 300.0
 """Of a program that was told to end: ``up`` gives the worker 20 s and the broker 30 s before it kills them."""
 
 

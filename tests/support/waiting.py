@@ -13,7 +13,7 @@ T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
 
 
-def eventually(predicate: Callable[[], T], *, timeout_s: float = 120.0, what: str = "") -> T:
+def eventually(predicate: Callable[[], T], *, timeout_s: float = 300.0, what: str = "") -> T:
     """Call ``predicate`` until it returns something true, and return that.
 
     Raises:

@@ -26,7 +26,7 @@ from .support.killed_trainer import GROUPS, SIZE, part_of
 
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", str(time.time_ns() % 10_000)))
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 1800.0
+TIMEOUT_S = 1500.0
 
 
 def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Settings, Settings, list[str]]:
@@ -122,7 +122,6 @@ def test_verl_killed_between_two_lines_many_times(settings: Settings, ahead: int
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_thirty_kills_ten_of_them_between_weights_and_swap(settings: Settings, ahead: int) -> None:
     """Enough steps that all thirty come; checkpoints rarer than kills, so that most restarts make steps again."""

@@ -24,7 +24,7 @@ __all__ = ["Kill", "Scene", "drawn_kills", "scene"]
 DELAY_S_MAX = 0.5
 """A kill comes up to this much after its moment, so that it falls anywhere."""
 
-PROGRESS_TIMEOUT_S = 240.0
+PROGRESS_TIMEOUT_S = 600.0
 SECOND_WORKER = "worker2"
 
 

@@ -69,9 +69,7 @@ class Agents:
     def wait_for(self, more: Callable[[], Sequence[Sequence[object]]], what: str) -> None:
         """Wait until each agent's list (``answered`` or ``refused``) has become longer."""
         before = [len(mine) for mine in more()]
-        eventually(
-            lambda: all(len(mine) > was for mine, was in zip(more(), before, strict=True)), timeout_s=120, what=what
-        )
+        eventually(lambda: all(len(mine) > was for mine, was in zip(more(), before, strict=True)), what=what)
 
     def _work(self, number: int) -> None:
         url = f"{self._url}/rollout/r{number}/attempt/a/v1"

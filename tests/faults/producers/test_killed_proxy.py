@@ -30,7 +30,7 @@ def proxied(settings: Settings) -> Iterator[tuple[Supervisor, str]]:
         supervisor.stop()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_what_was_answered_survives_kills_under_load(
     proxied: tuple[Supervisor, str], settings: Settings, kills: int
 ) -> None:

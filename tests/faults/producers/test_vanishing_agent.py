@@ -52,7 +52,7 @@ def test_the_call_of_an_agent_that_vanishes_is_in_its_trajectory(settings: Setti
         program = [sys.executable, "-m", "tests.faults.producers.vanishing_runner"]
         with Stack(forwarding, services=("worker", "view", "proxy"), programs={NAME: program}) as stack:
             asyncio.run(_roll_out(stack.settings))
-            trajectories = eventually(lambda: _trajectories(settings), timeout_s=200, what="both are assembled")
+            trajectories = eventually(lambda: _trajectories(settings), what="both are assembled")
     for trajectory in trajectories:
         answer_id = (settings.data_dir / ANSWERS / trajectory.attempt_id).read_text("utf-8")
         ids = [triplet.response_id for triplet in trajectory.triplets] + [drop.response_id for drop in trajectory.drops]

@@ -33,7 +33,7 @@ from tests.producers.llm_proxy.exact.compare import Tokens, assert_no_difference
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.vllm
 
 PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_VLLM_PYTHON", Path(__file__).parents[3] / ".venv-vllm/bin/python"))
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))

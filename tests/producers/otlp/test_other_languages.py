@@ -61,7 +61,6 @@ def python() -> list[str]:
     return [sys.executable, str(CLIENTS / "send.py")]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("language", "protocol"),
     [

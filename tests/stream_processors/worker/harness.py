@@ -31,8 +31,8 @@ from tests.support.waiting import eventually
 
 __all__ = ["TopicReader", "WorkerProcess", "ended", "enqueued", "span", "started"]
 
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
 RUN = """
 from lightstream.runtime.settings import Settings
 from lightstream.stream_processors.worker import run

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from tests.trainers.policy_server.test_weight_swap import Announcer
 from tests.trainers.vllm_servers.vllm import OPTIONS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.vllm, pytest.mark.kafka]
 
 START_TIMEOUT_S = 500.0
 

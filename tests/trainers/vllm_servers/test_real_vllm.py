@@ -30,7 +30,7 @@ from tests.trainers.policy_server.support import reference_logprobs
 from tests.trainers.policy_server.test_tool_calls import ANSWERS, TOOLS
 from tests.trainers.vllm_servers.vllm import OPTIONS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.vllm
 
 TOLERANCE = 2e-3
 
