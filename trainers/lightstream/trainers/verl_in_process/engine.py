@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from . import state
 from .config import VerlConfig
 from .correction import correct
 from .loss import WeightedPolicyLoss
+from .packed_attention import PACKED_ATTENTION, add_packed_attention
 from .runtime import MICRO_BATCH_SIZES, choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
 from .tensors import micro_batches, select_mini_batches, to_tensordict
@@ -39,10 +39,18 @@ class VerlEngine:
         shard: which of the processes that hold the model this is; by default it is the only one.
         first: the run's first weights, which are the reference unless the options name another, and the model that an
             adapter (LoRA) belongs to; ``None``: ``folder``.
+        packs: compute rows one after another instead of padded to one length; ``None``: where there is a kernel for it,
+            on a GPU in bfloat16.
     """
 
     def __init__(
-        self, config: VerlConfig, folder: Path, shard: Shard | None = None, *, first: Path | None = None
+        self,
+        config: VerlConfig,
+        folder: Path,
+        shard: Shard | None = None,
+        *,
+        first: Path | None = None,
+        packs: bool | None = None,
     ) -> None:
         import torch
 
@@ -51,9 +59,9 @@ class VerlEngine:
         self.device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        # Packing all rows into one needs flash-attn; without it attention would be quadratic in the batch.
-        self._packs = self.device == "cuda" and find_spec("flash_attn") is not None
+        self._packs = self.device == "cuda" and config.dtype == "bfloat16" if packs is None else packs
         load_verl(self.device)
+        add_packed_attention()
         join_process_group(self.device, shard)
         with worker_environment(shard):
             model = (first or folder) if config.lora_rank else folder
@@ -308,7 +316,7 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
                 path=str(folder),
                 use_remove_padding=packs,
                 enable_gradient_checkpointing=config.gradient_checkpointing,
-                override_config={"attn_implementation": "flash_attention_2" if packs else "sdpa"},
+                override_config={"attn_implementation": PACKED_ATTENTION if packs else "sdpa"},
                 lora_rank=config.lora_rank,
                 lora_alpha=config.lora_alpha,
                 target_modules=config.lora_target_modules,
