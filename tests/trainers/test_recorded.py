@@ -58,6 +58,12 @@ def contents(checkpoints: Sequence[str | None]) -> list[bytes]:
     return [(Path(url) / "model.safetensors").read_bytes() for url in checkpoints if url is not None]
 
 
+def bytes_written() -> int:
+    """By this process, as the kernel counts them."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text("ascii").splitlines())
+    return int(counts["wchar"])
+
+
 def published_trajectories(settings: Settings) -> list[Trajectory]:
     source = TrajectorySource(settings, "t", run_id="run")
     source.start({})
@@ -175,3 +181,16 @@ def test_checkpoints_of_the_run_that_was_recorded_are_never_touched(tmp_path: Pa
     with pytest.raises(TrainingError, match="has checkpoints of run 'run' already"):
         train_recorded(verl_of(tmp_path), tmp_path / "run.jsonl", tmp_path)
     assert (tmp_path / "checkpoints" / "run" / "step-000001").is_dir()
+
+
+def test_a_checkpoint_every_ten_steps_writes_less_than_half_of_one_every_step(tmp_path: Path) -> None:
+    """Servers get weights each step either way; with AdamW's moments a checkpoint is three times as much."""
+    model = make_tiny_model(tmp_path / "model")
+    write_recording(recorded_steps(10), tmp_path / "run.jsonl")
+    written: dict[int, int] = {}
+    for every in (1, 10):
+        before = bytes_written()
+        algorithm = verl_of(model, steps=10, checkpoint_every=every)
+        train_recorded(algorithm, tmp_path / "run.jsonl", tmp_path / f"every{every}")
+        written[every] = bytes_written() - before
+    assert written[10] < 0.5 * written[1]
