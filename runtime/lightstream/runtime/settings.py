@@ -248,6 +248,10 @@ class Settings(BaseSettings):
     )
 
     # --- Policy server
+    policy_token: SecretStr | None = Field(
+        None,
+        description="Bearer token that the policy server asks for; LLM proxy and trainers send it. Unset means none.",
+    )
     policy_device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the policy runs: auto, cpu, cuda or cuda:N."
     )
@@ -314,7 +318,7 @@ _GROUP_STARTS: Mapping[str, str] = {
     "rollout_timeout_s": "Rollouts and Runners",
     "reward_match": "Assembler: rewards and credit",
     "late_span_s_max": "Assembler: limits",
-    "policy_device": "Policy server",
+    "policy_token": "Policy server",
 }
 """First setting of each group -> what the group is about; a group ends where the next one begins."""
 

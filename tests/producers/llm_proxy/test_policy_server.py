@@ -10,6 +10,7 @@ import anthropic
 import httpx
 import openai
 import pytest
+from pydantic import SecretStr
 
 from lightstream.producers.llm_proxy import llm_proxy
 from lightstream.runtime.settings import Settings
@@ -59,6 +60,12 @@ def _messages(url: str, streams: bool) -> tuple[str, str]:
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Those of the cluster, where the policy server asks for a token."""
+    return settings.model_copy(update={"policy_token": SecretStr("s3cret")})
+
+
+@pytest.fixture
 def before_policy(settings: Settings, policy: str) -> Iterator[str]:
     """A proxy that finds the policy server by itself."""
     proxy = llm_proxy(settings)
@@ -70,6 +77,7 @@ def before_policy(settings: Settings, policy: str) -> Iterator[str]:
 def test_the_announced_policy_server_is_found_and_its_tokens_are_exact(
     settings: Settings, policy: str, before_policy: str, ask: Ask
 ) -> None:
+    assert settings.policy_token is not None  # the proxy has to send it
     asked = {
         "model": "policy",
         "messages": [{"role": "user", "content": PROMPT}],
@@ -78,7 +86,8 @@ def test_the_announced_policy_server_is_found_and_its_tokens_are_exact(
         "logprobs": True,
         "return_token_ids": True,
     }
-    direct = httpx.post(f"{policy}/v1/chat/completions", json=asked, timeout=60).json()
+    token = {"authorization": f"Bearer {settings.policy_token.get_secret_value()}"}
+    direct = httpx.post(f"{policy}/v1/chat/completions", json=asked, headers=token, timeout=60).json()
     (choice,) = direct["choices"]
     seen = [ask(f"{before_policy}/rollout/r/attempt/{streams}", streams) for streams in (False, True)]
     assert [text for _, text in seen] == [choice["message"]["content"]] * 2

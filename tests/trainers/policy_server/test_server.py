@@ -190,6 +190,26 @@ def test_bad_requests_get_openai_s_error_shape(server: HttpServer, body: bytes) 
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+def test_it_answers_its_token_alone_and_no_page_of_another_origin(checkpoints: list[Path], tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path, policy_token="s3cret")
+    server = policy_server(settings, checkpoint=checkpoints[0], follows_resources=False)
+    url = server.start()
+    try:
+        good = {"authorization": "Bearer s3cret"}
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert httpx.get(f"{url}/v1/models", headers=good).status_code == 200
+        for token in ("other", "none"):
+            with pytest.raises(openai.AuthenticationError, match="LIGHTSTREAM_POLICY_TOKEN"):
+                _ask(openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0))
+        assert _ask(openai.OpenAI(base_url=f"{url}/v1", api_key="s3cret")).choices
+        page = good | {"origin": "http://evil.example"}
+        assert httpx.post(f"{url}/v1/chat/completions", json={}, headers=page).status_code == 403
+        text = good | {"content-type": "text/plain"}
+        assert httpx.post(f"{url}/v1/chat/completions", content=b"{}", headers=text).status_code == 415
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_client_that_disconnects_frees_its_place(checkpoints: list[Path], tmp_path: Path, streams: bool) -> None:
     versions = new_versions()

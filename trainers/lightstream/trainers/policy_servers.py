@@ -222,5 +222,10 @@ def _model_server(settings: Settings) -> _ModelServer | None:
     policy = find(settings, "policy")
     if policy is None:
         return None
-    log = f"{settings.data_dir}/logs/policy.log"
-    return _ModelServer("the policy server", f"{policy.address}/v1", "", f"Its log says why: {log}.")
+    token = settings.policy_token
+    return _ModelServer(
+        "the policy server",
+        f"{policy.address}/v1",
+        "" if token is None else token.get_secret_value(),
+        f"Its log says why: {settings.data_dir}/logs/policy.log.",
+    )

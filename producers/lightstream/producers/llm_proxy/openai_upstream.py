@@ -121,7 +121,7 @@ class OpenAiUpstream:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._http = HttpUpstream(settings)
-        key = settings.llm_upstream_api_key
+        key = settings.llm_upstream_api_key if settings.llm_upstream_url else settings.policy_token
         self._api_key = None if key is None else key.get_secret_value()
         self._announced = ("", 0.0)
 

@@ -27,6 +27,7 @@ from lightstream.runtime.http_server import (
 from lightstream.runtime.settings import Settings
 
 from .generation import Job
+from .guard import guard
 from .policy_version import Versions
 from .requests import ChatRequest, RequestError, parse_chat_request, parse_text_request
 from .responses import AnswerHead, TokenText, chunk, completion, error_body, text_chunk, text_completion
@@ -125,7 +126,7 @@ def create_app(
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
 
 
 async def _whole_answer(

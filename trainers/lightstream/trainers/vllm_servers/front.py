@@ -27,6 +27,7 @@ from lightstream.runtime.http_server import (
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
+from ..policy_server.guard import guard
 from ..policy_server.responses import error_body
 from .client import SERVED_NAME
 from .server import VllmServer
@@ -125,7 +126,7 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
 
 
 def _names(server: VllmServer) -> list[str]:
