@@ -411,28 +411,31 @@ def VERL(  # noqa: N802  # the interface's name, a function there as well
     """verl's GRPO, in the Trainer's process.
 
     Args:
-        config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``). Keys about
-            machines, memory and logging concern other processes here, and are named in the log.
+        config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``), as
+            ``lightstream.trainers.VERL`` takes it. The server's port (``agentlightning.port``) has no effect.
         trainer_cls, daemon_cls: not here.
         options: instead of a configuration, those of ``lightstream.trainers.VERL``.
 
     Raises:
-        SettingsError: a key of the configuration that would change what is learned has no counterpart; it is named.
+        SettingsError: the configuration asks for what is not done here; all such keys are named.
     """
     if trainer_cls is not None or daemon_cls is not None:
         raise SettingsError(
             "VERL takes no trainer_cls and no daemon_cls here.",
             next_step="An algorithm of your own is a function of an AlgorithmContext: lightstream.trainers.algo.",
         )
-    if config is None:
-        from lightstream.trainers import VERL as Verl  # noqa: N811  # the class behind this function
+    from lightstream.trainers import VERL as Verl  # noqa: N811  # the class behind this function
 
+    if config is None:
         return Verl(**options)
     if options:
         raise SettingsError(f"VERL takes a configuration or options, not both: {', '.join(sorted(options))}.")
-    from ._verl_config import verl_of_config
-
-    return verl_of_config(config)
+    own = {"agentlightning.port", "agentlightning"} & config.keys()
+    given = config.get("agentlightning", {})
+    if unknown := given.keys() - {"port"}:
+        names = ", ".join(f"agentlightning.{name}={given[name]!r}" for name in sorted(unknown))
+        raise SettingsError(f"VERL's configuration has keys without a counterpart here: {names}.")
+    return Verl(config={name: value for name, value in config.items() if name not in own})
 
 
 add_parts(__name__)

@@ -6,8 +6,9 @@ import sys
 from fnmatch import fnmatchcase
 from importlib import import_module
 
+from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, OTHERS, READ
+
 from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
-from ._verl_config import AS_IT_IS, NOT_OURS, OPTIONS, SAMPLING, SPECIAL
 
 __all__ = ["names_as_markdown"]
 
@@ -40,9 +41,8 @@ names there.
 CONFIG_HEAD = """
 ## `VERL(config)`
 
-The keys of verl's configuration that are taken, nested as verl has them. Any other key that would change what is
-learned is an error that names it. Keys about machines, beside the numbers of nodes and GPUs, have no effect, and a line
-of the log says so.
+verl's own configuration, nested or with dotted keys; `lightstream.trainers.VERL(config=...)` takes the same. A key that
+verl does not have is an error that names the nearest. The first pattern that fits a key counts.
 
 | key | here |
 |---|---|
@@ -67,12 +67,13 @@ def _flat_state(name: str) -> str:
 
 
 def _config_rows() -> str:
-    here = {key: f"`{option}` of `lightstream.trainers.VERL`" for key, option in OPTIONS.items()}
-    here |= {key: f"`{name}` of the agent's calls" for key, name in SAMPLING.items()}
-    here |= {key: f"only {', '.join(f'`{value}`' for value in values)}" for key, values in AS_IT_IS.items()}
-    here |= SPECIAL
+    here = {key: f"`{option}`" for key, option in OPTIONS.items()} | READ
     rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in sorted(here.items()))
-    return rows + f"| {', '.join(f'`{key}`' for key in NOT_OURS)} | no effect |\n"
+    others = (
+        f"| `{key}` | " + (f"verl's default alone: {why}" if why else "no effect") + " |\n"
+        for key, why in OTHERS.items()
+    )
+    return rows + "".join(others)
 
 
 def _module_row(path: str, names: list[str]) -> str:

@@ -128,7 +128,8 @@ class Trainer:
 
     def _fit(self, settings: Settings, agent: Any, train_dataset: Dataset, val_dataset: Dataset | None) -> None:
         tasks = identity_of_dataset(train_dataset)
-        self._algorithm.check(settings)
+        algorithm = self._algorithm.of_tasks(len(train_dataset))
+        algorithm.check(settings)
         runners = RunnerProcesses(
             settings,
             agent,
@@ -137,14 +138,15 @@ class Trainer:
             name=self._trainer_id,
             run_id=self._run_id,
         )
-        made_with = self._algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
+        made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.
         with RunLock(settings, trainer_id=self._trainer_id, run_id=self._run_id, take_over=self._take_over):
-            self._train(settings, runners, train_dataset, val_dataset, made_with)
+            self._train(settings, algorithm, runners, train_dataset, val_dataset, made_with)
 
     def _train(
         self,
         settings: Settings,
+        algorithm: Algorithm,
         runners: RunnerProcesses,
         train_dataset: Dataset,
         val_dataset: Dataset | None,
@@ -171,7 +173,7 @@ class Trainer:
                     check=runners.check,
                     progress=self._progress,
                 )
-                self._algorithm.run(
+                algorithm.run(
                     AlgorithmContext(
                         settings=settings,
                         run_id=self._run_id,

@@ -26,6 +26,15 @@ class Algorithm(ABC):
         """
         _ = settings
 
+    def of_tasks(self, tasks: int) -> Algorithm:
+        """The algorithm for so many tasks.
+
+        Raises:
+            LightstreamError: they are too few.
+        """
+        _ = tasks
+        return self
+
     def made_with(self) -> dict[str, str]:
         """Name and value of everything that a run that goes on must share with its beginning."""
         return {"algorithm": type(self).__name__}

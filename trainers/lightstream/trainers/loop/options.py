@@ -21,6 +21,7 @@ class LoopOptions:
 
     Attributes:
         steps: how many steps to make in all.
+        epochs: in place of that, how many passes over the tasks; the rest at the end of a pass is left out.
         tasks_per_step: tasks in a step's batch.
         rollouts_per_task: samples of each task (``n``): the group that advantages are computed in.
         steps_ahead: how many steps' rollouts may be in progress beyond the step that is being made. 0 trains on the
@@ -63,7 +64,8 @@ class LoopOptions:
             average, is at least this; ``None``: make all steps.
     """
 
-    steps: int
+    steps: int = 0
+    epochs: int | None = None
     tasks_per_step: int = 8
     rollouts_per_task: int = 8
     steps_ahead: int = 0
@@ -112,6 +114,11 @@ class LoopOptions:
             reward_target_steps=1,
             keep_checkpoints=self.steps_ahead + 2,  # rollouts of the oldest allowed policy still need its weights
         )
+        if bool(self.steps) == (self.epochs is not None) or (self.epochs is not None and self.epochs < 1):
+            raise SettingsError(
+                f"VERL's steps are {self.steps}, and its epochs {self.epochs}; either is needed, and at least 1.",
+                next_step="verl's own keys are trainer.total_training_steps and trainer.total_epochs.",
+            )
         for name in ("prompt_tokens_max", "response_tokens_max"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:

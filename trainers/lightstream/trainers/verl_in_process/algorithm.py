@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import MISSING, InitVar, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import SettingsError, TrainingError
 
 from ..algorithm import Algorithm, AlgorithmContext
 from ..loop.loop import TrainingLoop
@@ -18,6 +21,7 @@ from ..vllm_servers import VllmOptions
 from .config import VerlConfig
 from .engine import VerlEngine
 from .initial import write_initial_model
+from .verl_keys import options_of_config
 
 __all__ = ["VERL"]
 
@@ -33,9 +37,24 @@ class VERL(VerlConfig, Algorithm):
 
     Attributes:
         servers: start vLLM so for this training, in place of a policy server that runs already.
+        config: verl's own configuration, nested or with dotted keys, from which the options are taken; options that it
+            leaves out may be given beside it. A key that has no counterpart here is refused, with the reason.
     """
 
     servers: VllmOptions | None = None
+    config: InitVar[Mapping[str, Any] | None] = None
+
+    def __post_init__(self, config: Mapping[str, Any] | None) -> None:
+        options = {} if config is None else options_of_config(config)
+        by_default = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(self)}
+        for name, value in options.items():
+            given = getattr(self, name)
+            if given not in (value, by_default[name]):
+                raise SettingsError(
+                    f"VERL's {name} is {given!r}, but {value!r} by its configuration; give one of them."
+                )
+            object.__setattr__(self, name, value)
+        VerlConfig.__post_init__(self)
 
     def check(self, settings: Settings) -> None:
         for model in (self.model, *([] if self.reference is None else [self.reference])):
@@ -61,13 +80,27 @@ class VERL(VerlConfig, Algorithm):
 
         ``first`` has the run's first weights; ``None``: ``folder``.
         """
-        if self.processes == 1:
+        if self.engine == "process" or (self.engine == "auto" and self.processes == 1):
             return VerlEngine(self, folder, first=first)
         from ..verl_on_ray import RayEngine
 
         return RayEngine(self, folder, first=first)
 
+    def of_tasks(self, tasks: int) -> VERL:
+        """The algorithm with the steps that :attr:`epochs` are for so many tasks.
+
+        Raises:
+            SettingsError: they are fewer than one step takes.
+        """
+        if self.epochs is None:
+            return self
+        if tasks < self.tasks_per_step:
+            raise SettingsError(f"{tasks} tasks are fewer than a step takes, {self.tasks_per_step}.")
+        return replace(self, steps=self.epochs * (tasks // self.tasks_per_step), epochs=None)
+
     def run(self, context: AlgorithmContext) -> None:
+        if self.epochs is not None:
+            raise TrainingError("a recording does not say how many tasks an epoch has.", next_step="Give VERL steps.")
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
         with self._servers(context) as context.servers:

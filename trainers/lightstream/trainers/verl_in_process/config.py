@@ -75,12 +75,14 @@ class VerlConfig(LoopOptions):
         processes: how many processes hold the model together (FSDP2), a GPU each; more than one are started by Ray, on
             this machine or on the cluster that ``RAY_ADDRESS`` names. The result does not depend on it, but for
             rounding.
+        engine: ``process`` is this one, ``ray`` those that Ray starts, even a single one; ``auto``: Ray where there are
+            several.
         rollout_correction: how to correct for rollouts of older policies, or of a server that computes differently;
             ``None``: weights of each token, cut off at 2, where there are steps ahead, else not.
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
     """
 
-    model: str | Path
+    model: str | Path = ""
     learning_rate: float = 1e-6
     weight_decay: float = 0.01
     lr_warmup_steps: int = 0
@@ -105,6 +107,7 @@ class VerlConfig(LoopOptions):
     threads: int | None = None
     gradient_checkpointing: bool = False
     processes: int = 1
+    engine: Literal["auto", "process", "ray"] = "auto"
     rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
@@ -120,6 +123,10 @@ class VerlConfig(LoopOptions):
             tokens_per_micro_batch=1,
             processes=1,
         )
+        if not str(self.model):
+            raise SettingsError(
+                "VERL has no model.", next_step="Name one: model=..., or verl's actor_rollout_ref.model.path."
+            )
         check_positive(self, "learning_rate")
         if self.policy_loss in POLICY_LOSSES_REFUSED:
             raise SettingsError(
@@ -134,6 +141,7 @@ class VerlConfig(LoopOptions):
             loss_normalisation=(None, *LOSS_NORMALISATIONS),
             lr_schedule=("constant", "cosine"),
             device=("auto", "cpu", "cuda"),
+            engine=("auto", "ray") if self.processes > 1 else ("auto", "process", "ray"),
             dtype=("float32", "bfloat16"),
         )
         if self.normalisation == "constant" and self.response_tokens_max is None:

@@ -1,0 +1,358 @@
+"""verl's configuration as our options: every key of it is an option here, harmless, or refused with the reason."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from lightstream.schemas.errors import SettingsError
+
+from ..loop.options import LoopOptions
+from .correction import RolloutCorrection
+
+__all__ = ["OPTIONS", "OTHERS", "READ", "options_of_config", "other_of", "verl_defaults"]
+
+logger = logging.getLogger(__name__)
+
+OPTIONS = {
+    "actor_rollout_ref.actor.clip_ratio_high": "clip_ratio_high",
+    "actor_rollout_ref.actor.clip_ratio_low": "clip_ratio_low",
+    "actor_rollout_ref.actor.entropy_coeff": "entropy_coefficient",
+    "actor_rollout_ref.actor.fsdp_config.dtype": "dtype",
+    "actor_rollout_ref.actor.grad_clip": "gradient_norm_max",
+    "actor_rollout_ref.actor.optim.clip_grad": "gradient_norm_max",
+    "actor_rollout_ref.actor.optim.lr": "learning_rate",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type": "lr_schedule",
+    "actor_rollout_ref.actor.optim.min_lr_ratio": "learning_rate_min_ratio",
+    "actor_rollout_ref.actor.optim.weight_decay": "weight_decay",
+    "actor_rollout_ref.actor.policy_loss.loss_mode": "policy_loss",
+    "actor_rollout_ref.actor.ppo_epochs": "epochs_per_step",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "tokens_per_micro_batch",
+    "actor_rollout_ref.model.enable_gradient_checkpointing": "gradient_checkpointing",
+    "actor_rollout_ref.model.lora_alpha": "lora_alpha",
+    "actor_rollout_ref.model.lora_rank": "lora_rank",
+    "actor_rollout_ref.model.path": "model",
+    "actor_rollout_ref.model.target_modules": "lora_target_modules",
+    "actor_rollout_ref.rollout.n": "rollouts_per_task",
+    "actor_rollout_ref.rollout.temperature": "temperature",
+    "actor_rollout_ref.rollout.val_kwargs.n": "validation_samples",
+    "data.max_prompt_length": "prompt_tokens_max",
+    "data.max_response_length": "response_tokens_max",
+    "data.train_batch_size": "tasks_per_step",
+    "trainer.max_actor_ckpt_to_keep": "keep_checkpoints",
+    "trainer.total_epochs": "epochs",
+    "trainer.total_training_steps": "steps",
+}
+"""verl's key -> our option of the same meaning. ``None`` is as the option is by default."""
+
+ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+"""verl's estimators that are ours, by the same names."""
+
+LOSS_AGGREGATIONS = {
+    "token-mean": "token",
+    "seq-mean-token-mean": "sequence",
+    "seq-mean-token-sum-norm": "constant",
+}
+"""verl's ``loss_agg_mode`` -> our ``loss_normalisation``."""
+
+_ACTOR, _ROLLOUT, _CORRECTION = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm.rollout_correction"
+
+READ = {
+    f"{_ACTOR}.use_kl_loss": "with `kl_loss_coef` and `kl_loss_type`: `kl_loss_coefficient` and `kl_loss_type`",
+    f"{_ACTOR}.kl_loss_coef": "with `use_kl_loss`",
+    f"{_ACTOR}.kl_loss_type": "with `use_kl_loss`",
+    "algorithm.use_kl_in_reward": "with `kl_ctrl.kl_coef` and `kl_penalty`: `kl_reward_coefficient` and "
+    "`kl_reward_type`, one sum for a rollout; not with `reinforce_plus_plus`",
+    "algorithm.kl_ctrl.kl_coef": "with `use_kl_in_reward`",
+    "algorithm.kl_penalty": "with `use_kl_in_reward`",
+    "algorithm.adv_estimator": f"{', '.join(f'`{name}`' for name in ESTIMATORS)}: `advantage`",
+    "algorithm.norm_adv_by_std_in_grpo": '`False`: `advantage="group_mean"`',
+    **{
+        f"{_CORRECTION}.{name}": "`rollout_correction`"
+        for name in ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
+    },
+    f"{_ACTOR}.clip_ratio": "both `clip_ratio_low` and `clip_ratio_high`",
+    f"{_ACTOR}.loss_agg_mode": "`loss_normalisation`: `token-mean` is `token`, `seq-mean-token-mean` `sequence`, "
+    "`seq-mean-token-sum-norm` `constant`",
+    f"{_ACTOR}.optim.lr_warmup_steps": "`lr_warmup_steps`; -1 is none",
+    f"{_ACTOR}.ppo_mini_batch_size": "must divide `data.train_batch_size`: `mini_batches_per_step`",
+    **{f"{_ROLLOUT}.{name}": f"`{name}` of the agent's calls" for name in ("top_p", "top_k")},
+    **{
+        f"{_ROLLOUT}.val_kwargs.{name}": "`validation_sampling_parameters`"
+        for name in ("temperature", "top_p", "top_k")
+    },
+    "trainer.nnodes": "times `trainer.n_gpus_per_node`: `processes`, which Ray starts where there is more than one",
+    "trainer.n_gpus_per_node": "see `trainer.nnodes`",
+    "trainer.test_freq": "`validate_every`; -1 is never",
+}
+"""verl's keys that are read one by one -> what they become."""
+
+_OPTIMISER = "AdamW is what there is, with torch's betas"
+_SEED = "the seed of everything is the Trainer's: Trainer(seed=...)"
+_AGENT = "the agent makes its own calls and runs its own tools"
+_TASKS = "tasks are handed to fit"
+_REWARD = "the agent returns its reward"
+_MODEL = "the model is what from_pretrained makes of its folder"
+_LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
+
+OTHERS: dict[str, str | None] = {
+    "*.profiler.*": None,
+    f"{_ACTOR}.clip_ratio_c": "it is verl's default",
+    f"{_ACTOR}.freeze_vision_tower": "language models alone are trained",
+    f"{_ACTOR}.loss_scale_factor": "seq-mean-token-sum-norm divides by data.max_response_length",
+    f"{_ACTOR}.optim.*": _OPTIMISER,
+    f"{_ACTOR}.policy_loss.*": "it is of an objective that is not offered",
+    f"{_ACTOR}.tau_*": "it is of an objective that is not offered",
+    "*.qat.*": "no quantised weights are trained",
+    f"{_ROLLOUT}.agent.num_workers": None,
+    f"{_ROLLOUT}.agent.*": _AGENT,
+    f"{_ROLLOUT}.calculate_log_probs": "the sampler's log-probabilities are always needed",
+    f"{_ROLLOUT}.do_sample": "training needs sampling",
+    f"{_ROLLOUT}.enable_rollout_routing_replay": "routing of experts is not recorded",
+    f"{_ROLLOUT}.full_determinism": _SEED,
+    f"{_ROLLOUT}.ignore_eos": _AGENT,
+    f"{_ROLLOUT}.mode": "agents call the model over HTTP",
+    f"{_ROLLOUT}.mtp": "there are no heads for several tokens",
+    f"{_ROLLOUT}.multi_turn.enable": None,
+    f"{_ROLLOUT}.multi_turn.format": None,
+    f"{_ROLLOUT}.multi_turn.*": _AGENT,
+    f"{_ROLLOUT}.over_sample_rate": "over_sampling is the option here",
+    f"{_ROLLOUT}.quantization*": "tokens would be sampled from other weights than those that are trained",
+    f"{_ROLLOUT}.seed": _SEED,
+    f"{_ROLLOUT}.val_kwargs.do_sample": "val_kwargs.temperature says it: 0 takes the likeliest token",
+    "actor_rollout_ref.model.custom_chat_template": _MODEL,
+    "actor_rollout_ref.model.exclude_modules": _LORA,
+    "actor_rollout_ref.model.external_lib": _MODEL,
+    "actor_rollout_ref.model.hf_config_path": _MODEL,
+    "actor_rollout_ref.model.lora.*": _LORA,
+    "actor_rollout_ref.model.lora_adapter_path": _LORA,
+    "actor_rollout_ref.model.mtp.*": "there are no heads for several tokens",
+    "actor_rollout_ref.model.override_config": _MODEL,
+    "actor_rollout_ref.model.tokenizer_path": _MODEL,
+    "actor_rollout_ref.model.trust_remote_code": "no code of a model's folder is run",
+    "algorithm.filter_groups.*": "refill_silent_groups is the option here",
+    "algorithm.gamma": "rewards are of a whole rollout",
+    "algorithm.kl_ctrl.type": "the coefficient is fixed: an adaptive one would be a state to recover",
+    "algorithm.lam": "there are no values of tokens",
+    "algorithm.pf_ppo.*": "rollouts are not drawn again by their rewards",
+    "algorithm.rollout_correction.*": "the decoupled correction with PPO's clip is what there is",
+    "algorithm.use_pf_ppo": "rollouts are not drawn again by their rewards",
+    "critic.enable": "there is no critic",
+    "custom_reward_function.*": _REWARD,
+    "data.apply_chat_template_kwargs": _AGENT,
+    "data.custom_cls.*": _TASKS,
+    "data.filter_overlong_prompts": "calls with a longer prompt are left out, and counted",
+    "data.function_tool_path": _AGENT,
+    "data.gen_batch_size": "a step asks for what it takes",
+    "data.mm_processor_kwargs": _AGENT,
+    "data.seed": _SEED,
+    "data.shuffle": "the order of tasks follows from the Trainer's seed",
+    "data.tokenizer": _MODEL,
+    "data.tool_config_path": _AGENT,
+    "data.train_files": _TASKS,
+    "data.train_max_samples": _TASKS,
+    "data.truncation": "overlong is the option here",
+    "data.trust_remote_code": "no code of a model's folder is run",
+    "data.val_files": _TASKS,
+    "data.val_max_samples": _TASKS,
+    "data.*_key": _TASKS,
+    "distillation.*": "there is no teacher",
+    "reward.num_workers": None,
+    "reward.*": _REWARD,
+    "reward_model.*": _REWARD,
+    "sandbox_fusion.*": _REWARD,
+    "skip.*": "`train_recorded` and `lightstream replay --train` train on recorded rollouts",
+    "trainer.checkpoint_callback_class": "observers of the Trainer are called after each step",
+    "trainer.critic_warmup": "there is no critic",
+    "trainer.default_hdfs_dir": "weights are in the data folder",
+    "trainer.resume_*": "a run goes on where it was, by its run_id",
+    "trainer.rollout_data_dir": "the log has every rollout: `lightstream sql`",
+    "trainer.v1.sampler.*": "steps_ahead and stale are the options here",
+    "trainer.v1.trainer_mode": "steps_ahead is the option here",
+    "trainer.val_only": "there is no run without a step",
+    "trainer.validation_data_dir": "the log has every rollout: `lightstream sql`",
+    "actor_rollout_ref.*": None,
+    "critic.*": None,
+    "algorithm.kl_ctrl.*": None,
+    "data.*": None,
+    "global_profiler.*": None,
+    "ray_kwargs.*": None,
+    "trainer.*": None,
+    "transfer_queue.*": None,
+}
+"""Patterns of verl's other keys, the first that fits counts -> why nothing but verl's own default is taken; ``None``:
+the key is harmless. It is about machines, memory, logs and when to save, or about parts that are not used here."""
+
+
+def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of ``VERL`` that verl's configuration describes, whose keys may be nested, or dotted.
+
+    Keys that have no effect here are named in the log.
+
+    Raises:
+        SettingsError: a key is not verl's, or what it asks for is not done here; all are named, with the reason.
+    """
+    given, problems = _flat(config)
+    defaults, unused = verl_defaults(), list[str]()
+    for key, value in given.items():
+        if key in OPTIONS or key in READ:
+            continue
+        if (leaf := _leaf(key, defaults)) is None:
+            nearest = difflib.get_close_matches(key, defaults, n=1, cutoff=0.0)
+            problems.append(f"{key} is no key of verl's (the nearest is {nearest[0]})")
+        elif (reason := other_of(leaf)) is None:
+            unused.append(key)
+        elif leaf != key or value != defaults[leaf]:
+            problems.append(f"{key}={value!r}: {reason}")
+    options, of_values = _options(given)
+    problems += of_values
+    if problems:
+        raise SettingsError(
+            f"VERL's configuration cannot be followed: {'; '.join(sorted(problems))}.",
+            next_step="Leave these out, or train with verl's own program.",
+        )
+    if unused:
+        logger.warning("settings without effect in this process: %s", ", ".join(sorted(unused)))
+    return options
+
+
+def other_of(key: str) -> str | None:
+    """Why a key that is no option is refused; ``None``: it is harmless."""
+    return next(reason for pattern, reason in OTHERS.items() if fnmatchcase(key, pattern))
+
+
+@cache
+def verl_defaults() -> Mapping[str, Any]:
+    """Every key of the configuration of verl's trainer, dotted -> its value by default, as its file has it.
+
+    Raises:
+        SettingsError: verl is not installed.
+    """
+    found = find_spec("verl")
+    if found is None or not found.submodule_search_locations:
+        raise SettingsError("verl is not installed.", next_step='Install it with `pip install "lightstream[train]"`.')
+    from omegaconf import OmegaConf  # comes with verl
+
+    path = Path(found.submodule_search_locations[0], "trainer", "config", "_generated_ppo_trainer.yaml")
+    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    flat, _ = _flat(cast("Mapping[str, Any]", content), keep_empty=True)
+    return {key: value for key, value in flat.items() if not key.endswith("_target_")}
+
+
+def _flat(config: Mapping[str, Any], *, keep_empty: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """The values by dotted key, and what is wrong with the keys."""
+    flat: dict[str, Any] = {}
+    problems: list[str] = []
+
+    def add(values: Mapping[str, Any], prefix: str) -> None:
+        for name, value in values.items():
+            key = f"{prefix}{name}"
+            if isinstance(value, Mapping) and (value or not keep_empty):
+                add(cast("Mapping[str, Any]", value), f"{key}.")
+                continue
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                items: Sequence[Any] = value
+                value = list(items)  # OmegaConf's are no lists
+            if flat.setdefault(key, value) != value:
+                problems.append(f"{key} is given twice")
+            flat[key] = value
+
+    add(config, "")
+    return flat, problems
+
+
+def _leaf(key: str, defaults: Mapping[str, Any]) -> str | None:
+    """The key of verl's that this is, or that has no keys of its own and so may have any below it."""
+    if key in defaults:
+        return key
+    above = key
+    while above and above not in defaults:
+        above = above.rpartition(".")[0]
+    return above if above and defaults[above] in (None, {}) else None
+
+
+def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Our options, and which values have no counterpart."""
+    options: dict[str, Any] = {}
+    problems: list[str] = []
+
+    def put(name: str, value: Any, key: str) -> None:
+        if options.setdefault(name, value) != value:
+            problems.append(f"{key}={value!r}: {name} is {options[name]!r} by another key")
+
+    for key, value in given.items():
+        if key in OPTIONS and value is not None:
+            put(OPTIONS[key], value, key)
+    for key, name in ((f"{_ACTOR}.optim.lr_warmup_steps", "lr_warmup_steps"), ("trainer.test_freq", "validate_every")):
+        if given.get(key) is not None:
+            options[name] = max(0, given[key])
+    if (both := given.get(f"{_ACTOR}.clip_ratio")) is not None:
+        options = {"clip_ratio_low": both, "clip_ratio_high": both} | options
+    if {"trainer.nnodes", "trainer.n_gpus_per_node"} & given.keys():
+        options["processes"] = given.get("trainer.nnodes", 1) * given.get("trainer.n_gpus_per_node", 1)
+    if "steps" in options:
+        options.pop("epochs", None)  # these count more, as there
+    options |= _sampling(given) | _kl(given) | _correction(given)
+    mode = given.get(f"{_ACTOR}.loss_agg_mode", "token-mean")
+    if mode not in LOSS_AGGREGATIONS:
+        problems.append(f"{_ACTOR}.loss_agg_mode={mode!r}: there are {', '.join(LOSS_AGGREGATIONS)}")
+    elif f"{_ACTOR}.loss_agg_mode" in given:
+        options["loss_normalisation"] = LOSS_AGGREGATIONS[mode]
+    estimator = given.get("algorithm.adv_estimator", "grpo")
+    if estimator not in ESTIMATORS:
+        problems.append(f"algorithm.adv_estimator={estimator!r}: there are {', '.join(ESTIMATORS)}")
+    elif estimator != "grpo":
+        options["advantage"] = estimator
+    elif given.get("algorithm.norm_adv_by_std_in_grpo") is False:
+        options["advantage"] = "group_mean"
+    if estimator.startswith("reinforce") and "kl_reward_coefficient" in options:
+        problems.append(f"algorithm.use_kl_in_reward=True with {estimator}: there it is a token's return to go")
+    if (mini_batch := given.get(f"{_ACTOR}.ppo_mini_batch_size")) is not None:
+        tasks = options.get("tasks_per_step", LoopOptions.tasks_per_step)
+        if tasks % mini_batch:
+            problems.append(f"data.train_batch_size {tasks} is not a multiple of ppo_mini_batch_size {mini_batch}")
+        options["mini_batches_per_step"] = tasks // mini_batch
+    return options, problems
+
+
+def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling of the agent's calls, while training and while measuring; what changes nothing is left out."""
+    neutral = {"top_p": 1, "top_k": -1}
+
+    def of(prefix: str, names: Sequence[str]) -> dict[str, Any]:
+        values = {name: given.get(f"{prefix}.{name}") for name in names}
+        return {n: value for n, value in values.items() if value is not None and value != neutral.get(n)}
+
+    training = of(_ROLLOUT, ("top_p", "top_k"))
+    measuring = of(f"{_ROLLOUT}.val_kwargs", ("temperature", "top_p", "top_k"))
+    return ({"sampling_parameters": training} if training else {}) | (
+        {"validation_sampling_parameters": measuring} if measuring else {}
+    )
+
+
+def _kl(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The KLs; without its switch, a coefficient counts for nothing."""
+    options: dict[str, Any] = {}
+    if given.get(f"{_ACTOR}.use_kl_loss"):
+        options["kl_loss_coefficient"] = given.get(f"{_ACTOR}.kl_loss_coef", 0.001)
+        options["kl_loss_type"] = given.get(f"{_ACTOR}.kl_loss_type", "low_var_kl")
+    if given.get("algorithm.use_kl_in_reward"):
+        options["kl_reward_coefficient"] = given.get("algorithm.kl_ctrl.kl_coef", 0.001)
+        options["kl_reward_type"] = given.get("algorithm.kl_penalty", "kl")
+    return options
+
+
+def _correction(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The off-policy correction, where it weighs or rejects something."""
+    names = ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
+    values = {name: given[f"{_CORRECTION}.{name}"] for name in names if f"{_CORRECTION}.{name}" in given}
+    if values.get("rollout_is") is None and values.get("rollout_rs") is None:
+        return {}
+    options: dict[str, Any] = {"rollout_is": None} | values
+    return {"rollout_correction": RolloutCorrection(**options)}
