@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +37,7 @@ from lightstream.trainers.policy_server.checkpoint import load_model, load_token
 from lightstream.trainers.policy_server.generation import Generation
 from lightstream.trainers.verl_in_process.engine import VerlEngine
 
-from .rollouts import Sampler, make_model, read_expected, timed, trajectory_of
+from .rollouts import Device, Sampler, make_model, read_expected, timed, trajectory_of
 
 __all__ = ["main"]
 
@@ -45,7 +45,7 @@ CONCURRENT = 64
 GROUP = 8
 
 
-def recorded(bundle: Path, work: Path, device: str) -> dict[str, float]:
+def recorded(bundle: Path, work: Path, device: Device) -> dict[str, float]:
     """The largest difference of a step's figures to the CPU's, relative to these."""
     expected: list[dict[str, float]] = json.loads((bundle / "expected.json").read_text("utf-8"))
     found = read_expected(bundle, work / "recorded", device=device)
@@ -58,7 +58,7 @@ def recorded(bundle: Path, work: Path, device: str) -> dict[str, float]:
     }
 
 
-def sampler(model: Path, tokens: int, device: str) -> dict[str, float]:
+def sampler(model: Path, tokens: int, device: Device) -> dict[str, float]:
     """k3 between actor and sampler, packed and padded, and tokens a second of the policy server's engine."""
     made, seconds = sampled(model, tokens, device)
     arrays = arrays_of(made)
@@ -72,7 +72,7 @@ def sampler(model: Path, tokens: int, device: str) -> dict[str, float]:
     return figures
 
 
-def sampled(model: Path, tokens: int, device: str) -> tuple[list[Generation], float]:
+def sampled(model: Path, tokens: int, device: Device) -> tuple[list[Generation], float]:
     """Answers of so many tokens, all at once, and the seconds that they took."""
     served = load_model(model, torch.device(device), torch.bfloat16)
     chance = np.random.default_rng(1)
@@ -85,7 +85,7 @@ def sampled(model: Path, tokens: int, device: str) -> tuple[list[Generation], fl
     return made, seconds
 
 
-def packing(model: Path, device: str, *, rows: int, pairs: int) -> dict[str, float]:
+def packing(model: Path, device: Device, *, rows: int, pairs: int) -> dict[str, float]:
     """Tokens a second of an update of packed rows by those of padded rows: median and range of pairs."""
     chance = np.random.default_rng(2)
     lengths = np.exp(chance.normal(6.0, 1.0, rows)).clip(16, 8192).astype(int)
@@ -118,7 +118,7 @@ def packing(model: Path, device: str, *, rows: int, pairs: int) -> dict[str, flo
     }
 
 
-def learning(model: Path, work: Path, device: str, *, steps: int, **options: Any) -> dict[str, Any]:
+def learning(model: Path, work: Path, device: Device, *, steps: int, **options: Any) -> dict[str, Any]:
     """Mean rewards of GRPO: eight tasks, eight answers of four tokens each; the reward is the share of digits."""
     tokenizer = load_tokenizer(model)
     digits = {tokenizer.encode(str(digit))[0] for digit in range(10)}
@@ -187,7 +187,7 @@ def arrays_of(
     return build_arrays(select_rows(groups))
 
 
-def actor_of(model: Path, device: str, *, packs: bool) -> VerlEngine:
+def actor_of(model: Path, device: Device, *, packs: bool) -> VerlEngine:
     """An actor in bfloat16."""
     return VerlEngine(
         VERL(model=model, steps=1, device=device, dtype="bfloat16", gradient_checkpointing=True), model, packs=packs
@@ -227,7 +227,7 @@ def main() -> int:
         peaked = make_model(work / "peaked", initializer_range=0.05, **(sizes if small else {}))
         tiny = make_model(work / "tiny", initializer_range=0.2, **sizes)
         steps = 4 if small else 60
-        parts = {
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
             "recorded": lambda: recorded(arguments.bundle, work, device),
             "learning": lambda: learning(tiny, work, device, steps=steps, learning_rate=1e-2),
             "lora": lambda: learning(tiny, work, device, steps=steps, learning_rate=1e-2, lora_rank=8),

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from lightstream.trainers.policy_server.engine import Engine
 from lightstream.trainers.policy_server.generation import Generation, Job
 from lightstream.trainers.policy_server.policy_version import PolicyVersion
 from lightstream.trainers.recorded import write_recording
+
+Device: TypeAlias = Literal["cpu", "cuda"]
 
 __all__ = ["Sampler", "make_model", "read_expected", "record", "timed", "trajectory_of"]
 
@@ -104,8 +106,9 @@ def make_model(folder: Path, *, seed: int = 0, **sizes: int | float) -> Path:
         "pad_token_id": 0,
     }
     new_model: Any = Qwen2ForCausalLM  # transformers has no types here
+    new_config: Any = Qwen2Config
     torch.manual_seed(seed)
-    new_model(Qwen2Config(**(fields | sizes))).save_pretrained(folder)
+    new_model(new_config(**(fields | sizes))).save_pretrained(folder)
     return folder
 
 
@@ -171,7 +174,7 @@ def record(folder: Path) -> None:
     (folder / "expected.json").write_text(json.dumps(expected, indent=1), "utf-8")
 
 
-def read_expected(folder: Path, into: Path, *, device: str) -> list[dict[str, float]]:
+def read_expected(folder: Path, into: Path, *, device: Device) -> list[dict[str, float]]:
     """Train on the recording of ``folder``; returns the loss and the norm of the gradient of each step."""
     steps: list[dict[str, float]] = []
     algorithm = VERL(model=folder / "model", device=device, **RECORDED)

@@ -56,8 +56,9 @@ def test_a_token_sees_its_own_row_alone(key_heads: int, window: int | None) -> N
 @pytest.mark.parametrize(("given", "named"), [({"dropout": 0.1}, "dropout"), ({"position_ids": None}, "positions")])
 def test_what_cannot_be_packed_is_named(given: dict[str, Any], named: str) -> None:
     same = states(2, seed=0)
+    arguments: dict[str, Any] = {"position_ids": positions()} | given
     with pytest.raises(TrainingError, match=named):
-        packed_attention(None, same, same, same, None, **({"position_ids": positions()} | given))
+        packed_attention(None, same, same, same, None, **arguments)
 
 
 def batch() -> BatchArrays:

@@ -69,7 +69,8 @@ def packed_attention(
         )
     starts, lengths = _rows(position_ids)
     repeats = query.shape[1] // key.shape[1]
-    rows = [query[0], key[0].repeat_interleave(repeats, 0), value[0].repeat_interleave(repeats, 0)]  # (heads, T, size)
+    # Each (heads, T, size).
+    rows: list[Any] = [query[0], key[0].repeat_interleave(repeats, 0), value[0].repeat_interleave(repeats, 0)]
     if query.is_cuda and query.dtype in KERNEL_TYPES:
         from torch.nn.attention.varlen import varlen_attn
 
