@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -121,6 +122,7 @@ def test_nothing_of_kafka_is_even_imported(tmp_path: Path) -> None:
 import sys
 sys.modules |= dict.fromkeys(("confluent_kafka", "aiokafka", "faust", "duckdb"))  # importing them fails
 from pathlib import Path
+from statistics import fmean
 from lightstream.trainers import VERL, train_recorded
 verl = VERL(model={str(model)!r}, steps=1, tasks_per_step={TASKS}, rollouts_per_task={SIZE}, device="cpu", threads=1)
 ledger = train_recorded(verl, Path({str(tmp_path / "run.jsonl")!r}), Path({str(tmp_path / "out")!r}))
@@ -129,6 +131,27 @@ print([step.outcome.value for step in ledger.steps])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "['updated']"
+
+
+def test_with_remax_greedy_rollouts_are_consumed_and_not_trained_on(tmp_path: Path) -> None:
+    recorded = [
+        t.model_copy(update={"mode": RolloutMode.TEST}) if t.rollout_id.endswith(f"-{SIZE - 1}") else t
+        for t in recorded_steps(3)
+    ]
+    write_recording(recorded, tmp_path / "run.jsonl")
+    verl = verl_of(make_tiny_model(tmp_path / "model"), advantage="remax", rollouts_per_task=SIZE - 1)
+    ledger = train_recorded(verl, tmp_path / "run.jsonl", tmp_path / "out")
+    assert [step.outcome for step in ledger.steps] == [StepOutcome.UPDATED] * 3
+    for step in ledger.steps:
+        rewards = {t.rollout_id: t.reward or 0.0 for t in recorded if t.rollout_id.startswith(f"run-s{step.step}-")}
+        greedy = [name for name in rewards if name.endswith(f"-{SIZE - 1}")]
+        assert step.metrics["reward/baseline"] == pytest.approx(fmean(rewards[name] for name in greedy))
+        assert step.metrics["reward/mean"] == pytest.approx(fmean(rewards[n] for n in rewards if n not in greedy))
+        consumed = {c.rollout_id: c for c in step.consumed}
+        assert set(consumed) == set(rewards)
+        for name in rewards:
+            assert set(consumed[name].not_trained) <= {"not_for_training" if name in greedy else "no_signal"}
+            assert not (name in greedy and consumed[name].triplet_count)
 
 
 def test_groups_that_are_not_in_the_recording_are_skipped(tmp_path: Path) -> None:

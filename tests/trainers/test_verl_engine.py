@@ -13,7 +13,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from lightstream.schemas.errors import SettingsError, TrainingError
-from lightstream.schemas.records import Trajectory
+from lightstream.schemas.records import RolloutMode, Trajectory
 from lightstream.trainers import RolloutCorrection, make_tiny_model, teach_answers
 from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
 from lightstream.trainers.groups import Group
@@ -430,6 +430,30 @@ def test_the_grpo_advantage_is_verls() -> None:
         )
         ours = [group_advantages(group.tolist(), Scoring(advantage=advantage)) for group in rewards]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # both are names of estimators
         np.testing.assert_allclose(np.array(ours, float).ravel(), theirs[:, 0].numpy(), atol=1e-9)
+
+
+def test_the_advantage_over_a_greedy_rollout_is_verls() -> None:
+    import verl.trainer.ppo.core_algos as algorithms
+
+    untyped: Any = algorithms
+    rewards = np.random.default_rng(0).normal(size=(20, 4))  # of each task: three rollouts, and the greedy one
+    scores = torch.from_numpy(rewards[:, :3].reshape(-1, 1))
+    theirs, _ = untyped.get_adv_estimator_fn("remax")(
+        token_level_rewards=scores,
+        reward_baselines=torch.from_numpy(np.repeat(rewards[:, 3], 3)),
+        response_mask=torch.ones_like(scores),
+    )
+    members = [
+        make_trajectory(
+            f"r{task}-{i}", reward=float(rewards[task, i]), mode=RolloutMode.TEST if i == 3 else RolloutMode.TRAIN
+        )
+        for task in range(20)
+        for i in range(4)
+    ]
+    groups = [Group(f"g{task}", tuple(members[4 * task : 4 * task + 4])) for task in range(20)]
+    rows = select_rows(groups, scoring=Scoring(advantage="remax")).rows
+    assert len(rows) == 60, "greedy rollouts are not trained on"
+    np.testing.assert_allclose([row.spans[0].advantage for row in rows], theirs[:, 0].numpy(), atol=1e-9)
 
 
 def test_the_whitened_advantages_are_verls() -> None:

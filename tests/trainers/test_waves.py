@@ -11,13 +11,14 @@ import pytest
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records import StepOutcome, Trajectory
-from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
+from lightstream.schemas.records import RolloutMode, StepOutcome, Trajectory
+from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM, RolloutConfig
 from lightstream.trainers import AlgorithmContext
 from lightstream.trainers.groups import SettledGroups, group_id_of
 from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
 from lightstream.trainers.ledger import MemoryLedger, replay
 from lightstream.trainers.loop.options import LoopOptions
+from lightstream.trainers.loop.policy import policy_resources
 from lightstream.trainers.loop.waves import Waves
 from lightstream.trainers.policy_servers import NoServers
 from lightstream.trainers.recorded import RecordedTrajectories
@@ -105,8 +106,15 @@ class Run:
 
     def make(self, request: EnqueueRolloutRequest) -> Trajectory:
         name = request.rollout_id or ""
-        made = random_trajectory(name, group_id=request.group_id or "", group_size=SIZE, run_id="run", policy_version=0)
-        return made.model_copy(update={"reward": float(name[-1])})  # every group has a signal
+        made = random_trajectory(
+            name,
+            group_id=request.group_id or "",
+            group_size=request.group_size or 1,
+            run_id="run",
+            policy_version=0,
+        )
+        # Every group has a signal.
+        return made.model_copy(update={"reward": float(name[-1]), "mode": RolloutMode(request.mode or "train")})
 
     def step(self) -> tuple[list[str], list[str]]:
         """Make a step; the names of its groups, and of those that were filtered out."""
@@ -120,6 +128,21 @@ class Run:
             self.age.setdefault(name.rpartition("-")[0], step)
         self.context.commit(step, taken.kept + taken.silent, started_unix_nano=0, outcome=StepOutcome.UPDATED)
         return [group.group_id for group in taken.kept], [group.group_id for group in taken.silent]
+
+
+def test_with_remax_each_task_has_a_greedy_rollout_more(tmp_path: Path) -> None:
+    run = Run(tmp_path, advantage="remax", steps_ahead=1, keep_checkpoints=9)
+    assert run.step()[0] == [f"run-s1-g{g}" for g in range(B)]
+    assert len(run.rollouts.asked) == 2 * B * (SIZE + 1)
+    run.waves.ask(2, again=False)
+    group = run.waves.take(2).kept[0]
+    assert [t.mode.value for t in group.trajectories] == ["train"] * SIZE + ["test"]
+    assert group.baseline is not None
+    assert (group.baseline.rollout_id, len(group.sampled)) == (f"{group.group_id}-{SIZE}", SIZE)
+    resources = policy_resources(run.options, run.context, 3, tmp_path).resources["main_llm"]
+    llm = ProxyLLM.model_validate_json(resources)
+    sampling = {mode: llm.for_mode(mode).sampling_parameters["temperature"] for mode in ("train", "val", "test")}
+    assert sampling == {"train": 1.0, "val": 1.0, "test": 0}
 
 
 def slow_group(name: str) -> int:

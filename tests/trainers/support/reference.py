@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.schemas.records import PolicyVersionRun, Trajectory, TripletRecord
+from lightstream.schemas.records import PolicyVersionRun, RolloutMode, Trajectory, TripletRecord
 from lightstream.trainers.groups import Group
 
 from .trajectories import make_trajectory
@@ -268,6 +268,8 @@ def _weigh(truth: Truth, sequences: list[list[int]], owner: list[str], options: 
 def _scores(group: Group, options: Options) -> dict[tuple[str, int], float | str]:
     """(rollout, call) -> advantage, or why there is none."""
     outcomes: dict[tuple[str, int], float | str] = {}
+    if options.advantage == "remax":
+        return _against_greedy(group, options)
     if options.per == "rollout":
         rewards = {t.rollout_id: t.reward for t in group.trajectories}
         of_rollout = _advantages(rewards, options)
@@ -284,6 +286,36 @@ def _scores(group: Group, options: Options) -> dict[tuple[str, int], float | str
         }
         for rollout_id, outcome in _advantages(rewards, options).items():
             outcomes[rollout_id, number] = outcome
+    return outcomes
+
+
+def _against_greedy(group: Group, options: Options) -> dict[tuple[str, int], float | str]:
+    def reward_of(t: Trajectory, call: int) -> float | None:
+        values = [t.reward] if options.per == "rollout" else [c.reward for c in t.triplets if c.call_index == call]
+        found = [v for v in values if v is not None and math.isfinite(v)]
+        return found[0] if found else options.fill if options.missing == "fill" else None
+
+    [greedy] = [t for t in group.trajectories if t.mode.value == "test"]
+    outcomes: dict[tuple[str, int], float | str] = {}
+    for t in group.trajectories:
+        for call in (triplet.call_index for triplet in t.triplets):
+            comparable = [
+                other
+                for other in group.trajectories
+                if other is not greedy
+                and (options.per == "rollout" or any(c.call_index == call for c in other.triplets))
+            ]
+            own, base = reward_of(t, call), reward_of(greedy, call)
+            if t is greedy:
+                outcomes[t.rollout_id, call] = "not_for_training"
+            elif own is None:
+                outcomes[t.rollout_id, call] = "no_reward"
+            elif options.missing == "fail_group" and any(reward_of(other, call) is None for other in comparable):
+                outcomes[t.rollout_id, call] = "group_failed"
+            elif base is None:
+                outcomes[t.rollout_id, call] = "not_comparable"
+            else:
+                outcomes[t.rollout_id, call] = own - base
     return outcomes
 
 
@@ -371,17 +403,22 @@ def _ints(packed: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(packed) // 4}i", packed))
 
 
-def make_groups(chance: random.Random) -> list[Group]:
-    """Ragged groups with everything that can be odd about a rollout."""
+def make_groups(chance: random.Random, *, greedy: bool = False) -> list[Group]:
+    """Ragged groups with everything that can be odd about a rollout; with a ``greedy`` one that others are compared
+    with."""
     fresh = count(1_000)
-    return [_group(f"g{number}", chance, fresh) for number in range(chance.randint(1, 4))]
+    return [_group(f"g{number}", chance, fresh, greedy=greedy) for number in range(chance.randint(1, 4))]
 
 
-def _group(name: str, chance: random.Random, fresh: Iterator[int]) -> Group:
-    members = []
+def _group(name: str, chance: random.Random, fresh: Iterator[int], *, greedy: bool) -> Group:
+    members: list[Trajectory] = []
     for number in range(chance.choice([1, 2, 2, 4, 6])):
         reward = chance.choice([None, math.nan, math.inf, 0.0, 0.0, 1.0, 1.0, chance.gauss(0, 2), 0.1])
         members.append(_rollout(f"{name}-{number}", reward, chance, fresh))
+    if greedy:
+        reward = chance.choice([None, 0.0, 1.0, chance.gauss(0, 2)])
+        baseline = _rollout(f"{name}-{len(members)}", reward, chance, fresh)
+        members.append(baseline.model_copy(update={"mode": RolloutMode.TEST}))
     return Group(name, tuple(members))
 
 

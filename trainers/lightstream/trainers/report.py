@@ -56,12 +56,12 @@ StepObserver: TypeAlias = Callable[[StepReport], None]
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Reward statistics of a step's groups. ``reward/mean`` is absent where no trajectory has a reward."""
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    trajectories = [trajectory for group in groups for trajectory in group.sampled]
     rewards = [t.reward for t in trajectories if t.reward is not None and math.isfinite(t.reward)]
     uniform = sum(
-        len({t.reward for t in group.trajectories}) == 1 and group.trajectories[0].reward is not None
+        len({t.reward for t in group.sampled}) == 1 and group.sampled[0].reward is not None
         for group in groups
-        if len(group.trajectories) > 1
+        if len(group.sampled) > 1
     )
     metrics = {
         "groups": float(len(groups)),

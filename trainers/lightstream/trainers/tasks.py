@@ -96,19 +96,23 @@ def step_requests(
     resources_id: str | None,
     config: RolloutConfig,
     assembly: Assembly | None,
+    baseline: bool = False,
 ) -> list[EnqueueRolloutRequest]:
-    """The ``count`` rollouts of one task. Their ids follow from the group's, so a retry asks for the same rollouts."""
+    """The ``count`` rollouts of one task. Their ids follow from the group's, so a retry asks for the same rollouts.
+
+    With a ``baseline`` there is one more, the last, of mode ``test``.
+    """
     return [
         EnqueueRolloutRequest(
             input=task,
-            mode=mode,
+            mode="test" if sample == count else mode,
             resources_id=resources_id,
             config=config,
             rollout_id=f"{group_id}-{sample}",
             group_id=group_id,
-            group_size=count,
+            group_size=count + baseline,
             run_id=run_id,
             assembly=assembly,
         )
-        for sample in range(count)
+        for sample in range(count + baseline)
     ]

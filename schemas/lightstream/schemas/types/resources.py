@@ -104,18 +104,19 @@ class LLM(Resource):
 class ProxyLLM(LLM):
     """A model behind our LLM proxy: the base URL names rollout and attempt, so each call lands in its trajectory.
 
-    Rollouts of mode ``val`` are given ``validation_sampling_parameters`` in place of ``sampling_parameters``, where
-    there are any.
+    Rollouts of mode ``val`` are given ``validation_sampling_parameters`` in place of ``sampling_parameters``, and those
+    of mode ``test`` ``test_sampling_parameters``, where there are any.
     """
 
     resource_type: Literal["proxy_llm"] = "proxy_llm"  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]  # a tag per class
     validation_sampling_parameters: dict[str, Any] | None = Field(default=None, exclude_if=absent)
+    test_sampling_parameters: dict[str, Any] | None = Field(default=None, exclude_if=absent)
 
     def for_mode(self, mode: RolloutMode | None) -> ProxyLLM:
         """The model as rollouts of a mode are given it."""
-        if mode != "val" or self.validation_sampling_parameters is None:
-            return self
-        return self.model_copy(update={"sampling_parameters": self.validation_sampling_parameters})
+        others = {"val": self.validation_sampling_parameters, "test": self.test_sampling_parameters}
+        parameters = others.get(mode or "train")
+        return self if parameters is None else self.model_copy(update={"sampling_parameters": parameters})
 
     def get_base_url(self, rollout_id: str | None = None, attempt_id: str | None = None) -> str:
         """Base URL for the calls of one attempt.

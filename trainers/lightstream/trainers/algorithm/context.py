@@ -148,7 +148,13 @@ class AlgorithmContext:
     # --- rollouts
 
     def enqueue_step(
-        self, step: int, *, tasks: int, rollouts_per_task: int, resources_id: str | None = None
+        self,
+        step: int,
+        *,
+        tasks: int,
+        rollouts_per_task: int,
+        baselines: bool = False,
+        resources_id: str | None = None,
     ) -> list[str]:
         """Enqueue the rollouts of a step; calling it again (after a restart) enqueues the same ones.
 
@@ -158,6 +164,7 @@ class AlgorithmContext:
             step: 1, 2, …; decides which tasks.
             tasks: how many tasks of the data set.
             rollouts_per_task: the size of each group.
+            baselines: ask for one more rollout in each, of mode ``test``, that the others are compared with.
             resources_id: what the rollouts use; by default the latest of this run.
 
         Returns:
@@ -173,17 +180,23 @@ class AlgorithmContext:
         wanted = {
             name: self.train_dataset[index] for name, index in zip(names, indices, strict=True) if name not in settled
         }
-        self._enqueue(wanted, rollouts_per_task, "train", resources_id)
+        self._enqueue(wanted, rollouts_per_task, "train", resources_id, baselines=baselines)
         return list(wanted)
 
     def enqueue_further(
-        self, count: int, *, rollouts_per_task: int, besides: Collection[str] = (), resources_id: str | None = None
+        self,
+        count: int,
+        *,
+        rollouts_per_task: int,
+        baselines: bool = False,
+        besides: Collection[str] = (),
+        resources_id: str | None = None,
     ) -> list[str]:
         """Enqueue groups of further tasks, beside those of the steps; after a restart, those that were left first.
 
         Args:
             count: how many.
-            rollouts_per_task: the size of each group.
+            rollouts_per_task, baselines: as for :meth:`enqueue_step`.
             besides: groups that are in progress already.
             resources_id: what the rollouts use; by default the latest of this run.
 
@@ -198,7 +211,7 @@ class AlgorithmContext:
                 break
             if name not in settled and name not in besides:
                 wanted[name] = self.train_dataset[further_index(number, len(self.train_dataset), self.seed)]
-        self._enqueue(wanted, rollouts_per_task, "train", resources_id)
+        self._enqueue(wanted, rollouts_per_task, "train", resources_id, baselines=baselines)
         return list(wanted)
 
     def validate(self, step: int, *, samples: int = 1, resources_id: str | None = None) -> list[Group]:
@@ -343,7 +356,15 @@ class AlgorithmContext:
             step += 1
         return step
 
-    def _enqueue(self, tasks: Mapping[str, object], count: int, mode: RolloutMode, resources_id: str | None) -> None:
+    def _enqueue(
+        self,
+        tasks: Mapping[str, object],
+        count: int,
+        mode: RolloutMode,
+        resources_id: str | None,
+        *,
+        baselines: bool = False,
+    ) -> None:
         if resources_id is None and self.resources is not None:
             resources_id = self.resources.resources_id
         requests: list[EnqueueRolloutRequest] = []
@@ -357,6 +378,7 @@ class AlgorithmContext:
                 resources_id=resources_id,
                 config=self.rollout_config,
                 assembly=self.assembly,
+                baseline=baselines,
             )
         self.source.ask(requests)
 

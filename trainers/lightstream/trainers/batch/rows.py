@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from lightstream.schemas.packing import TOKEN_BYTES
-from lightstream.schemas.records import Trajectory, TripletRecord
+from lightstream.schemas.records import RolloutMode, Trajectory, TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
 
 from ..groups import Group
@@ -32,10 +32,12 @@ class Exclusion(StrEnum):
 
     NO_CALLS = "no_calls"
     """The trajectory has no triplet: the attempt failed early, or its calls were dropped (each with its reason)."""
+    NOT_FOR_TRAINING = "not_for_training"
+    """It is of the greedy rollout that others are compared with."""
     NO_REWARD = "no_reward"
     """Nothing says how good it was. Missing is not 0, unless ``reward_missing`` says so."""
     NOT_COMPARABLE = "not_comparable"
-    """It has a reward, but no other of its group has one: there is no baseline."""
+    """It has a reward, but no other of its group has one (or not the greedy rollout): there is no baseline."""
     GROUP_FAILED = "group_failed"
     """Another rollout of the group has no reward, and ``reward_missing="fail_group"``."""
     NO_SIGNAL = "no_signal"
@@ -155,7 +157,7 @@ def select_rows(
     limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong)
     selected = BatchRows()
     rules, all_groups = scoring or Scoring(), list(groups)
-    of_groups = [_call_advantages(group.trajectories, rules) for group in all_groups]
+    of_groups = [_call_advantages(group, rules) for group in all_groups]
     if rules.whitens:
         _whiten(all_groups, of_groups)
     for group, advantages in zip(all_groups, of_groups, strict=True):
@@ -183,30 +185,51 @@ def _whiten(groups: Sequence[Group], of_groups: list[list[list[float | Exclusion
         of_calls[place] = value
 
 
-def _call_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list[list[float | Exclusion]]:
+def _call_advantages(group: Group, scoring: Scoring) -> list[list[float | Exclusion]]:
     """Of each call of each member of a group: its advantage, or why it has none."""
+    of_sampled = iter(_sampled_advantages(group.sampled, group.baseline, scoring))
+    return [
+        [Exclusion.NOT_FOR_TRAINING] * len(t.triplets) if t.mode is RolloutMode.TEST else next(of_sampled)
+        for t in group.trajectories
+    ]
+
+
+def _sampled_advantages(
+    members: Sequence[Trajectory], baseline: Trajectory | None, scoring: Scoring
+) -> list[list[float | Exclusion]]:
     if scoring.per == "rollout":
-        of_member = _rollout_advantages(members, scoring)
+        of_member = _rollout_advantages(members, baseline, scoring)
         return [[judged] * len(t.triplets) for judged, t in zip(of_member, members, strict=True)]
+    greedy = {} if baseline is None else {triplet.call_index: triplet.reward for triplet in baseline.triplets}
     calls: dict[int, list[tuple[int, int]]] = {}
     for member, trajectory in enumerate(members):
         for place, triplet in enumerate(trajectory.triplets):
             calls.setdefault(triplet.call_index, []).append((member, place))
     judged: list[list[float | Exclusion]] = [[Exclusion.NO_REWARD] * len(t.triplets) for t in members]
-    for places in calls.values():
-        rewards = [members[member].triplets[place].reward for member, place in places]
-        finite = [reward if reward is not None and math.isfinite(reward) else None for reward in rewards]
-        for (member, place), outcome in zip(places, _judged(finite, scoring), strict=True):
+    for call_index, places in calls.items():
+        rewards = [_finite(members[member].triplets[place].reward) for member, place in places]
+        of_calls = _judged(rewards, scoring, _finite(greedy.get(call_index)))
+        for (member, place), outcome in zip(places, of_calls, strict=True):
             judged[member][place] = outcome
     return judged
 
 
-def _rollout_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list[float | Exclusion]:
+def _finite(reward: float | None) -> float | None:
+    return reward if reward is not None and math.isfinite(reward) else None
+
+
+def _rollout_advantages(
+    members: Sequence[Trajectory], baseline: Trajectory | None, scoring: Scoring
+) -> list[float | Exclusion]:
+    def judged_by(dimension: str | None = None) -> list[float | Exclusion]:
+        greedy = None if baseline is None else rollout_score(baseline, dimension)
+        return _judged([rollout_score(trajectory, dimension) for trajectory in members], scoring, greedy)
+
     if not scoring.dimensions:
-        return _judged([rollout_score(trajectory) for trajectory in members], scoring)
+        return judged_by()
     total: list[float | Exclusion] = [0.0] * len(members)
     for name, weight in scoring.dimensions.items():
-        judged = _judged([rollout_score(trajectory, name) for trajectory in members], scoring)
+        judged = judged_by(name)
         total = [
             so_far if isinstance(so_far, Exclusion) else one if isinstance(one, Exclusion) else so_far + weight * one
             for so_far, one in zip(total, judged, strict=True)
@@ -214,10 +237,10 @@ def _rollout_advantages(members: Sequence[Trajectory], scoring: Scoring) -> list
     return total
 
 
-def _judged(scores: Sequence[float | None], scoring: Scoring) -> list[float | Exclusion]:
+def _judged(scores: Sequence[float | None], scoring: Scoring, baseline: float | None) -> list[float | Exclusion]:
     failed = scoring.reward_missing == "fail_group" and None in scores
     judged: list[float | Exclusion] = []
-    for score, advantage in zip(scores, group_advantages(scores, scoring), strict=True):
+    for score, advantage in zip(scores, group_advantages(scores, scoring, baseline), strict=True):
         if advantage is not None:
             judged.append(advantage)
         elif score is None and scoring.reward_missing != "fill":

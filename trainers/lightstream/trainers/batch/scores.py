@@ -32,6 +32,7 @@ Advantage: TypeAlias = Literal[
     "group_mean",
     "dr_grpo",
     "rloo",
+    "remax",
     "reinforce",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
@@ -55,7 +56,9 @@ class Scoring:
     Attributes:
         advantage: ``grpo`` (reward minus the group's mean, divided by its sample standard deviation; arXiv:2402.03300),
             ``group_mean`` (not divided), ``dr_grpo`` (the same advantage; the loss has a constant denominator too,
-            arXiv:2503.20783), ``rloo`` (reward minus the mean of the others; arXiv:2402.14740), ``reinforce`` (the
+            arXiv:2503.20783), ``rloo`` (reward minus the mean of the others; arXiv:2402.14740),
+            ``remax`` (reward minus that of the group's greedy rollout, which is not trained on; arXiv:2310.10505),
+            ``reinforce`` (the
             reward itself: compared with nothing, so that a group of one has a weight too), ``reinforce_plus_plus`` and
             ``reinforce_plus_plus_baseline`` (the reward, or the reward minus the group's mean; then see
             :func:`whitened`; arXiv:2501.03262).
@@ -135,24 +138,30 @@ def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float
     return reward if reward is not None and math.isfinite(reward) else None
 
 
-def group_advantages(scores: Sequence[float | None], scoring: Scoring) -> list[float | None]:
+def group_advantages(
+    scores: Sequence[float | None], scoring: Scoring, baseline: float | None = None
+) -> list[float | None]:
     """Advantage of each member of a group.
 
     Args:
         scores: one per member, ``None`` where its reward is missing.
         scoring: how.
+        baseline: for ``remax``, the score of the greedy rollout.
 
     Returns:
-        One per member; ``None`` where it has none: its reward is missing and not filled in, or fewer than two members
-        have a score, so that there is nothing to compare with.
+        One per member; ``None`` where it has none: its reward is missing and not filled in, or there is nothing to
+        compare with, as fewer than two members have a score (with ``remax``: the greedy rollout has none).
     """
     if scoring.reward_missing == "fill":
         scores = [scoring.reward_fill if score is None else score for score in scores]
+        baseline = scoring.reward_fill if baseline is None else baseline
     known = np.array([score for score in scores if score is not None], np.float64)
-    compares = scoring.advantage not in ("reinforce", "reinforce_plus_plus")
+    compares = scoring.advantage not in ("remax", "reinforce", "reinforce_plus_plus")
     least = 2 if compares else 1
     if len(known) < least or (scoring.reward_missing == "fail_group" and len(known) < len(scores)):
         return [None] * len(scores)
+    if scoring.advantage == "remax":
+        return [None if score is None or baseline is None else score - baseline for score in scores]
     if not compares:
         return list(scores)
     if known.min() == known.max():  # a mean of equal numbers may differ from them in its last bit

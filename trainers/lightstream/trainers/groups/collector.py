@@ -33,11 +33,21 @@ class Group:
     """``group_size`` final trajectories of one task, in the natural order of their rollout ids.
 
     The order does not depend on how they arrived, so the same trajectories always make the same batch. A group
-    that was skipped, or was taken before all were there, has fewer.
+    that was skipped, or was taken before all were there, has fewer. One of mode ``test`` is the others' baseline.
     """
 
     group_id: str
     trajectories: tuple[Trajectory, ...]
+
+    @property
+    def sampled(self) -> tuple[Trajectory, ...]:
+        """Those that can be trained on."""
+        return tuple(t for t in self.trajectories if t.mode is not RolloutMode.TEST)
+
+    @property
+    def baseline(self) -> Trajectory | None:
+        """The greedy rollout that these are compared with, if there is one."""
+        return next((t for t in self.trajectories if t.mode is RolloutMode.TEST), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ class GroupCollector:
         self,
         run_id: str,
         settled: SettledGroups | None = None,
-        modes: Collection[RolloutMode] = (RolloutMode.TRAIN,),
+        modes: Collection[RolloutMode] = (RolloutMode.TRAIN, RolloutMode.TEST),
     ) -> None:
         self._run_id = run_id
         self._settled = SettledGroups(run_id) if settled is None else settled

@@ -11,7 +11,7 @@ import numpy as np
 
 from lightstream.stream_processors.core.segments import NO_VERSION
 
-from ..batch import BatchRows
+from ..batch import BatchRows, rollout_score
 from ..groups import Group
 
 __all__ = ["batch_metrics"]
@@ -24,9 +24,9 @@ def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[st
         "groups/without_signal": float(rows.groups_without_signal),
     }
     metrics |= {f"batch/excluded_{reason.value}": float(count) for reason, count in rows.excluded.items()}
-    calls = [triplet for group in groups for t in group.trajectories for triplet in t.triplets]
+    calls = [triplet for group in groups for t in group.sampled for triplet in t.triplets]
     lengths = [len(triplet.response_mask) for triplet in calls]
-    turns = [len(t.triplets) for group in groups for t in group.trajectories]
+    turns = [len(t.triplets) for group in groups for t in group.sampled]
     if lengths:
         metrics |= {
             "response_tokens/mean": fmean(lengths),
@@ -39,6 +39,9 @@ def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[st
         ages, counts = np.unique(np.asarray(stale), return_counts=True)
         metrics |= {f"staleness/{age}": float(count) for age, count in zip(ages, counts, strict=True)}
         metrics["batch/staleness_max"] = float(ages.max())
+    baselines = [score for group in groups if (t := group.baseline) and (score := rollout_score(t)) is not None]
+    if baselines:
+        metrics["reward/baseline"] = fmean(baselines)
     return metrics | _rewards_by_source(groups)
 
 
@@ -46,7 +49,7 @@ def _rewards_by_source(groups: list[Group]) -> dict[str, float]:
     """Mean reward of each data source, where tasks are objects that name theirs (``data_source`` or ``dataset``)."""
     rewards: dict[str, list[float]] = {}
     for group in groups:
-        for trajectory in group.trajectories:
+        for trajectory in group.sampled:
             task: Any = json.loads(trajectory.input_json) if trajectory.input_json else None
             source = (task.get("data_source") or task.get("dataset")) if isinstance(task, dict) else None
             if isinstance(source, str) and trajectory.reward is not None and math.isfinite(trajectory.reward):

@@ -158,6 +158,11 @@ class LoopOptions:
         _check_sampling(self.sampling_parameters)
 
     @property
+    def has_baselines(self) -> bool:
+        """Whether each task has one rollout more, of the likeliest tokens, that the others are compared with."""
+        return self.advantage == "remax"
+
+    @property
     def compares_with_reference(self) -> bool:
         """Whether there is a reference policy."""
         return bool(self.kl_loss_coefficient or self.kl_reward_coefficient)

@@ -54,6 +54,9 @@ def policy_resources(
             api_key=None if token is None else token.get_secret_value(),
             sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
             validation_sampling_parameters=None if validation is None else dict(validation),
+            test_sampling_parameters=(
+                {**options.sampling_parameters, "temperature": 0} if options.has_baselines else None
+            ),
         )
     }
     return context.resources_record(version, resources, model=model, checkpoint=checkpoint)

@@ -83,8 +83,9 @@ class Waves:
     def _next_group(self, step: int, room: int) -> Group | None:
         """The next group of a step that has room for so many; ``None`` where there is none."""
         options, source = self._options, self._context.source
+        least = None if options.group_min is None else options.group_min + options.has_baselines
         while names := self._eligible(step, room):
-            group = next(source.groups(names, least=options.group_min, wait_s=options.group_deadline_s), None)
+            group = next(source.groups(names, least=least, wait_s=options.group_deadline_s), None)
             self._forget(self._context.skipped)
             if group is not None:
                 self._forget([group.group_id])
@@ -108,7 +109,10 @@ class Waves:
     def _ask_wave(self, wave: int, last_step: int) -> None:
         options = self._options
         names = self._context.enqueue_step(
-            wave, tasks=options.tasks_per_step, rollouts_per_task=options.rollouts_per_task
+            wave,
+            tasks=options.tasks_per_step,
+            rollouts_per_task=options.rollouts_per_task,
+            baselines=options.has_baselines,
         )
         self._last_step |= dict.fromkeys(names, last_step)
 
@@ -116,7 +120,10 @@ class Waves:
         if count > 0:
             taken = [group.group_id for group in besides]
             names = self._context.enqueue_further(
-                count, rollouts_per_task=self._options.rollouts_per_task, besides=[*self._last_step, *taken]
+                count,
+                rollouts_per_task=self._options.rollouts_per_task,
+                baselines=self._options.has_baselines,
+                besides=[*self._last_step, *taken],
             )
             self._last_step |= dict.fromkeys(names, step + self._options.steps_ahead)
 

@@ -51,7 +51,7 @@ OPTIONS = {
 }
 """verl's key -> our option of the same meaning. ``None`` is as the option is by default."""
 
-ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+ESTIMATORS = ("grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 """verl's estimators that are ours, by the same names."""
 
 LOSS_AGGREGATIONS = {
@@ -68,7 +68,7 @@ READ = {
     f"{_ACTOR}.kl_loss_coef": "with `use_kl_loss`",
     f"{_ACTOR}.kl_loss_type": "with `use_kl_loss`",
     "algorithm.use_kl_in_reward": "with `kl_ctrl.kl_coef` and `kl_penalty`: `kl_reward_coefficient` and "
-    "`kl_reward_type`, one sum for a rollout; not with `reinforce_plus_plus`",
+    "`kl_reward_type`, one sum for a rollout; not with `remax` and `reinforce_plus_plus`",
     "algorithm.kl_ctrl.kl_coef": "with `use_kl_in_reward`",
     "algorithm.kl_penalty": "with `use_kl_in_reward`",
     "algorithm.adv_estimator": f"{', '.join(f'`{name}`' for name in ESTIMATORS)}: `advantage`",
@@ -311,7 +311,7 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         options["advantage"] = estimator
     elif given.get("algorithm.norm_adv_by_std_in_grpo") is False:
         options["advantage"] = "group_mean"
-    if estimator.startswith("reinforce") and "kl_reward_coefficient" in options:
+    if (estimator == "remax" or estimator.startswith("reinforce")) and "kl_reward_coefficient" in options:
         problems.append(f"algorithm.use_kl_in_reward=True with {estimator}: there it is a token's return to go")
     if (mini_batch := given.get(f"{_ACTOR}.ppo_mini_batch_size")) is not None:
         tasks = options.get("tasks_per_step", LoopOptions.tasks_per_step)
