@@ -105,6 +105,23 @@ def test_a_warm_up_teaches_the_form_of_an_answer(tiny_model: Path, tmp_path: Pat
     assert all((a == b).all() for a, b in zip(first.parameters(), second.parameters(), strict=True)), "repeatable"
 
 
+def test_a_warm_up_teaches_each_prompt_its_own_answers(tiny_model: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    answers = {"say a": ["0", "1"], "say b": ["8", "9"]}
+    config = options(tiny_model, warm_up=teach_answers([*answers], [*answers.values()], steps=100))
+    write_initial_model(config, tmp_path, seed=0)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path)
+    for prompt, expected in answers.items():
+        messages = [{"role": "user", "content": prompt}]
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        chances = model(**ids).logits[0, -1].detach().softmax(-1)
+        assert sum(float(chances[tokenizer.encode(text)[0]]) for text in expected) > 0.9, prompt
+    with pytest.raises(ValueError, match="2 prompts, but 1 lists of answers"):
+        teach_answers([*answers], [["0", "1"]])
+
+
 def test_a_resumed_engine_goes_on_to_the_bit(tiny_model: Path, tmp_path: Path) -> None:
     config = options(tiny_model)
     whole = VerlEngine(config, tiny_model)

@@ -19,7 +19,7 @@ IGNORED_LABEL = -100
 
 def teach_answers(
     prompts: Sequence[str | Sequence[Message]],
-    answers: Sequence[str],
+    answers: Sequence[str] | Sequence[Sequence[str]],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
     steps: int = 15,
@@ -34,14 +34,20 @@ def teach_answers(
     Args:
         prompts: what users say; each becomes a conversation of one message. Or conversations, as chat templates take
             them.
-        answers: what may be answered: calls of tools too, as the model's family writes them.
+        answers: what may be answered: calls of tools too, as the model's family writes them. Or a list of them for
+            each prompt.
         tools: offered in each conversation, as OpenAI's ``tools``.
         steps, batch_size, learning_rate: of AdamW; over the second half of the steps the rate falls to zero.
         end_turn: teach to end the turn after the answer.
         read_prompts: teach to continue the prompts as well, the way language models are pretrained: what tells prompts
             apart is then represented before the first reward, and rewards have less to teach.
         seed: of the pairing.
+
+    Raises:
+        ValueError: there are lists of answers, but not one for each prompt.
     """
+    if not isinstance(answers[0], str) and len(answers) != len(prompts):
+        raise ValueError(f"there are {len(prompts)} prompts, but {len(answers)} lists of answers")
 
     def warm_up(model: Any, tokenizer: Any) -> None:
         import torch
@@ -58,11 +64,17 @@ def teach_answers(
             for prompt in prompts
         ]
         end = [tokenizer.eos_token_id] if end_turn else []
-        targets = [[*tokenizer.encode(answer, add_special_tokens=False), *end] for answer in answers]
+        targets = [
+            [[*tokenizer.encode(text, add_special_tokens=False), *end] for text in answers_of_prompt]
+            for answers_of_prompt in ([answers] if isinstance(answers[0], str) else answers)
+        ]
         optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, 2 * (steps - step) / steps))
         for _ in range(steps):
-            rows = [(choose.choice(encoded), choose.choice(targets)) for _ in range(batch_size)]
+            rows = [
+                (encoded[i := choose.randrange(len(prompts))], choose.choice(targets[i % len(targets)]))
+                for _ in range(batch_size)
+            ]
             longest = max(len(prompt) + len(target) for prompt, target in rows)
             ids = torch.zeros(batch_size, longest, dtype=torch.int64)
             labels = torch.full_like(ids, IGNORED_LABEL)
