@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.1
 """Delivery reports wake the poll at once; this only bounds how long a stop takes to be noticed."""
+
+ID_TIMEOUT_S = 0.5
+"""For each of the two answers that :func:`_hasten_producer_id` waits for. Without them the id comes as late as this."""
 
 PURGE_TIMEOUT_S = 1.0
 """For the reports of what is given up: the client makes them itself, and asks no broker."""
@@ -164,7 +168,8 @@ class KafkaPublisher:
         """
         for record in records:
             self._check_size(record)
-        self._started()
+        if records:
+            self._started(records[0].topic)
         for number, (record, report) in enumerate(zip(records, reports, strict=True)):
             if not self._produce_one(record, report):
                 return number
@@ -194,7 +199,8 @@ class KafkaPublisher:
 
     def _produce(self, record: Outgoing, report: Report) -> None:
         name = record.topic.full_name(self._settings.topic_prefix)
-        self._started().produce(name, record.value, record.key, record.partition, report, headers=record.headers)
+        producer = self._started(record.topic)
+        producer.produce(name, record.value, record.key, record.partition, report, headers=record.headers)
 
     def _check_size(self, record: Outgoing) -> None:
         limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX
@@ -224,7 +230,7 @@ class KafkaPublisher:
         producer.flush(PURGE_TIMEOUT_S)
         return left
 
-    def _started(self) -> Producer:
+    def _started(self, topic: Topic) -> Producer:
         producer = self._producer
         if producer is None:
             with self._lock:
@@ -235,21 +241,35 @@ class KafkaPublisher:
                     config = producer_config(self._settings, linger_ms=self._linger_ms, compression=self._compression)
                     producer = Producer(config)
                     self._closing.clear()
+                    name = topic.full_name(self._settings.topic_prefix)
                     self._poller = threading.Thread(
-                        target=_poll, args=(producer, self._closing), name="lightstream-publisher", daemon=True
+                        target=_poll, args=(producer, name, self._closing), name="lightstream-publisher", daemon=True
                     )
                     self._poller.start()
                     self._producer = producer
         return producer
 
 
-def _poll(producer: Producer, closing: threading.Event) -> None:
+def _poll(producer: Producer, first_topic: str, closing: threading.Event) -> None:
     """Serve delivery reports until the publisher closes."""
+    _hasten_producer_id(producer, first_topic)
     while not closing.is_set():
         try:
             producer.poll(POLL_INTERVAL_S)
         except Exception:  # a callback must not raise; the others still have to be called
             logger.exception("a delivery callback failed")
+
+
+def _hasten_producer_id(producer: Producer, topic: str) -> None:
+    """Spare a new producer's first record half a second.
+
+    librdkafka asks for the id of an idempotent producer when metadata arrive. The first arrive over the connection to
+    the bootstrap address, which it closes (from 2.10 on) before it asks; then it looks again half a second later, or
+    with the next metadata. Two answers in a row end the wait after some 50 ms.
+    """
+    with contextlib.suppress(KafkaException):  # no broker answers: the records wait for one, or fail, as ever
+        for _ in range(2):
+            producer.list_topics(topic, timeout=ID_TIMEOUT_S)
 
 
 _PUBLISHERS: weakref.WeakSet[Any] = weakref.WeakSet()
