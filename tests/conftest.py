@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import ssl
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,9 @@ for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background without Ctrl-C, and every process that a test starts inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each client of HTTP reads the machine's certificates, 40 ms of processor, for servers that have none: once is enough.
+setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))  # noqa: B010  # type checkers: a cache is no function
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
 hypothesis.settings.register_profile(

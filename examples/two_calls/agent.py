@@ -7,7 +7,7 @@ answer is right (``Y`` or ``N``). Each half counts 0.5.
 
 from __future__ import annotations
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 from opentelemetry import trace
 
 from examples.tool_router.agent import prompt_of
@@ -22,22 +22,24 @@ ANSWERS = [*TOOLS, "Y", "N"]
 
 TOOL_SPAN = "tool"
 
+_CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0, http_client=DefaultAioHttpClient())
+"""One connection pool per process; each rollout has an address of its own."""
+
 
 @rollout
 async def pick_and_judge(task: Task, llm: LLM, rollout: AttemptedRollout) -> None:
     """One task; its reward is emitted, not returned."""
-    base_url = llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
-    async with AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
-        messages = prompt_of(task)
-        letter = await _ask(client, llm, messages)
-        with trace.get_tracer(__name__).start_as_current_span(TOOL_SPAN) as span:
-            answer = use_tool(letter, task["question"])
-            span.set_attributes({"tool.name": _name_of(letter), "tool.answer": answer or ""})
-        messages += [
-            {"role": "assistant", "content": letter},
-            {"role": "user", "content": f"The tool says: {answer or 'nothing'}. Right?"},
-        ]
-        verdict = await _ask(client, llm, messages)
+    client = _CLIENT.with_options(base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id))
+    messages = prompt_of(task)
+    letter = await _ask(client, llm, messages)
+    with trace.get_tracer(__name__).start_as_current_span(TOOL_SPAN) as span:
+        answer = use_tool(letter, task["question"])
+        span.set_attributes({"tool.name": _name_of(letter), "tool.answer": answer or ""})
+    messages += [
+        {"role": "assistant", "content": letter},
+        {"role": "user", "content": f"The tool says: {answer or 'nothing'}. Right?"},
+    ]
+    verdict = await _ask(client, llm, messages)
     is_right = score(task, answer) == 1.0
     emit_reward(0.5 * is_right + 0.5 * ((verdict == "Y") == is_right))
 
