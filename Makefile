@@ -19,7 +19,7 @@ CORE_TESTS := tests/schemas tests/runtime \
 AGL_VENV := .venv-agent-lightning
 CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-core test-frameworks test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof lock schemas docs install install-core clean help
+.PHONY: demo test test-core test-frameworks test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -29,6 +29,7 @@ help:
 	@echo "make soak     the long chaos series"
 	@echo "make bench    every benchmark"
 	@echo "make gpu-bundle  what a GPU machine without a network needs, into .gpu-bundle; make gpu-proof, there"
+	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
 	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
@@ -86,6 +87,13 @@ gpu-bundle: $(INSTALLED)
 gpu-proof:
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target .gpu-bundle/site .gpu-bundle/wheels/*.whl
 	PYTHONPATH=.gpu-bundle/site $(PYTHON) -m benchmarks.gpu.proof
+
+gpu-bundle-vllm: $(INSTALLED)
+	$(PY) -m benchmarks.gpu.vllm_bundle
+
+gpu-proof-vllm:
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target .gpu-bundle/site .gpu-bundle/wheels/*.whl
+	PYTHONPATH=.gpu-bundle/site $(PYTHON) -m benchmarks.gpu.vllm_proof
 
 schemas: $(INSTALLED)
 	$(PY) -m lightstream.schemas.codec.write_files
