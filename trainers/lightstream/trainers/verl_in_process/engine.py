@@ -17,7 +17,6 @@ from . import state
 from .config import VerlConfig
 from .correction import correct
 from .loss import WeightedPolicyLoss
-from .packed_attention import PACKED_ATTENTION, add_packed_attention
 from .runtime import MICRO_BATCH_SIZES, choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
 from .tensors import micro_batches, select_mini_batches, to_tensordict
@@ -61,7 +60,6 @@ class VerlEngine:
             torch.set_num_threads(config.threads)
         self._packs = self.device == "cuda" and config.dtype == "bfloat16" if packs is None else packs
         load_verl(self.device)
-        add_packed_attention()
         join_process_group(self.device, shard)
         with worker_environment(shard):
             model = (first or folder) if config.lora_rank else folder
@@ -306,6 +304,9 @@ def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
     from verl.workers.engine_workers import TrainingWorker
 
+    from .packed_attention import PACKED_ATTENTION, add_packed_attention
+
+    add_packed_attention()
     untyped_logging: Any = transformers_logging
     untyped_logging.disable_progress_bar()
     precision = PRECISIONS[config.dtype]
