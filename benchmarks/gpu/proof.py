@@ -1,4 +1,4 @@
-"""What training does on this GPU, without Kafka and without a network, into ``docs/proofs/<date>.json``.
+"""Figures of training on this GPU, without Kafka and without a network, into ``docs/proofs/<date>.json``.
 
 ``make gpu-proof``, where ``make gpu-bundle`` was unpacked. Six parts:
 
@@ -195,7 +195,7 @@ def actor_of(model: Path, device: Device, *, packs: bool) -> VerlEngine:
 
 
 def machine(bundle: Path) -> dict[str, str]:
-    """What it ran on, and which commit."""
+    """The device, the versions and the commit."""
     commit = bundle / "commit.txt"
     return {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",

@@ -1,4 +1,4 @@
-"""What vLLM does beside the policy server on this GPU, without Kafka and without a network: ``make gpu-proof-vllm``.
+"""Figures of vLLM beside the policy server on this GPU, without Kafka and without a network: ``make gpu-proof-vllm``.
 
 Added to ``docs/proofs/<date>.json`` as ``vllm``. One model of Qwen2.5-0.5B's architecture with random weights:
 

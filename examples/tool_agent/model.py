@@ -14,7 +14,7 @@ from .agent import COUNTS, SHELF_OF, SHELVES, TOOLS, Task, question_of, sample_t
 __all__ = ["make_model", "teach_the_form"]
 
 CALL = ('<tool_call>{"name": "count", "arguments": {"ware": "', '", "shelf": "', '"}}</tool_call>')
-"""What is around ware and shelf in a call, as models of the Hermes and Qwen families write it."""
+"""The text around ware and shelf in a call, as models of the Hermes and Qwen families write it."""
 
 ROLES = ("tools", "user", "assistant", "tool")
 WORDS = [

@@ -94,7 +94,7 @@ def _one_row(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, w
 
 @lru_cache(maxsize=1)  # all layers of a pass have the same tensor, and reading it waits for the GPU
 def _rows(position_ids: Tensor) -> tuple[Tensor, list[int]]:
-    """Where rows begin, with the end of the last, int32 (rows + 1,); and their lengths."""
+    """The places where rows begin, with the end of the last, int32 (rows + 1,); and their lengths."""
     positions = position_ids.flatten()
     starts = (positions == 0).nonzero().flatten()
     starts = torch.cat([starts, starts.new_tensor([len(positions)])])
