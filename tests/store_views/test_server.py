@@ -92,9 +92,9 @@ def test_a_request_needs_the_token_and_comes_from_no_page_of_another_origin(sett
             ({"authorization": "Bearer wrong"}, 401),
         ]:
             sent = {"authorization": "Bearer secret"} | JSON | headers
-            response = httpx.post(f"{url}/v1/sql", content=b'{"sql": "SELECT 42"}', headers=sent, timeout=60)
+            response = httpx.post(f"{url}/v1/sql", content=b"""{"sql": "SELECT 'sesame'"}""", headers=sent, timeout=60)
             assert response.status_code == status, headers
-            assert ("42" in response.text) == (status == 200)
+            assert ("sesame" in response.text) == (status == 200)
             if status in (401, 403):
                 assert httpx.get(f"{url}/v1/positions", headers=sent, timeout=60).status_code == status
 
