@@ -154,7 +154,7 @@ def _headers(settings: Settings) -> dict[str, str]:
 
 
 def _certificates(settings: Settings) -> ssl.SSLContext:
-    """The authorities that servers are checked with: this machine's authorities, or none where no address is https.
+    """The authorities that servers are checked with: this machine's, or none where no address is https.
 
     Reading the machine's takes 40 ms of processor.
     """
