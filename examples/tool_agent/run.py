@@ -19,7 +19,7 @@ __all__ = ["run_tool_agent"]
 RUN_ID = "tool-agent"
 TASKS, SAMPLES = 16, 8
 LEARNING_RATE = 5e-4
-"""Twice of it, and one ware or the other is counted on a wrong shelf alone before its right one was rewarded enough."""
+"""With twice of it, a shelf was often lost for good (in trials of the learning alone, without Kafka)."""
 
 REWARD_TARGET, LAST_STEPS = 0.95, 5
 """Training ends once so many steps hold this mean; it has succeeded where they hold :data:`REWARD_MIN`."""
