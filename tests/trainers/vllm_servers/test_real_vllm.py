@@ -219,6 +219,7 @@ def test_adapters_are_served_under_a_name_of_each_version(
             servers.load(version(number, folder))
         assert_sampled_by(ask(servers, "policy@3"), 3, adapters[2][1])
         assert_sampled_by(ask(servers, "policy@2"), 2, adapters[1][1])
+        assert_sampled_by(ask(servers), 3, adapters[2][1])
         assert ask(servers, "policy@9").status_code == 404
         kill(servers)
         servers.server.make_ready()

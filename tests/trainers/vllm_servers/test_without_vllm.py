@@ -53,9 +53,3 @@ def test_before_the_first_version_calls_are_refused_and_it_is_announced_while_it
         assert httpx.post(f"{servers.url}/v1/completions", content=b"{", timeout=60).status_code == 400
         assert servers.version() is None
     assert find(settings, "policy") is None
-
-
-@pytest.mark.parametrize("swap", ["keep", "continue"])
-def test_an_exchange_in_the_middle_of_an_answer_is_refused(tmp_path: Path, swap: str) -> None:
-    with pytest.raises(SettingsError, match=f"LIGHTSTREAM_POLICY_SWAP is {swap}"):
-        VllmServer(Settings.load(data_dir=tmp_path, policy_swap=swap), VllmOptions())

@@ -35,7 +35,7 @@ from .service import PolicyService
 from .streaming import stream_answer
 from .text import Decode
 
-__all__ = ["create_app"]
+__all__ = ["INTERFACES", "Interface", "create_app", "error_response", "respond"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,9 @@ class Interface:
 
 CHAT = Interface("chatcmpl", parse_chat_request, completion, chunk)
 TEXT = Interface("cmpl", parse_text_request, text_completion, text_chunk)
+
+INTERFACES = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT}
+"""By path."""
 
 
 def create_app(
@@ -78,32 +81,17 @@ def create_app(
             await asyncio.to_thread(stop)
             await service.stop()
 
-    async def answer(request: Request, interface: Interface) -> Response:
+    async def answer(request: Request) -> Response:
+        interface = INTERFACES[request.url.path]
         try:
             body = await read_body(request, settings.llm_request_bytes_max)
             asked = interface.parse(_json(body))
             job = await service.submit(asked)
         except BodyTooLargeError as error:
-            return _error(RequestError(str(error), status=413, code="request_too_large"))
+            return error_response(RequestError(str(error), status=413, code="request_too_large"))
         except RequestError as error:
-            return _error(error)
-        version = job.version  # a successor may take its place any time
-        answer_id = f"{interface.id_prefix}-{uuid.uuid4().hex}"
-        head = AnswerHead(answer_id, int(time.time()), version.name, version.number)
-        headers = {POLICY_VERSION_HEADER: str(version.number)}
-        if version.resources_id:
-            headers[RESOURCES_ID_HEADER] = version.resources_id
-        if asked.streams:
-            decode = service.decoder(asked, version)
-            events = stream_answer(head, asked, job, decode, service.token_text, interface.chunk)
-            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-        return await _whole_answer(service, request, head, asked, job, headers, interface)
-
-    async def chat(request: Request) -> Response:
-        return await answer(request, CHAT)
-
-    async def completions(request: Request) -> Response:
-        return await answer(request, TEXT)
+            return error_response(error)
+        return await respond(request, asked, job, interface, service.decoder(asked, job.version), service.token_text)
 
     async def models(_request: Request) -> Response:
         entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in versions.names()]
@@ -121,23 +109,26 @@ def create_app(
         return _json_response(body, 200 if alive else 503)
 
     routes = [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/completions", completions, methods=["POST"]),
+        *(Route(path, answer, methods=["POST"]) for path in INTERFACES),
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
     return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
 
 
-async def _whole_answer(
-    service: PolicyService,
-    http_request: Request,
-    head: AnswerHead,
-    request: ChatRequest,
-    job: Job,
-    headers: dict[str, str],
-    interface: Interface,
+async def respond(
+    http_request: Request, request: ChatRequest, job: Job, interface: Interface, decode: Decode, token_text: TokenText
 ) -> Response:
+    """The answer of a job that has begun, whole or as a stream; the job is cancelled if the client goes."""
+    version = job.version  # a successor may take its place any time
+    answer_id = f"{interface.id_prefix}-{uuid.uuid4().hex}"
+    head = AnswerHead(answer_id, int(time.time()), version.name, version.number)
+    headers = {POLICY_VERSION_HEADER: str(version.number)}
+    if version.resources_id:
+        headers[RESOURCES_ID_HEADER] = version.resources_id
+    if request.streams:
+        events = stream_answer(head, request, job, decode, token_text, interface.chunk)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     try:
         await unless_disconnected(http_request, _reported(job))
     except ClientGoneError:
@@ -146,9 +137,8 @@ async def _whole_answer(
         job.cancelled = True  # nothing to cancel where it is over
     failure = next((generation.error for generation in job.generations if generation.error), None)
     if failure is not None:
-        return _error(RequestError(failure, status=500, code="generation_failed"))
-    answer = interface.whole(head, request, job, service.decoder(request, job.version), service.token_text)
-    return _json_response(answer, headers=headers)
+        return error_response(RequestError(failure, status=500, code="generation_failed"))
+    return _json_response(interface.whole(head, request, job, decode, token_text), headers=headers)
 
 
 async def _reported(job: Job) -> None:
@@ -163,7 +153,8 @@ def _json(body: bytes) -> Any:
         raise RequestError(f"the body is not JSON: {error}") from error
 
 
-def _error(error: RequestError) -> Response:
+def error_response(error: RequestError) -> Response:
+    """The refusal of a request, in OpenAI's shape."""
     body = error_body(error.message, status=error.status, parameter=error.parameter, code=error.code)
     headers = {"retry-after": "1"} if error.status in (429, 503) else {}
     return _json_response(body, error.status, headers)

@@ -93,9 +93,9 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def end_of_turn_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def end_of_turn_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:
     """The tokens after which nothing more is generated: the model's own and the tokenizer's."""
-    ids: int | list[int] | None = model.generation_config.eos_token_id
+    ids: int | list[int] | None = generation_config.eos_token_id
     own = ids if isinstance(ids, list) else [ids]
     return frozenset(token for token in [*own, tokenizer.eos_token_id] if token is not None)
 

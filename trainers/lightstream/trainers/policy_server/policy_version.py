@@ -225,7 +225,7 @@ class Versions:
             version.model = fitting[0].model
         else:
             version.model = load_model(folder, self.device, self.dtype)
-        version.end_ids = end_of_turn_ids(version.model, self.tokenizer)
+        version.end_ids = end_of_turn_ids(version.model.generation_config, self.tokenizer)
         version.positions_max = int(version.model.config.get_text_config().max_position_embeddings)
         return version
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
 from functools import lru_cache
 
 from jinja2 import TemplateError
@@ -17,7 +16,7 @@ from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
 from .requests import SO_FAR, ChatRequest, Prompt, RequestError, TextRequest
-from .text import Decode, StopWatcher
+from .text import Decode, StopWatcher, decoder
 from .tool_calls import how_calls_are_written
 
 __all__ = ["PolicyService"]
@@ -93,17 +92,9 @@ class PolicyService:
         self.engine.submit(job)
         return job
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of tokens, special ones left out."""
-        return str(self.versions.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=True))
-
     def decoder(self, request: ChatRequest, version: PolicyVersion) -> Decode:
-        """Return how answers become text. Some models mark their calls of tools with special tokens: where
-        calls are read, only those that end a turn are left out."""
-        if not request.reads_tool_calls:
-            return self.decode
-        decode, end_ids = self.versions.tokenizer.backend_tokenizer.decode, version.end_ids
-        return lambda ids: str(decode([token for token in ids if token not in end_ids], skip_special_tokens=False))
+        """Return how answers become text."""
+        return decoder(self.versions.tokenizer, version.end_ids, reads_tool_calls=request.reads_tool_calls)
 
     def _token_text(self, token: int) -> str:
         return str(self.versions.tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))

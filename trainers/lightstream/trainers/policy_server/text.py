@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-__all__ = ["Decode", "StopWatcher", "TextStream"]
+__all__ = ["Decode", "StopWatcher", "TextStream", "decoder"]
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 
@@ -15,6 +15,15 @@ PENDING_TOKENS_MAX = 16
 
 BROKEN_RUN_MIN = 8
 """That many replacements in a row at the end are broken text, not the beginning of a character."""
+
+
+def decoder(tokenizer: Any, end_ids: frozenset[int], *, reads_tool_calls: bool) -> Decode:
+    """Return how answers become text: special tokens are left out. Some models mark their calls of tools with such:
+    where calls are read, only those that end a turn are."""
+    decode = tokenizer.backend_tokenizer.decode
+    if not reads_tool_calls:
+        return lambda ids: str(decode(list(ids), skip_special_tokens=True))
+    return lambda ids: str(decode([token for token in ids if token not in end_ids], skip_special_tokens=False))
 
 
 class TextStream:

@@ -6,7 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
 
@@ -67,6 +67,25 @@ class VllmClient:
         self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
         self._post("/reset_prefix_cache", {})
         self._post("/update_weight_version", {"new_version": str(version)})
+
+    def pause(self, mode: Literal["keep", "abort"]) -> None:
+        """Have nothing sampled until :meth:`resume`; returns when the last tokens are on their way.
+
+        Requests under way are kept, and read their prompts and tokens anew once they go on, or they are aborted.
+        Those that come meanwhile wait.
+
+        Raises:
+            ServiceUnavailableError, TrainingError: as :meth:`load_weights`.
+        """
+        self._post(f"/pause?mode={mode}", {})
+
+    def resume(self) -> None:
+        """Go on.
+
+        Raises:
+            ServiceUnavailableError, TrainingError: as :meth:`load_weights`.
+        """
+        self._post("/resume", {})
 
     def load_adapter(self, name: str, folder: Path) -> None:
         """Serve an adapter under a name of its own: vLLM's prefix cache goes by that name.

@@ -27,37 +27,42 @@ from lightstream.runtime.http_server import (
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
+from ..policy_server.app import INTERFACES, error_response, respond
 from ..policy_server.guard import guard
+from ..policy_server.requests import ChatRequest, RequestError
 from ..policy_server.responses import error_body
+from .answers import TOO_SLOW, TRIES, Answers
 from .client import SERVED_NAME
 from .server import VllmServer
+from .token_requests import parse_token_request
 
 __all__ = ["create_app"]
 
-TRIES = 3
-"""vLLM may end while it answers: a call of which nothing was passed on is made again."""
-
 LOOK_S = 0.05
-
-TOO_SLOW = 504
-"""It has not ended: another try would only add to what it has to do."""
 
 
 def create_app(settings: Settings, server: VllmServer) -> Starlette:
     """The ASGI application in front of ``server``."""
     upstream = HttpUpstream(settings)
+    answers = Answers(server, upstream, server.options.swap_timeout_s) if settings.policy_swap != "drain" else None
+    server.under_way = answers
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         await upstream.start()
+        if answers is not None:
+            answers.start()
         try:
             yield
         finally:
+            if answers is not None:
+                await answers.stop()
             await upstream.stop()
 
     async def answer(request: Request) -> Response:
         try:
-            body: Any = from_json(await read_body(request, settings.llm_request_bytes_max))
+            content = await read_body(request, settings.llm_request_bytes_max)
+            body: Any = from_json(content)
         except BodyTooLargeError as error:
             return _error(str(error), 413)
         except ValueError as error:
@@ -65,17 +70,30 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         if not isinstance(body, dict):
             return _error("the body must be a JSON object", 400)
         try:
-            return await unless_disconnected(request, _ask(request.url.path, body))
+            refusal = await unless_disconnected(request, _known(body))
+            if refusal is not None:
+                return refusal
+            path = request.url.path
+            asked = None if answers is None else parse_token_request(path, content, server.options.arguments)
+            if answers is None or asked is None:
+                return await unless_disconnected(request, _ask(path, body))
+            return await _answer(answers, request, asked, body)
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
 
-    async def _ask(path: str, body: dict[str, Any]) -> Response:
+    async def _known(body: dict[str, Any]) -> Response | None:
+        """Wait for a version that is not known yet; returns a refusal if it does not come."""
         name = body.get("model") or SERVED_NAME
         deadline = asyncio.get_running_loop().time() + settings.policy_version_wait_s
         while not _is_known(server, name):
             if asyncio.get_running_loop().time() > deadline:
                 return _error(f"there is no model {name!r}; there are: {', '.join(_names(server)) or 'none yet'}", 404)
             await asyncio.sleep(LOOK_S)
+        return None
+
+    async def _ask(path: str, body: dict[str, Any]) -> Response:
+        """vLLM's own answer, of one version."""
+        name = body.get("model") or SERVED_NAME
         for attempt in range(TRIES):
             await server.gate.enter()
             try:
@@ -97,9 +115,8 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
 
     async def _once(path: str, body: dict[str, Any], name: str) -> Response:
         """One try, within the gate, which is left when the answer is over."""
-        served = server.adapters.get(name) or server.current
-        assert served is not None, "a version is known"  # noqa: S101  # `_is_known` has said so
-        asked = body | {"model": name if name in server.adapters else SERVED_NAME}
+        served, model = server.served(name)
+        asked = body | {"model": model}
         got = await upstream.send(
             "POST", f"{server.url}{path}", to_json(asked), api_key=None, streams=body.get("stream") is True
         )
@@ -117,7 +134,8 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
 
     async def health(_request: Request) -> Response:
         runs = server.current is None or await asyncio.to_thread(lambda: server.pid) is not None
-        body = {"status": "ok" if runs else "failed", "versions": _names(server), "running": server.gate.inside}
+        running = server.gate.inside + (0 if answers is None else answers.running)
+        body = {"status": "ok" if runs else "failed", "versions": _names(server), "running": running}
         return Response(to_json(body), 200 if runs else 503, media_type="application/json")
 
     routes = [
@@ -127,6 +145,16 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         Route("/healthz", health, methods=["GET"]),
     ]
     return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
+
+
+async def _answer(answers: Answers, request: Request, asked: ChatRequest, body: dict[str, Any]) -> Response:
+    """An answer made of tokens, which a new version may go on with."""
+    try:
+        job = await unless_disconnected(request, answers.submit(asked, body))
+    except RequestError as error:
+        return error_response(error)
+    decode = answers.decoder(asked, job)
+    return await respond(request, asked, job, INTERFACES[request.url.path], decode, answers.token_text)
 
 
 def _names(server: VllmServer) -> list[str]:

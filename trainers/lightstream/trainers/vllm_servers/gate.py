@@ -22,6 +22,11 @@ class Gate:
         """Calls that have entered and not left."""
         return self._inside
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether those who come have to wait."""
+        return self._closed > 0
+
     async def enter(self) -> None:
         """Go in, once the gate is open."""
         while True:

@@ -7,10 +7,11 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from lightstream.runtime.processes import RestartPolicy, Supervisor
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError, TrainingError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
 
 from ..policy_server.checkpoint import checkpoint_folder
 from .client import SERVED_NAME
@@ -18,7 +19,7 @@ from .gate import Gate
 from .options import VllmOptions
 from .process import VllmProcess
 
-__all__ = ["Served", "VllmServer"]
+__all__ = ["Served", "UnderWay", "VllmServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,29 +46,46 @@ class Served:
     probe: tuple[float, ...] = ()
 
 
+class UnderWay(Protocol):
+    """Answers under way for which an exchange does not wait (:class:`.answers.Answers`)."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """How many each choice has that vLLM works on."""
+        ...
+
+    def cut(self) -> None:
+        """End their requests to vLLM; they are gone on with later."""
+        ...
+
+    def take_over(self, version: int) -> None:
+        """Count and hold back what comes from now on as another version's."""
+        ...
+
+    def release(self) -> None:
+        """Let go of what was held back."""
+        ...
+
+
 class VllmServer:
-    """A supervised vLLM. Calls in progress are finished by the version that began them: an exchange waits for them,
-    and new calls wait for the exchange.
+    """A supervised vLLM. New calls wait for an exchange of weights, and that waits for calls in progress, which are
+    finished by the version that began them. It does not wait for those ``under_way``, where ``LIGHTSTREAM_POLICY_SWAP``
+    is ``keep`` or ``continue``: the new version goes on with them.
 
     Attributes:
         gate: every call to it passes here.
         current: the newest version that is served, or ``None``. adapters: all adapters that are, by name.
-
-    Raises:
-        SettingsError: ``LIGHTSTREAM_POLICY_SWAP`` asks for another kind of exchange.
+        options: how it is run.
+        under_way: answers that a new version goes on with, or ``None`` where there are none.
     """
 
     def __init__(self, settings: Settings, options: VllmOptions) -> None:
-        if settings.policy_swap != "drain":
-            raise SettingsError(
-                f"LIGHTSTREAM_POLICY_SWAP is {settings.policy_swap}; with vLLM, calls are finished by the version that "
-                "began them: which token another one would begin with, vLLM does not say.",
-                next_step="Unset it, or take `lightstream policy`.",
-            )
         self.gate = Gate()
         self.current: Served | None = None
         self.adapters: dict[str, Served] = {}
-        self._options = options
+        self.options = options
+        self.under_way: UnderWay | None = None
+        self._swap = settings.policy_swap
         self._unit = VllmProcess(settings, options)
         self._supervisor = Supervisor(RESTARTS)
         self._loading = threading.Lock()
@@ -82,6 +100,11 @@ class VllmServer:
     def pid(self) -> int | None:
         """Its process while that makes tokens, else ``None``."""
         return self._unit.pid
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of its model and tokenizer."""
+        return self._unit.folder
 
     @property
     def log_file(self) -> Path:
@@ -109,6 +132,12 @@ class VllmServer:
             else:
                 self._exchange(new)
 
+    def served(self, name: str) -> tuple[Served, str]:
+        """The version that answers calls of that name, and what vLLM calls it. There must be one."""
+        served = self.adapters.get(name) or self.current
+        assert served is not None, "a version is known"  # noqa: S101  # callers wait for the first one
+        return served, served.name if served.name in self.adapters else SERVED_NAME
+
     def make_ready(self) -> None:
         """Wait until vLLM runs, after it ended too, and has the adapters that it had.
 
@@ -131,9 +160,9 @@ class VllmServer:
     def _exchange(self, new: Served) -> None:
         self.gate.close()
         try:
-            if not self.gate.drained(self._options.swap_timeout_s):
+            if not self.gate.drained(self.options.swap_timeout_s):
                 raise ServiceUnavailableError(
-                    f"{self.gate.inside} calls have not ended within {self._options.swap_timeout_s:g} s; "
+                    f"{self.gate.inside} calls have not ended within {self.options.swap_timeout_s:g} s; "
                     f"{new.name} is not loaded.",
                     next_step="Limit the agent's answers with max_tokens, or raise swap_timeout_s.",
                 )
@@ -141,19 +170,39 @@ class VllmServer:
             before, self._unit.folder = self._unit.folder, new.folder  # a restart from here on reads the new ones
             try:
                 try:
-                    self._unit.client.load_weights(new.folder, new.number)
+                    self._read(new)
                 except ServiceUnavailableError:
                     logger.warning("vLLM ended while it read %s; it starts again with it", new.folder)
+                    self._cut()
                     self._make_ready()
                 self._serve(new)
             except LightstreamError:
                 # Some weights may be the new ones: only a new process surely has the old ones.
                 self._unit.folder = before
+                self._cut()
                 self._unit.kill()
                 self._make_ready()
                 raise
         finally:
             self.gate.open()
+
+    def _read(self, new: Served) -> None:
+        """Have vLLM read other weights. What is under way stands still meanwhile, and is cut or counted as theirs."""
+        client = self._unit.client
+        if self._swap == "drain" or self.under_way is None:
+            client.load_weights(new.folder, new.number)
+            return
+        if self._swap == "continue":
+            self.under_way.cut()
+        client.pause("keep" if self._swap == "keep" else "abort")
+        client.load_weights(new.folder, new.number)
+        if self._swap == "keep":
+            self.under_way.take_over(new.number)
+        client.resume()
+
+    def _cut(self) -> None:
+        if self.under_way is not None:
+            self.under_way.cut()
 
     def _add_adapter(self, new: Served) -> None:
         if self._started_as is None:
@@ -165,7 +214,7 @@ class VllmServer:
         self._unit.client.load_adapter(new.name, new.folder)
         probe = self._unit.client.probe(new.name)
         self.adapters[new.name] = self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
-        while len(self.adapters) > self._options.adapters_kept:
+        while len(self.adapters) > self.options.adapters_kept:
             oldest = next(iter(self.adapters))
             del self.adapters[oldest]
             self._unit.client.unload_adapter(oldest)
@@ -179,6 +228,8 @@ class VllmServer:
                 f"vLLM says that it has read {new.folder}, and still gives the log-probabilities of {old.name}.",
                 next_step=f"Its log is {self.log_file}.",
             )
+        if self.under_way is not None:
+            self.under_way.release()
         self.adapters.clear()
         self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
 
@@ -187,7 +238,7 @@ class VllmServer:
         if self._unit.pid is None:
             if self._unit.name in self._supervisor.given_up:
                 raise ServiceUnavailableError("vLLM ends again and again.", next_step=f"Its log is {self.log_file}.")
-            self._supervisor.wait_ready(self._unit.name, self._options.start_timeout_s)
+            self._supervisor.wait_ready(self._unit.name, self.options.start_timeout_s)
         if self._started_as != self._unit.pid:
             for adapter in self.adapters.values():
                 self._unit.client.load_adapter(adapter.name, adapter.folder)
