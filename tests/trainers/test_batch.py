@@ -106,7 +106,7 @@ def test_each_dimension_of_the_reward_is_compared_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"advantage": "gae"}, {"per": "token"}, {"reward_missing": "zero"}, {"reward_fill": math.nan}]
+    "wrong", [{"advantage": "opo"}, {"per": "token"}, {"reward_missing": "zero"}, {"reward_fill": math.nan}]
 )
 def test_unknown_names_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

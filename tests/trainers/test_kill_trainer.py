@@ -57,8 +57,8 @@ def records(settings: Settings, topic: Topic) -> list[Record]:
     return [record for _, record in read_topic(settings, topic, codec_for(settings), group_id="test")]
 
 
-def check(settings: Settings, steps: int, file: str, expected: bytes | None) -> bytes:
-    """The whole account; returns the last checkpoint's ``file``."""
+def check(settings: Settings, steps: int, file: str, expected: bytes | None, *, size: int = SIZE) -> bytes:
+    """The whole account of groups of this size; returns the last checkpoint's ``file``."""
     committed = [record for record in records(settings, TRAINING_STEPS) if isinstance(record, TrainingStep)]
     assert [step.step for step in committed] == list(range(1, steps + 1))
     consumed = [c.rollout_id for step in committed for c in step.consumed]
@@ -66,7 +66,7 @@ def check(settings: Settings, steps: int, file: str, expected: bytes | None) -> 
         f"trainer-s{step}-g{group}-{sample}"
         for step in range(1, steps + 1)
         for group in range(GROUPS)
-        for sample in range(SIZE)
+        for sample in range(size)
     }
     assert sorted(consumed) == sorted(wanted), "every rollout in exactly one step"
     for before, after in itertools.pairwise(committed):
@@ -88,10 +88,11 @@ def check_chains(settings: Settings, seed: int) -> None:
 def check_weights(settings: Settings, *, steps: int, ahead: int, **options: object) -> list[str]:
     """Returns where it was killed."""
     model = make_tiny_model(settings.data_dir / "model")
+    size = SIZE + (options.get("advantage") == "remax")  # a greedy rollout more
     whole, killed, killed_at = train_whole_and_killed(settings, steps=steps, model=model, ahead=ahead, **options)
-    weights = check(whole, steps, "model.safetensors", None)
+    weights = check(whole, steps, "model.safetensors", None, size=size)
     # With a step ahead, which groups a step takes depends on which came first.
-    killed_weights = check(killed, steps, "model.safetensors", None if ahead else weights)
+    killed_weights = check(killed, steps, "model.safetensors", None if ahead else weights, size=size)
     replayed = replay_training(killed, "trainer", killed.data_dir / "replayed")
     assert (replayed.differing, replayed.other_weights) == ({}, [])
     assert (replayed.weights / "model.safetensors").read_bytes() == killed_weights
@@ -106,6 +107,11 @@ def test_killed_between_two_lines(settings: Settings, series: int) -> None:
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_verl_killed_between_two_lines_has_the_same_weights(settings: Settings, ahead: int) -> None:
     check_weights(settings, steps=3, ahead=ahead, seed=SEED, kills=3)
+
+
+@pytest.mark.parametrize("advantage", ["gae", "remax"])
+def test_a_critic_and_greedy_rollouts_killed_between_two_lines(settings: Settings, advantage: str) -> None:
+    check_weights(settings, steps=3, ahead=0, seed=SEED, kills=2, advantage=advantage)
 
 
 @pytest.mark.soak

@@ -87,10 +87,14 @@ def test_a_run_in_pieces_has_the_weights_of_one_in_one_go(tmp_path: Path, whole:
         {"kl_reward_coefficient": 2.0},
         {"lora_rank": 4},
         {"lora_rank": 4, "kl_loss_coefficient": 2.0},
+        {"advantage": "gae", "critic_learning_rate": 1e-2, "lam": 0.9},
+        {"advantage": "gae", "critic_warmup_steps": 2, "kl_reward_coefficient": 2.0, "lora_rank": 4},
     ],
-    ids=["loss", "reward", "adapter", "adapter and loss"],
+    ids=["loss", "reward", "adapter", "adapter and loss", "critic", "critic and all"],
 )
-def test_a_run_in_pieces_keeps_its_reference_and_its_adapter(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_run_in_pieces_keeps_its_reference_its_adapter_and_its_critic(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     """The first weights are the reference, not those of the checkpoint that a process begins with."""
     options = {**options, "checkpoint_every": 3}
     whole = Recorded(tmp_path / "whole", **options).train(5)

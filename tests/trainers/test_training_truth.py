@@ -25,7 +25,7 @@ from lightstream.trainers.verl_in_process.config import KL_TYPES, POLICY_LOSSES
 from lightstream.trainers.verl_in_process.correction import RolloutCorrection, correct
 from lightstream.trainers.verl_in_process.loss import WeightedPolicyLoss
 from lightstream.trainers.verl_in_process.runtime import load_verl
-from lightstream.trainers.verl_in_process.tensors import micro_batches, to_tensordict
+from lightstream.trainers.verl_in_process.tensors import REFERENCE, micro_batches, to_tensordict
 
 from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Kl, Options, Truth, make_groups, reference
 from .support.trajectories import make_trajectory, make_triplet
@@ -97,9 +97,9 @@ def loss_and_gradient(
 
     loss_function = WeightedPolicyLoss(actor_config(policy, kl))
     loss_function.start_step()
-    told = None if kl is None else [kl.reference.get(token, -1.0) for token in arrays.response_ids.tolist()]
-    reference = None if told is None else np.array(told, np.float32)
-    batch = to_tensordict(arrays, weights, arrays.response_mask == 1, reference)
+    told = {} if kl is None else {REFERENCE: [kl.reference.get(token, -1.0) for token in arrays.response_ids.tolist()]}
+    further = {name: np.array(values, np.float32) for name, values in told.items()}
+    batch = to_tensordict(arrays, weights, arrays.response_mask == 1, further)
     ids = arrays.input_ids.tolist()
     # The engine's output at a position is the log-probability of the token after it.
     values = torch.tensor([actor.get(token, -1.0) for token in [*ids[1:], 0]], dtype=torch.float64, requires_grad=True)

@@ -31,6 +31,8 @@ PARAMETERS = {
     ],
     "verl.utils.torch_functional:logprobs_from_logits_v2": ["logits", "labels"],
     "verl.utils.model:get_hf_auto_model_class": ["hf_config"],
+    "verl.utils.model:load_valuehead_model": ["local_path", "torch_dtype", "model_config", "trust_remote_code"],
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": None,
     "verl.utils.tensordict_utils:assign_non_tensor": ["tensor_dict", "kwargs"],
     "verl.utils.tensordict_utils:index_select_tensor_dict": ["batch", "indices"],
     "verl.utils.tensordict_utils:get_tensordict": ["tensor_dict", "non_tensor_dict"],
@@ -46,6 +48,13 @@ PARAMETERS = {
         "config",
         "rollout_is_weights",
     ],
+    "verl.trainer.ppo.core_algos:compute_gae_advantage_return": [
+        "token_level_rewards",
+        "values",
+        "response_mask",
+        "gamma",
+        "lam",
+    ],
     "verl.trainer.ppo.core_algos:kl_penalty": ["logprob", "ref_logprob", "kl_penalty"],
     "verl.utils.metric:Metric.aggregate_dp": None,
 }
@@ -55,6 +64,8 @@ FIELDS = {
     "TrainingWorkerConfig": {"model_type", "model_config", "engine_config", "optimizer_config", "checkpoint_config"},
     "HFModelConfig": {
         "path",
+        "hf_config_path",
+        "tokenizer_path",
         "use_remove_padding",
         "enable_gradient_checkpointing",
         "override_config",

@@ -366,7 +366,7 @@ def groups_half_of_which_say_nothing() -> list[Group]:
 
 def note_gradients(engine: VerlEngine, into: list[torch.Tensor]) -> None:
     """Copies every parameter's gradient, one tensor an update, as the optimiser is about to use it."""
-    optimizer: Any = engine._worker.engine.optimizer  # pyright: ignore[reportPrivateUsage]  # what verl computes is not shown
+    optimizer: Any = engine._actor.engine.optimizer  # pyright: ignore[reportPrivateUsage]  # what verl computes is not shown
 
     def note(*_: object) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]

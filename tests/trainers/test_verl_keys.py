@@ -78,6 +78,36 @@ def test_kls_estimators_objectives_and_adapters_by_verls_keys() -> None:
     assert (without.kl_loss_coefficient, without.kl_reward_coefficient, without.lora_rank) == (0.0, 0.0, 0)
 
 
+def test_a_critic_by_verls_keys() -> None:
+    critic: dict[str, Any] = {
+        "critic": {
+            "enable": True,
+            "cliprange_value": 0.2,
+            "optim": {"lr": 3e-5, "weight_decay": 0.02, "clip_grad": 0.5, "lr_warmup_steps": -1},
+            "model": {"path": "a/critic", "use_remove_padding": True},
+            "ppo_epochs": 2,
+            "ppo_mini_batch_size": 8,
+            "ppo_max_token_len_per_gpu": 4096,
+            "loss_agg_mode": "seq-mean-token-mean",
+            "loss_scale_factor": None,
+        },
+        "actor_rollout_ref.actor.optim": {"weight_decay": 0.02, "clip_grad": 0.5, "lr": 2e-6},
+        "actor_rollout_ref.actor": {"ppo_epochs": 2, "ppo_mini_batch_size": 8, "loss_agg_mode": "seq-mean-token-mean"},
+        "actor_rollout_ref": {"model": {"path": "some/model"}, "rollout": {"n": 4}},
+        "trainer.critic_warmup": 3,
+    }
+    verl = VERL(config=changed(algorithm={"adv_estimator": "gae", "gamma": 0.99, "lam": 0.95}) | critic)
+    assert (verl.advantage, verl.gamma, verl.lam, verl.value_clip) == ("gae", 0.99, 0.95, 0.2)
+    assert (verl.critic_model, verl.critic_learning_rate, verl.critic_warmup_steps) == ("a/critic", 3e-5, 2)
+    assert (verl.epochs_per_step, verl.mini_batches_per_step, verl.loss_normalisation) == (2, 4, "sequence")
+    assert VERL(**options_of(verl.as_json())) == verl
+    del critic["trainer.critic_warmup"], critic["critic"]["enable"]
+    without = VERL(config=changed() | critic)
+    assert (without.advantage, without.critic_model) == ("grpo", None), "as in verl, a critic that is not needed"
+    plain = VERL(config=changed(algorithm={"adv_estimator": "gae"}))
+    assert (plain.gamma, plain.lam, plain.critic_warmup_steps, plain.value_clip) == (1.0, 1.0, 0, 0.5)
+
+
 def test_sampling_correction_and_schedule() -> None:
     verl = VERL(
         config=changed(
@@ -119,8 +149,13 @@ def test_epochs_are_steps_once_the_tasks_are_known() -> None:
         ({"data": {"train_batch_size": 32}, "data__train_batch_size": 16}, "train_batch_size is given twice"),
         ({"actor_rollout_ref__actor__grad_clip": 1, "actor_rollout_ref__actor__optim__clip_grad": 2}, "another key"),
         ({"data__train_files": "x.parquet"}, r"data\.train_files='x\.parquet': tasks are handed to fit"),
-        ({"critic__enable": True}, "there is no critic"),
-        ({"algorithm__adv_estimator": "gae"}, "adv_estimator='gae': there are grpo"),
+        ({"critic__enable": True}, r"critic\.enable=True: there is a critic with algorithm\.adv_estimator=gae alone"),
+        ({"algorithm__lam": 0.95}, r"algorithm\.lam=0\.95: there is a critic with"),
+        ({"algorithm__adv_estimator": "opo"}, "adv_estimator='opo': there are grpo"),
+        ({"algorithm__adv_estimator": "gae", "critic__enable": False}, "gae needs a critic"),
+        ({"algorithm__adv_estimator": "gae", "critic__ppo_epochs": 2}, "ppo_epochs=2: epochs_per_step is the actor's"),
+        ({"algorithm__adv_estimator": "gae", "critic__optim__betas": [0.5, 0.9]}, "AdamW is what there is"),
+        ({"algorithm__adv_estimator": "gae", "critic__model__lora_rank": 8}, "the critic is trained whole"),
         (
             {"algorithm__kl_ctrl": {"type": "adaptive"}},
             r"algorithm\.kl_ctrl\.type='adaptive': the coefficient is fixed",

@@ -78,6 +78,7 @@ def algorithm(arguments: argparse.Namespace) -> Any:
         learning_rate=1e-2,
         steps_ahead=arguments.ahead,
         checkpoint_every=arguments.checkpoint_every,
+        advantage=arguments.advantage,
         device="cpu",
         threads=1,
     )
@@ -217,6 +218,7 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=int, default=2)
+    parser.add_argument("--advantage", default="grpo")
     arguments = parser.parse_args()
     settings = Settings.load()
     if arguments.model:

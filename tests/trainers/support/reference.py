@@ -216,7 +216,7 @@ def reference(groups: list[Group], options: Options) -> Truth:
                     if isinstance(outcome, str):
                         reasons.append(outcome)
                         continue
-                    if outcome == 0:
+                    if outcome == 0 and options.advantage != "gae":
                         reasons.append("no_signal")
                     ids = _ints(triplet.response_token_ids)
                     logprobs = struct.unpack(f"<{len(ids)}f", triplet.response_logprobs or b"")
@@ -329,7 +329,7 @@ def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str,
             outcomes[name] = "no_reward"
         elif options.missing == "fail_group" and len(known) < len(rewards):
             outcomes[name] = "group_failed"
-        elif options.advantage in ("reinforce", "reinforce_plus_plus"):
+        elif options.advantage in ("reinforce", "reinforce_plus_plus", "gae"):
             outcomes[name] = known[name]
         elif len(known) < 2:
             outcomes[name] = "not_comparable"

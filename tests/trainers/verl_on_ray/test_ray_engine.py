@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, select_rows
 from lightstream.trainers.groups import Group
 from lightstream.trainers.protocols import Engine
 from lightstream.trainers.verl_in_process.engine import VerlEngine
@@ -24,7 +24,8 @@ from tests.trainers.support.trajectories import random_trajectory
 
 pytestmark = pytest.mark.verl_ray
 
-SAME = ("loss", "grad_norm", "actor/", "logprob_", "rollout_corr")
+SAME = ("loss", "grad_norm", "actor/", "critic/", "logprob_", "rollout_corr")
+CRITIC = {"advantage": "gae", "critic_learning_rate": 3e-3, "lam": 0.95, "gamma": 0.99}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def options(model: Path, **changes: Any) -> VERL:
     return VERL(**(base | changes))
 
 
-def batch(step: int, groups: int = 3, size: int = 4) -> BatchArrays:
+def batch(step: int, groups: int = 3, size: int = 4, scoring: Scoring | None = None) -> BatchArrays:
     made = [
         Group(
             name,
@@ -64,12 +65,15 @@ def batch(step: int, groups: int = 3, size: int = 4) -> BatchArrays:
         )
         for name in (f"s{step}-g{g}" for g in range(groups))
     ]
-    return build_arrays(select_rows(made))
+    return build_arrays(select_rows(made, scoring=scoring))
 
 
-def two_steps(engine: Engine, folder: Path) -> tuple[list[dict[str, float]], dict[str, Any]]:
+def two_steps(
+    engine: Engine, folder: Path, scoring: Scoring | None = None
+) -> tuple[list[dict[str, float]], dict[str, Any]]:
     """The metrics of two updates, and the weights after them, as servers get them."""
-    metrics = [engine.update(batch(step), policy_version=step, seed=(7, step)) for step in (0, 1)]
+    batches = [batch(step, scoring=scoring) for step in (0, 1)]
+    metrics = [engine.update(arrays, policy_version=step, seed=(7, step)) for step, arrays in enumerate(batches)]
     folder.mkdir()
     engine.save_weights(folder)
     engine.close()
@@ -91,11 +95,14 @@ def assert_close(ours: dict[str, Any], theirs: dict[str, Any], within: float = 1
         pytest.param({"entropy_coefficient": 0.01, "loss_normalisation": "rollout"}, id="entropy"),
         pytest.param({"kl_loss_coefficient": 0.1, "policy_loss": "gspo", "mini_batches_per_step": 2}, id="KL and GSPO"),
         pytest.param({"lora_rank": 4, "kl_loss_coefficient": 0.1}, id="adapter"),
+        pytest.param(CRITIC | {"mini_batches_per_step": 2, "kl_reward_coefficient": 0.1}, id="critic"),
     ],
 )
 def test_two_processes_make_the_updates_of_one(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
-    in_one, weights = two_steps(VerlEngine(options(model, processes=1, **changes), model), tmp_path / "one")
-    in_two, sharded = two_steps(RayEngine(options(model, **changes), model), tmp_path / "two")
+    config = options(model, **changes)
+    one = VerlEngine(replace(config, processes=1), model)
+    in_one, weights = two_steps(one, tmp_path / "one", config.scoring)
+    in_two, sharded = two_steps(RayEngine(config, model), tmp_path / "two", config.scoring)
     for ours, theirs in zip(in_two, in_one, strict=True):
         chosen = {name for name in theirs if name.startswith(SAME)}
         assert len(chosen) > 8
@@ -116,26 +123,33 @@ def test_one_row_with_a_signal_leaves_a_process_without_work(model: Path) -> Non
     assert_close({"grad_norm": two["grad_norm"]}, {"grad_norm": one["grad_norm"]})
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3)])
-def test_another_number_of_processes_goes_on(model: Path, tmp_path: Path, before: int, after: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "changes"), [(1, 2, {}), (2, 1, {}), (2, 3, {}), (2, 1, CRITIC), (1, 2, CRITIC)]
+)
+def test_another_number_of_processes_goes_on(
+    model: Path, tmp_path: Path, before: int, after: int, changes: dict[str, Any]
+) -> None:
     """A checkpoint belongs to no number of processes: moments and schedule go on from where they were."""
+    config = options(model, lr_schedule="cosine", **changes)
+    batches = [batch(step, scoring=config.scoring) for step in range(3)]
 
     def engine(processes: int, folder: Path) -> Engine:
-        return options(model, processes=processes, lr_schedule="cosine").new_engine(folder)
+        return replace(config, processes=processes).new_engine(folder)
 
     whole = engine(1, model)
-    expected = [whole.update(batch(step), policy_version=step, seed=(step,)) for step in range(3)][-1]
+    expected = [whole.update(batches[step], policy_version=step, seed=(step,)) for step in range(3)][-1]
     first = engine(before, model)
     for step in range(2):
-        first.update(batch(step), policy_version=step, seed=(step,))
+        first.update(batches[step], policy_version=step, seed=(step,))
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     first.save(folder)
     first.close()
     second = engine(after, folder)
-    found = second.update(batch(2), policy_version=2, seed=(2,))
+    found = second.update(batches[2], policy_version=2, seed=(2,))
     second.close()
-    for name in ("grad_norm", "lr", "actor/pg_loss", "actor/entropy"):
+    of_critic = ("critic/vf_loss", "critic/grad_norm", "critic/lr", "critic/values/mean") if changes else ()
+    for name in ("grad_norm", "lr", "actor/pg_loss", "actor/entropy", *of_critic):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, err_msg=name)
 
 

@@ -127,7 +127,7 @@ class Ledger(Protocol):
 
 
 class Engine(Protocol):
-    """One model with its optimiser: advantages in, weights out."""
+    """One model with its optimiser, and a critic where there is one: advantages or rewards in, weights out."""
 
     def update(
         self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
@@ -135,7 +135,7 @@ class Engine(Protocol):
         """Learn from a batch of at least one row; returns metrics.
 
         Args:
-            arrays: N rows, with an advantage for each token.
+            arrays: N rows, with an advantage for each token; with ``gae``, a reward, of which it makes advantages.
             policy_version: which version the weights are; ``None``: every token is of it.
             seed: numbers that everything random follows from.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -165,7 +166,7 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
     differing = {
         name: (step.metrics[name], value)
         for name, value in metrics.items()
-        if name in step.metrics and not name.startswith(TIMES) and step.metrics[name] != value
+        if name in step.metrics and not name.startswith(TIMES) and not _same(step.metrics[name], value)
     }
     if differing:
         result.differing[step.step] = differing
@@ -176,3 +177,7 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
             engine.save_weights(Path(folder))
             if not filecmp.cmp(committed, Path(folder) / "model.safetensors", shallow=False):
                 result.other_weights.append(step.step)
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,9 @@ LossNormalisation: TypeAlias = Literal["token", "rollout", "sequence", "constant
 
 LOSS_NORMALISATIONS: tuple[str, ...] = ("token", "rollout", "sequence", "constant")
 
+NO_CALL = -1
+"""``calls`` of a token that is not trained on."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
@@ -39,7 +42,9 @@ class BatchArrays:
         response_ids: int64 (sum R,).
         response_mask: int64 (sum R,): 1 where the token is trained on, which the policy sampled.
         response_logprobs: float32 (sum R,): as the model server said when it sampled; 0 where the mask is 0.
-        advantages: float32 (sum R,): of each token; 0 where the mask is 0.
+        advantages: float32 (sum R,): of each token; 0 where the mask is 0. Under ``gae``, the reward of its rollout (or
+            call), until the engine has made advantages of them.
+        calls: int64 (sum R,): number of the call that sampled the token, in its rollout; -1 where the mask is 0.
         policy_versions: int64 (sum R,): which policy sampled the token; -1 where unknown or where the mask is 0.
         rollout_of_row: int64 (N,): which rollout the row belongs to, see ``rollout_scores``.
         rollout_scores: float32 (M,): one score per rollout; NaN where only its calls have rewards.
@@ -55,6 +60,7 @@ class BatchArrays:
     response_mask: Int64s
     response_logprobs: Float32s
     advantages: Float32s
+    calls: Int64s
     policy_versions: Int64s
     rollout_of_row: Int64s
     rollout_scores: Float32s
@@ -93,7 +99,8 @@ def build_arrays(selected: BatchRows) -> BatchArrays:
     position_ids = np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
     in_response = position_ids >= np.repeat(prompt_lengths, lengths)
     input_ids = _joined((row.segment.token_ids for row in rows), rows, "<i4", np.int64)
-    advantages = _spread(rows)
+    advantages = _spread(rows, [[span.advantage for span in row.spans] for row in rows], np.nan)
+    calls = _spread(rows, [[span.call_index for span in row.spans] for row in rows], NO_CALL)
     mask = _joined((row.segment.loss_mask for row in rows), rows, "u1", np.int64)[in_response]
     mask *= ~np.isnan(advantages)
     trained = mask == 1
@@ -109,6 +116,7 @@ def build_arrays(selected: BatchRows) -> BatchArrays:
         response_mask=mask,
         response_logprobs=np.where(trained, logprobs, np.float32(0)),
         advantages=np.where(trained, advantages, 0.0).astype(np.float32),
+        calls=np.where(trained, calls, NO_CALL).astype(np.int64),
         policy_versions=np.where(trained, versions, NO_VERSION),
         rollout_of_row=np.fromiter((row.rollout for row in rows), np.int64, len(rows)),
         rollout_scores=np.asarray(selected.scores, np.float32),
@@ -145,15 +153,15 @@ def _joined(parts: Iterable[bytes], rows: list[Row], stored: str, wanted: Any) -
     return np.frombuffer(data, dtype=stored).astype(wanted, copy=True)
 
 
-def _spread(rows: list[Row]) -> Float64s:
-    """Each response token's advantage, float64 (sum R,); NaN between the spans."""
+def _spread(rows: list[Row], of_spans: Sequence[Sequence[float]], between: float) -> Float64s:
+    """The value of each response token's span, float64 (sum R,); ``between`` the spans, this one."""
 
     def pieces() -> Iterator[tuple[int, float]]:
-        for row in rows:
-            yield row.spans[0].end - row.spans[0].start, row.spans[0].advantage
-            for before, span in pairwise(row.spans):
-                yield span.start - before.end, np.nan
-                yield span.end - span.start, span.advantage
+        for row, of_row in zip(rows, of_spans, strict=True):
+            yield row.spans[0].end - row.spans[0].start, of_row[0]
+            for (before, span), value in zip(pairwise(row.spans), of_row[1:], strict=True):
+                yield span.start - before.end, between
+                yield span.end - span.start, value
 
     counts_and_values = list(pieces())
     counts = np.fromiter((count for count, _ in counts_and_values), np.int64, len(counts_and_values))

@@ -58,11 +58,15 @@ class Exclusion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens ``[start, end)`` of a segment that are trained on with one advantage: a call's response."""
+    """Tokens ``[start, end)`` of a segment that are trained on with one advantage: the response of a call.
+
+    Where there is a critic, the advantage is the reward.
+    """
 
     start: int
     end: int
     advantage: float
+    call_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,7 @@ def select_rows(
         _whiten(all_groups, of_groups)
     for group, advantages in zip(all_groups, of_groups, strict=True):
         weighed = sum(
-            _select(selected, group.group_id, trajectory, advantages[i], limits)
+            _select(selected, group.group_id, trajectory, advantages[i], limits, zero_counts=rules.has_critic)
             for i, trajectory in enumerate(group.trajectories)
         )
         selected.groups_without_signal += not weighed
@@ -256,6 +260,8 @@ def _select(
     trajectory: Trajectory,
     advantages: Sequence[float | Exclusion],
     limits: _Limits,
+    *,
+    zero_counts: bool,
 ) -> int:
     """Take in a member of a group; returns how many of its calls have a weight."""
     outcomes: dict[int, float | Exclusion] = {}
@@ -281,9 +287,9 @@ def _select(
             end = turn.end
             if limits.response_tokens_max is not None:
                 end = min(end, turn.start + limits.response_tokens_max)
-            spans.append(Span(turn.start, end, outcome))
-            used += outcome != 0
-            reasons[Exclusion.NO_SIGNAL] += outcome == 0
+            spans.append(Span(turn.start, end, outcome, turn.call_index))
+            used += zero_counts or outcome != 0
+            reasons[Exclusion.NO_SIGNAL] += not zero_counts and outcome == 0
         if spans:
             selected.rows.append(Row(rollout, segment, tuple(spans)))
             has_rows = True

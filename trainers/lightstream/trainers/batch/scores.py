@@ -36,6 +36,7 @@ Advantage: TypeAlias = Literal[
     "reinforce",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gae",
 ]
 AdvantagePer: TypeAlias = Literal["rollout", "turn"]
 MissingReward: TypeAlias = Literal["exclude", "fill", "fail_group"]
@@ -61,7 +62,8 @@ class Scoring:
             ``reinforce`` (the
             reward itself: compared with nothing, so that a group of one has a weight too), ``reinforce_plus_plus`` and
             ``reinforce_plus_plus_baseline`` (the reward, or the reward minus the group's mean; then see
-            :func:`whitened`; arXiv:2501.03262).
+            :func:`whitened`; arXiv:2501.03262), ``gae`` (the reward itself, of which an engine with a critic makes the
+            advantage of each token; arXiv:1506.02438).
         per: ``rollout``: each has one score and one advantage. ``turn``: each call has the reward that credit
             assignment gave it, compared with the calls of the same number in the group's other rollouts.
         reward_missing: what a rollout (or call) without a finite reward is: left out and not compared with
@@ -103,6 +105,11 @@ class Scoring:
     def whitens(self) -> bool:
         """Whether advantages are whitened over the batch."""
         return self.advantage.startswith("reinforce_plus_plus")
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether rewards are left as they are, for a critic: then a reward of zero has something to say too."""
+        return self.advantage == "gae"
 
 
 def whitened(advantages: Sequence[float], tokens: Sequence[int]) -> list[float]:
@@ -156,7 +163,7 @@ def group_advantages(
         scores = [scoring.reward_fill if score is None else score for score in scores]
         baseline = scoring.reward_fill if baseline is None else baseline
     known = np.array([score for score in scores if score is not None], np.float64)
-    compares = scoring.advantage not in ("remax", "reinforce", "reinforce_plus_plus")
+    compares = scoring.advantage not in ("remax", "reinforce", "reinforce_plus_plus", "gae")
     least = 2 if compares else 1
     if len(known) < least or (scoring.reward_missing == "fail_group" and len(known) < len(scores)):
         return [None] * len(scores)

@@ -42,7 +42,7 @@ class CheckpointFolder:
         unfinished.mkdir(parents=True)
         try:
             fill(unfinished)
-            for path in unfinished.iterdir():
+            for path in unfinished.rglob("*"):
                 _sync(path)
             _sync(unfinished)
             finished = self.root / name

@@ -42,7 +42,8 @@ class LoopOptions:
         entropy_coefficient: weight of the entropy bonus. Where it is 0, rows without an advantage are not computed.
         kl_loss_coefficient: weight of the KL to a frozen reference policy in the loss. Every row is computed then.
         kl_reward_coefficient: weight of the KL that is taken from the reward before rewards are compared: the sum over
-            those tokens of the rollout (of the call, with ``advantage_per="turn"``) that can be trained on.
+            those tokens of the rollout (of the call, with ``advantage_per="turn"``) that can be trained on. With
+            ``gae``, each token pays for its own.
         temperature: of the sampling; log-probabilities are compared at the same one.
         sampling_parameters: further parameters of the agent's calls (``max_tokens``, …).
         prompt_tokens_max: calls with a longer prompt are left out (and counted).
@@ -143,10 +144,11 @@ class LoopOptions:
         for name in ("kl_loss_coefficient", "kl_reward_coefficient"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a finite number of at least 0 is needed.")
-        if self.refill_silent_groups and self.advantage == "reinforce_plus_plus":
+        if self.refill_silent_groups and self.advantage in ("reinforce_plus_plus", "gae"):
             raise SettingsError(
-                "VERL's reinforce_plus_plus compares the groups of a step: none of them is silent by itself.",
-                next_step="Leave out refill_silent_groups, or take reinforce_plus_plus_baseline.",
+                f"VERL's {self.advantage} compares the rollouts of a step, whatever their groups: none of these is "
+                "silent by itself.",
+                next_step="Leave out refill_silent_groups, or take another advantage.",
             )
         if self.kl_reward_coefficient and (self.reward_dimensions or self.refill_silent_groups):
             raise SettingsError(
@@ -169,8 +171,13 @@ class LoopOptions:
 
     @property
     def trains_every_row(self) -> bool:
-        """Whether rows without an advantage change the weights too."""
-        return bool(self.entropy_coefficient or self.kl_loss_coefficient)
+        """Whether rows without an advantage change the weights too; with a critic, every row has one."""
+        return bool(self.entropy_coefficient or self.kl_loss_coefficient) or self.has_critic
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether the engine makes the advantages, token by token, of the rewards and of what a critic expects."""
+        return self.scoring.has_critic
 
     @property
     def scoring(self) -> Scoring:

@@ -43,7 +43,7 @@ class StepBatch:
 def select_batch(options: LoopOptions, groups: StepGroups, version: int, engine: Engine) -> StepBatch:
     """The batch of a step, while the policy is of ``version``. Silent groups are accounted for, and weigh nothing.
 
-    Asks the engine for the KL to the reference, where it is part of the reward.
+    Asks the engine for the KL to the reference, where it is part of a rollout's reward.
     """
 
     def select(chosen: list[Group]) -> BatchRows:
@@ -58,7 +58,7 @@ def select_batch(options: LoopOptions, groups: StepGroups, version: int, engine:
 
     rows, silent = select(groups.kept), select(groups.silent)
     kl_metrics: dict[str, float] = {}
-    if options.kl_reward_coefficient and rows.rows:
+    if options.kl_reward_coefficient and rows.rows and not options.has_critic:
         kl, kl_metrics["actor/reward_kl_penalty"] = _kl_of_calls(rows, engine)
         rows = select([_without_kl(options, group, kl) for group in groups.kept])
     rows.excluded += silent.excluded

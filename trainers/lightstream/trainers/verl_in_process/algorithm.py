@@ -28,7 +28,7 @@ __all__ = ["VERL"]
 
 @dataclass(frozen=True, kw_only=True)
 class VERL(VerlConfig, Algorithm):
-    """verl's GRPO, in this process or in several that Ray starts. See :class:`VerlConfig` for the options.
+    """verl's GRPO or PPO, in this process or in several that Ray starts. See :class:`VerlConfig` for the options.
 
     Each step: roll out, take complete groups, update, write the weights, commit step, resources and offsets
     together. Rollouts are pinned to the version they were enqueued with. A step of which nothing can be trained on is
@@ -57,8 +57,9 @@ class VERL(VerlConfig, Algorithm):
         VerlConfig.__post_init__(self)
 
     def check(self, settings: Settings) -> None:
-        for model in (self.model, *([] if self.reference is None else [self.reference])):
-            check_model(model)
+        for model in (self.model, self.reference, self.critic_model):
+            if model is not None:
+                check_model(model)
         if self.servers is None:
             check_model_server(settings)
         else:
@@ -73,7 +74,7 @@ class VERL(VerlConfig, Algorithm):
             "lora_rank": str(self.lora_rank),
             "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
             OPTIONS: self.as_json(),
-        }
+        } | ({} if self.critic_model is None else {"critic": identity_of_model(self.critic_model)})
 
     def new_engine(self, folder: Path, first: Path | None = None) -> Engine:
         """An engine with the weights of a folder, in as many processes as :attr:`processes` says.

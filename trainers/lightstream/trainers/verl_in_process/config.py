@@ -15,10 +15,13 @@ from ..loop.options import LoopOptions, check_at_least, check_one_of, check_posi
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
-__all__ = ["KL_TYPES", "POLICY_LOSSES", "VerlConfig", "options_of"]
+__all__ = ["CRITIC_OPTIONS", "KL_TYPES", "POLICY_LOSSES", "VerlConfig", "options_of"]
 
 POLICY_LOSSES = ("vanilla", "gspo", "cispo", "gpg", "dppo_tv", "dppo_kl")
 """Those of verl's whose value for a token follows from its own row and advantage: how a batch is cut is no matter."""
+
+CRITIC_OPTIONS = ("gamma", "lam", "critic_model", "critic_learning_rate", "value_clip", "critic_warmup_steps")
+"""Options of ``advantage="gae"`` alone."""
 
 KL_TYPES = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
 """Estimators of verl's ``kl_penalty``."""
@@ -77,6 +80,14 @@ class VerlConfig(LoopOptions):
             rounding.
         engine: ``process`` is this one, ``ray`` those that Ray starts, even a single one; ``auto``: Ray where there are
             several.
+        gamma, lam: of ``gae``: the discount of what a later token brings, and the weight of later errors of the critic
+            (arXiv:1506.02438), for each sampled token.
+        critic_model: folder (or name) of the model that the critic begins with; a head that says one value is added,
+            and begins at zero, unless the folder has one. ``None``: the run's first weights. The critic is of the same
+            vocabulary, and is trained whole.
+        critic_learning_rate: of the critic; what else there is of AdamW is as for the actor.
+        value_clip: so far a value may move in a step towards its return: beyond it, its loss has no gradient.
+        critic_warmup_steps: so many steps train the critic alone.
         rollout_correction: how to correct for rollouts of older policies, or of a server that computes differently;
             ``None``: weights of each token, cut off at 2, where there are steps ahead, else not.
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
@@ -108,6 +119,12 @@ class VerlConfig(LoopOptions):
     gradient_checkpointing: bool = False
     processes: int = 1
     engine: Literal["auto", "process", "ray"] = "auto"
+    gamma: float = 1.0
+    lam: float = 1.0
+    critic_model: str | Path | None = None
+    critic_learning_rate: float = 1e-5
+    value_clip: float = 0.5
+    critic_warmup_steps: int = 0
     rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
@@ -122,12 +139,14 @@ class VerlConfig(LoopOptions):
             epochs_per_step=1,
             tokens_per_micro_batch=1,
             processes=1,
+            critic_warmup_steps=0,
         )
         if not str(self.model):
             raise SettingsError(
                 "VERL has no model.", next_step="Name one: model=..., or verl's actor_rollout_ref.model.path."
             )
         check_positive(self, "learning_rate")
+        self._check_critic()
         if self.policy_loss in POLICY_LOSSES_REFUSED:
             raise SettingsError(
                 f"VERL's policy_loss is {self.policy_loss!r}, {POLICY_LOSSES_REFUSED[self.policy_loss]}.",
@@ -150,11 +169,26 @@ class VerlConfig(LoopOptions):
                 next_step="Give it the most tokens an answer may have (max_tokens of the sampling).",
             )
 
+    def _check_critic(self) -> None:
+        critics = {f.name: f.default for f in fields(VerlConfig) if f.name in CRITIC_OPTIONS}
+        idle = [name for name, default in critics.items() if getattr(self, name) != default]
+        if idle and not self.has_critic:
+            raise SettingsError(
+                f"VERL's {', '.join(idle)} {'is' if len(idle) == 1 else 'are'} given, but its advantage is "
+                f"{self.advantage!r}, which has no critic.",
+                next_step='Leave it out, or set advantage="gae".',
+            )
+        for name in ("critic_learning_rate", "value_clip"):
+            check_positive(self, name)
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a number from 0 to 1 is needed.")
+
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
         values = {f.name: getattr(self, f.name) for f in fields(VerlConfig) if f.name != "warm_up"}
-        if self.reference is not None:
-            values["reference"] = str(self.reference)
+        for name in ("reference", "critic_model"):
+            values[name] = None if values[name] is None else str(values[name])
         if self.rollout_correction is not None:
             values["rollout_correction"] = asdict(self.rollout_correction)
         return json.dumps(values | {"model": str(self.model)}, default=dict)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,14 @@ from ..batch import BatchArrays, token_weights
 from . import state
 from .config import VerlConfig
 from .correction import correct
+from .critic import RETURNS, VALUES, Estimates, WeightedValueLoss, estimate, rewards_of_tokens
 from .loss import WeightedPolicyLoss
-from .runtime import MICRO_BATCH_SIZES, choose_device, join_process_group, load_verl, worker_environment
+from .model import PRECISIONS, Says, VerlModel, new_worker
+from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
-from .tensors import micro_batches, select_mini_batches, to_tensordict
+from .tensors import REFERENCE, micro_batches, select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine"]
-
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-
-_LEFT_OUT = ("perf/", "mfu")
-"""Metrics of verl that say nothing here."""
 
 
 class VerlEngine:
@@ -62,29 +60,24 @@ class VerlEngine:
         load_verl(self.device)
         join_process_group(self.device, shard)
         with worker_environment(shard):
-            model = (first or folder) if config.lora_rank else folder
-            self._worker = _new_worker(config, model, packs=self._packs, processes=shard.count)
-            self._reference: Any = None
-            if config.compares_with_reference and not (config.lora_rank and config.reference is None):
-                weights = _folder_of_reference(config, first or folder)
-                self._reference = _new_worker(
-                    replace(config, lora_rank=0),
-                    weights,
-                    packs=self._packs,
-                    processes=shard.count,
-                    stored=PRECISIONS[config.dtype],
-                )
+            self._actor = self._new_actor(folder, first)
+            self._reference = self._new_reference(folder, first)
+            self._critic = self._new_critic(folder, first)
         self._loss = WeightedPolicyLoss(_actor_config(config))
-        self._worker.set_loss_fn(self._loss)
+        self._actor.worker.set_loss_fn(self._loss)
+        self._value_loss = WeightedValueLoss(config.value_clip)
         self._folder = folder
         if config.lora_rank:
-            state.begin_adapter(self._worker.engine)
-        state.load(folder, self._worker.engine)
+            state.begin_adapter(self._actor.engine)
+        state.load(folder, self._actor.engine)
+        if self._critic is not None:
+            self._critic.worker.set_loss_fn(self._value_loss)
+            state.load(folder / state.CRITIC_FOLDER, self._critic.engine)
 
     @property
     def module(self) -> Any:
         """The model, as verl wraps it."""
-        return self._worker.engine.module
+        return self._actor.engine.module
 
     def update(
         self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
@@ -92,6 +85,7 @@ class VerlEngine:
         """One step of the algorithm on a batch of at least one row.
 
         Rows without an advantage are not computed, unless the entropy is part of the loss; they count all the same.
+        With ``gae``, the advantages are made here, and the critic learns before the actor does.
 
         Args:
             arrays: N rows.
@@ -100,7 +94,9 @@ class VerlEngine:
 
         Returns:
             Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``grad_norm`` and ``lr``; ``rows/computed``,
-            ``tokens/computed`` and ``tokens/padded`` (of one pass over the batch).
+            ``tokens/computed`` and ``tokens/padded`` (of one pass over the batch). Of a critic: ``critic/vf_loss``,
+            ``critic/vf_clipfrac``, ``critic/grad_norm``, ``critic/lr``, and those of :class:`Estimates`. While it
+            warms up, of the actor ``logprob_…`` alone.
         """
         import torch
 
@@ -111,28 +107,27 @@ class VerlEngine:
         computed = set(range(len(arrays)) if config.trains_every_row else arrays.rows_with_signal.tolist())
         count = min(config.mini_batches_per_step, len(arrays))
         self._loss.start_step()
-        factors, correction_metrics = np.ones(len(trained)), dict[str, float]()
+        factors, metrics = np.ones(len(trained)), self._cost(arrays, sorted(computed))
+        kl = self.kl_to_reference(arrays) if config.has_critic and config.kl_reward_coefficient else None
         if config.correction is not None and computed:
             proximal = self._logprobs(arrays, sorted(computed), compared=compared)
             corrected = correct(arrays, proximal, sorted(computed), config.correction)
-            arrays, factors, correction_metrics = corrected.arrays, corrected.factors, corrected.metrics
-        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
-        reference = self._reference_logprobs(arrays) if config.kl_loss_coefficient else None
-        batch = self._batch(arrays, compared, weights * factors * count, reference)
+            arrays, factors, metrics = corrected.arrays, corrected.factors, metrics | corrected.metrics
+        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1) * count
         parts = [
             rows
             for epoch in range(config.epochs_per_step)
             for part in select_mini_batches(len(arrays), count, (*seed, epoch))
             if (rows := sorted(computed.intersection(part)))
         ]
-        metrics = self._cost(arrays, sorted(computed)) | correction_metrics
-        self._loss.comparing = len(parts) == 1 and config.correction is None
-        if len(parts) > 1 and config.correction is None:
-            self._loss.compare(*self._infer(batch, arrays, sorted(computed))[:2])
-        outputs = [self._update_once(batch, arrays, part, part is parts[-1]) for part in parts]
-        self._loss.comparing = False
-        self._loss.add_up(self._shard)
-        return metrics | _mean(outputs) | self._loss.metrics()
+        if self._critic is not None:
+            actor_waits = self._critic.engine.lr_scheduler.last_epoch < config.critic_warmup_steps
+            estimates = self._estimates(self._critic, arrays, kl)
+            arrays = estimates.arrays
+            metrics |= estimates.metrics | self._update_critic(self._critic, estimates, weights, parts)
+            if actor_waits:
+                return metrics | self._compared(arrays, compared)
+        return metrics | self._update_actor(arrays, compared, weights * factors, parts, sorted(computed))
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
         """The KL of each response token, float64 (sum R,), from what sampled it to the reference; 0 where untrained.
@@ -150,18 +145,20 @@ class VerlEngine:
         kl: npt.NDArray[np.float64] = untyped.kl_penalty(sampled, reference, self._config.kl_reward_type).numpy()
         return np.where(arrays.response_mask == 1, kl, 0.0)
 
-    def _reference_logprobs(self, arrays: BatchArrays) -> npt.NDArray[np.float32]:
-        return self._logprobs(arrays, list(range(len(arrays))), of_reference=True)
-
     def save_weights(self, folder: Path) -> None:
         """Write model and tokenizer into an empty folder, in the type of the forward pass."""
         state.save_weights(
-            folder, self._worker.engine, static_files_from=self._folder, dtype=self._config.dtype, rank=self._shard.rank
+            folder, self._actor.engine, static_files_from=self._folder, dtype=self._config.dtype, rank=self._shard.rank
         )
 
     def save(self, folder: Path) -> None:
-        """Write model, tokenizer, optimiser and random state into an empty folder."""
-        state.save(folder, self._worker.engine, static_files_from=self._folder, rank=self._shard.rank)
+        """Write model, tokenizer, optimiser and random state into an empty folder; a critic into one within it."""
+        rank = self._shard.rank
+        state.save(folder, self._actor.engine, static_files_from=self._folder, rank=rank)
+        if self._critic is not None:
+            if rank == 0:
+                (folder / state.CRITIC_FOLDER).mkdir()
+            state.save(folder / state.CRITIC_FOLDER, self._critic.engine, static_files_from=None, rank=rank)
 
     def saved_in(self, folder: Path) -> None:
         """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""
@@ -169,6 +166,59 @@ class VerlEngine:
 
     def close(self) -> None:
         """Nothing was started."""
+
+    def _new_actor(self, folder: Path, first: Path | None) -> VerlModel:
+        model = (first or folder) if self._config.lora_rank else folder
+        return self._new_model(self._config, model)
+
+    def _new_reference(self, folder: Path, first: Path | None) -> VerlModel | None:
+        """The reference, unless there is none, or it is the actor less its adapter."""
+        config = self._config
+        if not config.compares_with_reference or (config.lora_rank and config.reference is None):
+            return None
+        weights = _folder_of_reference(config, first or folder)
+        return self._new_model(replace(config, lora_rank=0), weights, stored=PRECISIONS[config.dtype])
+
+    def _new_critic(self, folder: Path, first: Path | None) -> VerlModel | None:
+        """The critic of a checkpoint, or a new one; ``None`` where advantages are made without."""
+        config = self._config
+        if not config.has_critic:
+            return None
+        saved = folder / state.CRITIC_FOLDER
+        begun = Path(config.critic_model or first or folder).expanduser()
+        critic = self._new_model(
+            replace(config, lora_rank=0, learning_rate=config.critic_learning_rate),
+            saved if saved.is_dir() else begun,
+            says="values",
+            described_in=begun,
+        )
+        ours, its = (model.engine.model_config.hf_config.vocab_size for model in (self._actor, critic))
+        if its != ours:
+            raise TrainingError(
+                f"the critic {str(begun)!r} has a vocabulary of {its} tokens, and the model one of {ours}.",
+                next_step="Name a model with the same tokenizer: VERL(critic_model=...).",
+            )
+        return critic
+
+    def _new_model(
+        self,
+        config: VerlConfig,
+        folder: Path,
+        *,
+        stored: str = "fp32",
+        says: Says = "log_probs",
+        described_in: Path | None = None,
+    ) -> VerlModel:
+        worker = new_worker(
+            config,
+            folder,
+            packs=self._packs,
+            processes=self._shard.count,
+            stored=stored,
+            says=says,
+            described_in=described_in,
+        )
+        return VerlModel(worker, config, self._shard, packs=self._packs, says=says)
 
     def _cost(self, arrays: BatchArrays, computed: list[int]) -> dict[str, float]:
         lengths = arrays.lengths[computed].tolist()
@@ -183,109 +233,93 @@ class VerlEngine:
     def _batch(
         self,
         arrays: BatchArrays,
-        compared: npt.NDArray[np.bool_],
+        compared: npt.NDArray[np.bool_] | None = None,
         weights: npt.NDArray[np.float64] | None = None,
-        reference: npt.NDArray[np.float32] | None = None,
+        further: Mapping[str, npt.NDArray[np.float32]] | None = None,
     ) -> Any:
         """The batch for verl; where there are several processes, with an idle row at its end."""
-        weights = np.zeros(len(compared)) if weights is None else weights
+        tokens = len(arrays.response_mask)
+        compared = np.zeros(tokens, bool) if compared is None else compared
+        weights = np.zeros(tokens) if weights is None else weights
+        further = further or {}
         if self._shard.count > 1:
             arrays = with_idle_row(arrays)
             # Gradients are averaged over the processes, each of which has its part of the sum.
             weights = np.append(weights * self._shard.count, 0.0)
             compared = np.append(compared, False)
-            reference = None if reference is None else np.append(reference, np.float32(0))
-        return to_tensordict(arrays, weights, compared, reference, temperature=self._config.temperature)
+            further = {name: np.append(values, np.float32(0)) for name, values in further.items()}
+        return to_tensordict(arrays, weights, compared, further, temperature=self._config.temperature)
 
-    def _own_rows(self, batch: Any, arrays: BatchArrays, part: list[int]) -> tuple[Any, list[int]]:
-        """Those of some rows that this process computes, with what verl has to know; and their numbers."""
-        from verl.utils import tensordict_utils
+    def _estimates(self, critic: VerlModel, arrays: BatchArrays, kl: npt.NDArray[np.float64] | None) -> Estimates:
+        """The advantages of a batch whose ``advantages`` are rewards; ``kl`` is of each response token."""
+        config = self._config
+        values = critic.infer(self._batch(arrays), arrays, list(range(len(arrays)))).of_tokens(arrays, self._shard)
+        rewards = rewards_of_tokens(arrays, config.advantage_per)
+        trained = arrays.response_mask == 1
+        metrics: dict[str, float] = {}
+        if kl is not None:
+            rewards -= config.kl_reward_coefficient * kl
+            metrics["actor/reward_kl_penalty"] = float(kl[trained].mean()) if trained.any() else 0.0
+        estimates = estimate(arrays, rewards, values, gamma=config.gamma, lam=config.lam)
+        return replace(estimates, metrics=estimates.metrics | metrics)
 
-        own, sizes = part, None
-        if self._shard.count > 1:
-            lengths: list[int] = arrays.lengths.tolist()
-            limit = self._config.tokens_per_micro_batch
-            parts = self._shard.micro_batches(lengths, part, limit, packed=self._packs)
-            own, sizes = [row for rows in parts for row in rows], [len(rows) for rows in parts]
-        rows = _rows_of(batch, own)
-        settings = self._settings(rows) | ({} if sizes is None else {MICRO_BATCH_SIZES: tuple(sizes)})
-        tensordict_utils.assign_non_tensor(rows, **settings)
-        return rows, own
-
-    def _update_once(self, batch: Any, arrays: BatchArrays, part: list[int], is_last: bool) -> dict[str, float]:
-        from verl.utils import tensordict_utils
-
-        rows, _ = self._own_rows(batch, arrays, part)
-        tensordict_utils.assign_non_tensor(
-            rows,
-            global_token_num=rows["input_ids"].offsets().diff().tolist(),
-            update_lr_scheduler=is_last,
-        )
-        output = self._worker.train_batch(rows)
-        return _numbers(tensordict_utils.get(output, "metrics"))
-
-    def _infer(
-        self, batch: Any, arrays: BatchArrays, part: list[int], *, of_reference: bool = False
-    ) -> tuple[Any, Any, list[int]]:
-        """One pass without gradients, of the actor, or of the reference: another model, or the actor less its adapter.
-
-        Returns:
-            The log-probabilities, (n, longest response), of the rows that this process computes; these rows; and their
-            numbers.
-        """
-        from verl.utils import tensordict_utils
-        from verl.workers.utils.padding import no_padding_2_padding
-
-        rows, own = self._own_rows(batch, arrays, part)
-        tensordict_utils.assign_non_tensor(rows, compute_loss=False)
-        if of_reference and self._reference is None:
-            with state.without_adapter(self._worker.engine):
-                output = self._worker.infer_batch(rows)
-        else:
-            output = (self._reference if of_reference else self._worker).infer_batch(rows)
-        return no_padding_2_padding(output["log_probs"].to("cpu"), rows), rows, own
-
-    def _logprobs(
-        self,
-        arrays: BatchArrays,
-        rows: list[int],
-        *,
-        compared: npt.NDArray[np.bool_] | None = None,
-        of_reference: bool = False,
-    ) -> npt.NDArray[np.float32]:
-        """The log-probabilities of the response tokens of some rows, of the others as sampled; compares some."""
-        batch = self._batch(arrays, np.zeros(len(arrays.response_mask), bool) if compared is None else compared)
-        table, computed, own = self._infer(batch, arrays, rows, of_reference=of_reference)
-        if compared is not None:
-            self._loss.compare(table, computed)
-        values = np.zeros(len(arrays.response_mask))
-        starts = np.cumsum(arrays.response_lengths) - arrays.response_lengths
-        for line, row in zip(table.float().numpy(), own, strict=True):
-            if row < len(arrays):
-                length = arrays.response_lengths[row]
-                values[starts[row] : starts[row] + length] = line[:length]
-        values = self._shard.summed(values)
-        logprobs = arrays.response_logprobs.copy()
-        chosen = np.isin(arrays.row_of_token, rows)
-        logprobs[chosen] = values[chosen]
-        return logprobs
-
-    def _settings(self, rows: Any) -> dict[str, Any]:
+    def _update_critic(
+        self, critic: VerlModel, estimates: Estimates, weights: npt.NDArray[np.float64], parts: list[list[int]]
+    ) -> dict[str, float]:
+        self._value_loss.start_step()
+        arrays = estimates.arrays
+        batch = self._batch(arrays, weights=weights, further={VALUES: estimates.values, RETURNS: estimates.returns})
+        found = _mean([critic.update(batch, arrays, part, is_last=part is parts[-1]) for part in parts])
         return {
-            "calculate_entropy": self._config.entropy_coefficient != 0.0,
-            "global_batch_size": len(rows),
-            "max_token_len_per_gpu": self._config.tokens_per_micro_batch,
-            "use_dynamic_bsz": True,
-            "use_remove_padding": self._packs,
+            "critic/vf_loss": found["loss"],
+            "critic/vf_clipfrac": self._value_loss.clipped(self._shard),
+            "critic/grad_norm": found["grad_norm"],
+            "critic/lr": found["lr"],
         }
 
+    def _update_actor(
+        self,
+        arrays: BatchArrays,
+        compared: npt.NDArray[np.bool_],
+        weights: npt.NDArray[np.float64],
+        parts: list[list[int]],
+        computed: list[int],
+    ) -> dict[str, float]:
+        config = self._config
+        reference = {REFERENCE: self._reference_logprobs(arrays)} if config.kl_loss_coefficient else None
+        batch = self._batch(arrays, compared, weights, reference)
+        self._loss.comparing = len(parts) == 1 and config.correction is None
+        if len(parts) > 1 and config.correction is None:
+            outputs = self._actor.infer(batch, arrays, computed)
+            self._loss.compare(outputs.table, outputs.rows)
+        found = [self._actor.update(batch, arrays, part, is_last=part is parts[-1]) for part in parts]
+        self._loss.comparing = False
+        self._loss.add_up(self._shard)
+        return _mean(found) | self._loss.metrics()
 
-def _rows_of(batch: Any, part: list[int]) -> Any:
-    from verl.utils import tensordict_utils
+    def _compared(self, arrays: BatchArrays, compared: npt.NDArray[np.bool_]) -> dict[str, float]:
+        """How far the actor is from what sampled the tokens, where it does not learn."""
+        if self._config.correction is None:
+            outputs = self._actor.infer(self._batch(arrays, compared), arrays, list(range(len(arrays))))
+            self._loss.compare(outputs.table, outputs.rows)
+        self._loss.add_up(self._shard)
+        return {name: value for name, value in self._loss.metrics().items() if name.startswith("logprob_")}
 
-    if part == list(range(len(batch))):
-        return batch.clone(recurse=False)
-    return tensordict_utils.index_select_tensor_dict(batch, part)
+    def _logprobs(
+        self, arrays: BatchArrays, rows: list[int], *, compared: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.float32]:
+        """The actor's log-probabilities of the response tokens of some rows, else those as sampled; compares some."""
+        outputs = self._actor.infer(self._batch(arrays, compared), arrays, rows)
+        self._loss.compare(outputs.table, outputs.rows)
+        values, chosen = outputs.of_tokens(arrays, self._shard), np.isin(arrays.row_of_token, rows)
+        return np.where(chosen, values, arrays.response_logprobs).astype(np.float32)
+
+    def _reference_logprobs(self, arrays: BatchArrays) -> npt.NDArray[np.float32]:
+        """Of the reference, of each response token: of another model, or of the actor less its adapter."""
+        model = self._reference or self._actor
+        with state.without_adapter(model.engine) if model is self._actor else nullcontext():
+            outputs = model.infer(self._batch(arrays), arrays, list(range(len(arrays))))
+        return outputs.of_tokens(arrays, self._shard).astype(np.float32)
 
 
 def _folder_of_reference(config: VerlConfig, first: Path) -> Path:
@@ -296,57 +330,6 @@ def _folder_of_reference(config: VerlConfig, first: Path) -> Path:
             next_step="Restore the folder, or name another checkpoint with VERL(reference=...).",
         )
     return folder
-
-
-def _new_worker(config: VerlConfig, folder: Path, *, packs: bool, processes: int, stored: str = "fp32") -> Any:
-    from transformers.utils import logging as transformers_logging
-    from verl.trainer.config import CheckpointConfig
-    from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
-    from verl.workers.engine_workers import TrainingWorker
-
-    from .packed_attention import PACKED_ATTENTION, add_packed_attention
-
-    add_packed_attention()
-    untyped_logging: Any = transformers_logging
-    untyped_logging.disable_progress_bar()
-    precision = PRECISIONS[config.dtype]
-    worker = TrainingWorker(
-        TrainingWorkerConfig(
-            model_type="language_model",
-            model_config=HFModelConfig(
-                path=str(folder),
-                use_remove_padding=packs,
-                enable_gradient_checkpointing=config.gradient_checkpointing,
-                override_config={"attn_implementation": PACKED_ATTENTION if packs else "sdpa"},
-                lora_rank=config.lora_rank,
-                lora_alpha=config.lora_alpha,
-                target_modules=config.lora_target_modules,
-            ),
-            engine_config=FSDPEngineConfig(
-                strategy="fsdp2",
-                model_dtype=stored,
-                mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-                reshard_after_forward=processes > 1,  # one shard: nothing to give back
-                use_torch_compile=False,
-                use_dynamic_bsz=True,
-                max_token_len_per_gpu=config.tokens_per_micro_batch,
-                infer_max_token_len_per_gpu=config.tokens_per_micro_batch,
-            ),
-            optimizer_config=FSDPOptimizerConfig(
-                lr=config.learning_rate,
-                weight_decay=config.weight_decay,
-                clip_grad=config.gradient_norm_max,
-                lr_warmup_steps=config.lr_warmup_steps,
-                lr_scheduler_type=config.lr_schedule,
-                min_lr_ratio=config.learning_rate_min_ratio,
-                total_training_steps=max(1, config.steps),
-                override_optimizer_config={"fused": True},  # one kernel instead of ten small ones a parameter
-            ),
-            checkpoint_config=CheckpointConfig(),
-        )
-    )
-    worker.reset()
-    return worker
 
 
 def _actor_config(config: VerlConfig) -> Any:
@@ -365,22 +348,6 @@ def _actor_config(config: VerlConfig) -> Any:
         kl_loss_coef=config.kl_loss_coefficient,
         kl_loss_type=config.kl_loss_type,
     )
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """verl's metrics as numbers: it wraps them in lists (one item a process) and in its own aggregates."""
-    from verl.utils.metric import Metric
-
-    numbers: dict[str, float] = {}
-    for name, value in metrics.items():
-        if name.startswith(_LEFT_OUT):
-            continue
-        values: list[Any] = value if isinstance(value, list) else [value]
-        if values and isinstance(values[0], Metric):
-            numbers[name] = float(Metric.aggregate_dp(values))
-        elif values:
-            numbers[name] = float(np.mean(values))
-    return numbers
 
 
 def _mean(outputs: list[dict[str, float]]) -> dict[str, float]:

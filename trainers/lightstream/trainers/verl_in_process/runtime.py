@@ -58,18 +58,22 @@ def load_verl(device: str) -> None:
         from .cpu_platform import CpuPlatform
 
         set_platform(CpuPlatform())
+    # The values of a critic are a view, which verl reads alone.
+    warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor", UserWarning)
     logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # warns of a rename that verl has to follow
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # one for each engine that is not installed, and not used
         from verl.workers.engine import EngineRegistry
 
     if device == "cpu":
-        from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+        from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
         EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
+        EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")(FSDPEngineWithValueHead)
     _take_log_probabilities_in_chunks()
     _bound_micro_batches_by_padded_tokens()
     _find_language_models_at_once()
+    _load_value_models_as_configured()
     _PREPARED.append(device)
 
 
@@ -144,6 +148,47 @@ def _find_language_models_at_once() -> None:
         return search(hf_config)
 
     models.get_hf_auto_model_class = get_hf_auto_model_class
+
+
+def _load_value_models_as_configured() -> None:
+    """Replace verl's loading of a critic, which asks for flash-attn whatever the model's configuration names.
+
+    A head that the folder has no weights of begins at zero. Drawn at random, as transformers would, its first values
+    would be noise, of the size of rewards and more, and others in each process and at each start.
+    """
+    import torch
+    import verl.utils.model as models
+    from transformers import AutoModelForTokenClassification
+    from transformers.utils import logging as transformers_logging
+
+    load: Any = AutoModelForTokenClassification.from_pretrained
+    untyped_logging: Any = transformers_logging
+
+    def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        verbosity = untyped_logging.get_verbosity()
+        untyped_logging.set_verbosity_error()  # it would tell of the head that is lacking, and of the one left over
+        try:
+            model, found = load(local_path, dtype=torch_dtype, config=model_config, output_loading_info=True)
+        except ValueError as error:  # no class of this kind
+            raise TrainingError(
+                f"transformers has no model that gives a value for each token of the kind of {local_path!r}: {error}.",
+                next_step="Name another one, VERL(critic_model=...), or take an advantage that needs no critic.",
+            ) from error
+        finally:
+            untyped_logging.set_verbosity(verbosity)
+        lacking = set(found["missing_keys"])
+        trunk = sorted(name for name in lacking if name.startswith(f"{model.base_model_prefix}."))
+        if trunk:
+            raise TrainingError(
+                f"the critic's folder {local_path!r} lacks weights of its model: {', '.join(trunk[:3])} …",
+                next_step="Name a folder as `save_pretrained` writes it.",
+            )
+        with torch.no_grad():
+            for name in lacking:
+                model.get_parameter(name).zero_()
+        return model
+
+    models.load_valuehead_model = load_valuehead_model
 
 
 def _take_log_probabilities_in_chunks() -> None:

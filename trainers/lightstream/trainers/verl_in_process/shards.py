@@ -97,6 +97,7 @@ def with_idle_row(arrays: BatchArrays) -> BatchArrays:
         response_mask=more(arrays.response_mask, 0),
         response_logprobs=more(arrays.response_logprobs, 0),
         advantages=more(arrays.advantages, 0),
+        calls=more(arrays.calls, -1),
         policy_versions=more(arrays.policy_versions, -1),
         rollout_of_row=more(arrays.rollout_of_row, 0),
     )

@@ -17,25 +17,39 @@ from lightstream.schemas.errors import TrainingError
 
 from ..checkpoint import link_or_copy
 
-__all__ = ["OPTIMIZER_FILE", "STATE_FILE", "begin_adapter", "load", "save", "save_weights", "without_adapter"]
+__all__ = [
+    "CRITIC_FOLDER",
+    "OPTIMIZER_FILE",
+    "STATE_FILE",
+    "begin_adapter",
+    "load",
+    "save",
+    "save_weights",
+    "without_adapter",
+]
 
 MODEL_FILE = "model.safetensors"
 ADAPTER_FILE = "adapter.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer.json"
+CRITIC_FOLDER = "critic"
+"""Within a checkpoint: the critic's weights, optimiser and random state, by the same names."""
+
 _CHANGING = (ADAPTER_FILE, OPTIMIZER_FILE, STATE_FILE)
 _ADAPTER = ".lora_"
 """In the names of an adapter's parameters, as peft has them."""
 _WEIGHTS_PATTERN = "model*.safetensors*"
 
 
-def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: str = "float32", rank: int = 0) -> None:
+def save_weights(
+    folder: Path, engine: Any, *, static_files_from: Path | None, dtype: str = "float32", rank: int = 0
+) -> None:
     """Write the model of a verl engine into an empty folder; an adapter is merged into it.
 
     Args:
         folder: where to.
         engine: the engine of a ``TrainingWorker``.
-        static_files_from: a folder whose configuration and tokenizer files are shared (hard links).
+        static_files_from: a folder whose configuration and tokenizer files are shared (hard links); ``None``: none are.
         dtype: of the weights, by torch's name.
         rank: of this process among those that hold the model; only rank 0 writes.
     """
@@ -53,13 +67,13 @@ def save_weights(folder: Path, engine: Any, *, static_files_from: Path, dtype: s
     _link_static_files(static_files_from, folder)
 
 
-def save(folder: Path, engine: Any, *, static_files_from: Path, rank: int = 0) -> None:
+def save(folder: Path, engine: Any, *, static_files_from: Path | None, rank: int = 0) -> None:
     """Write the state of a verl engine into an empty folder.
 
     Args:
         folder: where to.
         engine: the engine of a ``TrainingWorker``.
-        static_files_from: a folder whose configuration and tokenizer files are shared (hard links).
+        static_files_from: a folder whose configuration and tokenizer files are shared (hard links); ``None``: none are.
         rank: of this process among those that hold the model; only rank 0 writes.
     """
     from safetensors.torch import save_file
@@ -190,8 +204,8 @@ def _load_adapter(file: Path, parameters: dict[str, Any]) -> None:
             parameters[name].copy_(_placed_like(parameters[name], tensor))
 
 
-def _link_static_files(source: Path, folder: Path) -> None:
-    for path in source.iterdir():
+def _link_static_files(source: Path | None, folder: Path) -> None:
+    for path in () if source is None else source.iterdir():
         if path.is_file() and path.name not in _CHANGING and not path.match(_WEIGHTS_PATTERN):
             link_or_copy(path, folder / path.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ def to_tensordict(
     arrays: BatchArrays,
     weights: npt.NDArray[np.float64],
     compared: npt.NDArray[np.bool_],
-    reference: npt.NDArray[np.float32] | None = None,
+    further: Mapping[str, npt.NDArray[np.float32]] | None = None,
     **settings: Any,
 ) -> Any:
     """A batch for verl's ``TrainingWorker``.
@@ -35,7 +35,7 @@ def to_tensordict(
         arrays: N rows with sum R response tokens.
         weights: float64 (sum R,): weight of each response token in the loss.
         compared: bool (sum R,): tokens whose sampled log-probabilities are to be compared with the actor's.
-        reference: float32 (sum R,): the reference's log-probabilities, if any.
+        further: name -> float32 (sum R,): what else a loss looks at, of each response token (:data:`REFERENCE`, …).
         settings: non-tensor values for verl (temperature, …).
     """
     import torch
@@ -71,8 +71,7 @@ def to_tensordict(
         "weights": jagged(weights.astype(np.float32), responses),
         "compared": jagged(compared.astype(np.int64), responses),
     }
-    if reference is not None:
-        tensors[REFERENCE] = jagged(reference, responses)
+    tensors |= {name: jagged(values, responses) for name, values in (further or {}).items()}
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from lightstream.schemas.errors import SettingsError
 
-from ..loop.options import LoopOptions
+from .config import VerlConfig
 from .correction import RolloutCorrection
 
 __all__ = ["OPTIONS", "OTHERS", "READ", "options_of_config", "other_of", "verl_defaults"]
@@ -51,7 +51,7 @@ OPTIONS = {
 }
 """verl's key -> our option of the same meaning. ``None`` is as the option is by default."""
 
-ESTIMATORS = ("grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+ESTIMATORS = ("grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae")
 """verl's estimators that are ours, by the same names."""
 
 LOSS_AGGREGATIONS = {
@@ -61,6 +61,29 @@ LOSS_AGGREGATIONS = {
 }
 """verl's ``loss_agg_mode`` -> our ``loss_normalisation``."""
 
+CRITIC = {
+    "algorithm.gamma": "gamma",
+    "algorithm.lam": "lam",
+    "critic.cliprange_value": "value_clip",
+    "critic.model.path": "critic_model",
+    "critic.optim.lr": "critic_learning_rate",
+}
+"""verl's key -> our option, where the estimator is ``gae``."""
+
+AS_ACTOR = {
+    "critic.fsdp.dtype": "dtype",
+    "critic.grad_clip": "gradient_norm_max",
+    "critic.loss_agg_mode": "loss_normalisation",
+    "critic.optim.clip_grad": "gradient_norm_max",
+    "critic.optim.lr_scheduler_type": "lr_schedule",
+    "critic.optim.lr_warmup_steps": "lr_warmup_steps",
+    "critic.optim.min_lr_ratio": "learning_rate_min_ratio",
+    "critic.optim.weight_decay": "weight_decay",
+    "critic.ppo_epochs": "epochs_per_step",
+    "critic.ppo_mini_batch_size": "mini_batches_per_step",
+}
+"""verl's key -> our option, which holds for actor and critic alike."""
+
 _ACTOR, _ROLLOUT, _CORRECTION = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm.rollout_correction"
 
 READ = {
@@ -68,7 +91,7 @@ READ = {
     f"{_ACTOR}.kl_loss_coef": "with `use_kl_loss`",
     f"{_ACTOR}.kl_loss_type": "with `use_kl_loss`",
     "algorithm.use_kl_in_reward": "with `kl_ctrl.kl_coef` and `kl_penalty`: `kl_reward_coefficient` and "
-    "`kl_reward_type`, one sum for a rollout; not with `remax` and `reinforce_plus_plus`",
+    "`kl_reward_type`, one sum for a rollout, or with `gae` token by token; not with `remax` and `reinforce_plus_plus`",
     "algorithm.kl_ctrl.kl_coef": "with `use_kl_in_reward`",
     "algorithm.kl_penalty": "with `use_kl_in_reward`",
     "algorithm.adv_estimator": f"{', '.join(f'`{name}`' for name in ESTIMATORS)}: `advantage`",
@@ -77,6 +100,14 @@ READ = {
         f"{_CORRECTION}.{name}": "`rollout_correction`"
         for name in ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
     },
+    **{key: f"with `gae`: `{option}`" for key, option in CRITIC.items()},
+    **{
+        key: f"with `gae`: as `{option}` of the actor, which holds for the critic too; anything else is refused"
+        for key, option in AS_ACTOR.items()
+    },
+    "critic.loss_scale_factor": "`null` alone: `seq-mean-token-sum-norm` divides by `data.max_response_length`",
+    "critic.enable": "whether `algorithm.adv_estimator` is `gae`; anything else is refused",
+    "trainer.critic_warmup": "with `gae`: `critic_warmup_steps`, one less: verl's actor learns from this step on",
     f"{_ACTOR}.clip_ratio": "both `clip_ratio_low` and `clip_ratio_high`",
     f"{_ACTOR}.loss_agg_mode": "`loss_normalisation`: `token-mean` is `token`, `seq-mean-token-mean` `sequence`, "
     "`seq-mean-token-sum-norm` `constant`",
@@ -99,6 +130,7 @@ _AGENT = "the agent makes its own calls and runs its own tools"
 _TASKS = "tasks are handed to fit"
 _REWARD = "the agent returns its reward"
 _MODEL = "the model is what from_pretrained makes of its folder"
+_CRITIC = "the critic is trained whole, and as from_pretrained makes it of its folder"
 _LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
 
 OTHERS: dict[str, str | None] = {
@@ -137,13 +169,16 @@ OTHERS: dict[str, str | None] = {
     "actor_rollout_ref.model.tokenizer_path": _MODEL,
     "actor_rollout_ref.model.trust_remote_code": "no code of a model's folder is run",
     "algorithm.filter_groups.*": "refill_silent_groups is the option here",
-    "algorithm.gamma": "rewards are of a whole rollout",
     "algorithm.kl_ctrl.type": "the coefficient is fixed: an adaptive one would be a state to recover",
-    "algorithm.lam": "there are no values of tokens",
     "algorithm.pf_ppo.*": "rollouts are not drawn again by their rewards",
     "algorithm.rollout_correction.*": "the decoupled correction with PPO's clip is what there is",
     "algorithm.use_pf_ppo": "rollouts are not drawn again by their rewards",
-    "critic.enable": "there is no critic",
+    "critic.model.external_lib": _CRITIC,
+    "critic.model.hf_config_path": _CRITIC,
+    "critic.model.lora*": _CRITIC,
+    "critic.model.override_config": _CRITIC,
+    "critic.model.trust_remote_code": "no code of a model's folder is run",
+    "critic.optim.*": _OPTIMISER,
     "custom_reward_function.*": _REWARD,
     "data.apply_chat_template_kwargs": _AGENT,
     "data.custom_cls.*": _TASKS,
@@ -169,7 +204,6 @@ OTHERS: dict[str, str | None] = {
     "sandbox_fusion.*": _REWARD,
     "skip.*": "`train_recorded` and `lightstream replay --train` train on recorded rollouts",
     "trainer.checkpoint_callback_class": "observers of the Trainer are called after each step",
-    "trainer.critic_warmup": "there is no critic",
     "trainer.default_hdfs_dir": "weights are in the data folder",
     "trainer.resume_*": "a run goes on where it was, by its run_id",
     "trainer.rollout_data_dir": "the log has every rollout: `lightstream sql`",
@@ -200,7 +234,11 @@ def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     given, problems = _flat(config)
     defaults, unused = verl_defaults(), list[str]()
+    has_critic = given.get("algorithm.adv_estimator") == "gae"
     for key, value in given.items():
+        if key.startswith("critic.") and key in defaults and key != "critic.enable" and not has_critic:
+            unused.append(key)
+            continue
         if key in OPTIONS or key in READ:
             continue
         if (leaf := _leaf(key, defaults)) is None:
@@ -314,11 +352,12 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if (estimator == "remax" or estimator.startswith("reinforce")) and "kl_reward_coefficient" in options:
         problems.append(f"algorithm.use_kl_in_reward=True with {estimator}: there it is a token's return to go")
     if (mini_batch := given.get(f"{_ACTOR}.ppo_mini_batch_size")) is not None:
-        tasks = options.get("tasks_per_step", LoopOptions.tasks_per_step)
+        tasks = options.get("tasks_per_step", VerlConfig.tasks_per_step)
         if tasks % mini_batch:
             problems.append(f"data.train_batch_size {tasks} is not a multiple of ppo_mini_batch_size {mini_batch}")
         options["mini_batches_per_step"] = tasks // mini_batch
-    return options, problems
+    of_critic, of_values = _critic(given, options) if estimator == "gae" else ({}, _without_critic(given))
+    return options | of_critic, problems + of_values
 
 
 def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,6 +385,41 @@ def _kl(given: Mapping[str, Any]) -> dict[str, Any]:
         options["kl_reward_coefficient"] = given.get("algorithm.kl_ctrl.kl_coef", 0.001)
         options["kl_reward_type"] = given.get("algorithm.kl_penalty", "kl")
     return options
+
+
+def _critic(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The options of the critic, and what it would have to do otherwise than the actor."""
+    found = {option: given[key] for key, option in CRITIC.items() if given.get(key) is not None}
+    if given.get("trainer.critic_warmup") is not None:
+        found["critic_warmup_steps"] = max(0, given["trainer.critic_warmup"] - 1)
+    problems = ["critic.enable=False: gae needs a critic"] if given.get("critic.enable") is False else []
+    if given.get("critic.loss_scale_factor") is not None:
+        problems.append("critic.loss_scale_factor: seq-mean-token-sum-norm divides by data.max_response_length")
+    for key, option in AS_ACTOR.items():
+        value = given.get(key)
+        if value is None:
+            continue
+        actors: Any = options.get(option, getattr(VerlConfig, option))
+        if option == "lr_warmup_steps":
+            value = max(0, value)
+        elif option == "loss_normalisation":
+            value = LOSS_AGGREGATIONS.get(value, value)
+            actors = actors or ("sequence" if options.get("policy_loss") == "gspo" else "token")
+        elif option == "mini_batches_per_step":
+            actors = options.get("tasks_per_step", VerlConfig.tasks_per_step) // actors
+        if value != actors:
+            problems.append(f"{key}={given[key]!r}: {option} is the actor's, for the critic too")
+    return found, problems
+
+
+def _without_critic(given: Mapping[str, Any]) -> list[str]:
+    """What asks for a critic where there is none."""
+    idle = {"algorithm.gamma": 1, "algorithm.lam": 1, "trainer.critic_warmup": 0, "critic.enable": False}
+    return [
+        f"{key}={given[key]!r}: there is a critic with algorithm.adv_estimator=gae alone"
+        for key, value in idle.items()
+        if given.get(key) not in (None, value)
+    ]
 
 
 def _correction(given: Mapping[str, Any]) -> dict[str, Any]:
