@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +131,36 @@ def test_a_lost_checkpoint_is_not_made_up_for_by_the_last_steps_alone(tmp_path: 
         VERL(steps=7, **run.options).run(context)
     assert str(tmp_path / "short" / "ledger") in told.value.next_step
     assert len(run.ledger.steps) == 6
+
+
+@contextmanager
+def full_disk() -> Generator[None]:
+    """No file may grow beyond less than a model takes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("every", "step"), [(1, 2), (100, 3)], ids=["checkpoint", "weights"])
+def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, whole: bytes, every: int, step: int) -> None:
+    run = Recorded(tmp_path / "full", checkpoint_every=every)
+    run.train(2)
+    with full_disk(), pytest.raises(TrainingError, match=f"checkpoint of step {step} cannot be written to .*Make room"):
+        run.train(7)
+    assert [commit.step for commit in run.ledger.steps] == [1, 2]
+    for kind in ("checkpoints", "recovery"):
+        assert not list((tmp_path / "full" / kind / "run").glob(".*")), "nothing half written is left"
+    assert run.train(7) == whole
+
+
+def test_a_model_that_the_disk_has_no_room_for(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "full")
+    with full_disk(), pytest.raises(TrainingError, match="checkpoint of step 0 cannot be written"):
+        run.train(1)
+    assert run.train(1)
 
 
 def test_a_checkpoint_of_another_run_of_this_name_is_passed_over(tmp_path: Path, whole: bytes) -> None:

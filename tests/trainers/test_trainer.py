@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from lightstream.runtime.large_records import large_records_folder, put_aside
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import AttemptStatus, Drop, DropReason, RolloutStatus, StepOutcome, Trajectory
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
 
 from .support.instant_store import InstantStore
+from .support.trajectories import random_trajectory
 
 
 class WithoutReward(InstantStore):
@@ -316,3 +319,75 @@ def test_tasks_that_cannot_be_sent_are_refused_before_anything_starts(
     trainer = Trainer(algorithm=algo(lambda context: None), settings=nowhere, n_runners=0, trainer_id="trainer")
     with pytest.raises(TrainingError, match=problem):
         trainer.fit(None, tasks)
+
+
+def test_a_policy_is_measured_without_a_step(
+    nobody_serves: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports: list[StepReport] = []
+    model = make_tiny_model(tmp_path / "model")
+    only = verl_of(model, steps=0, val_only=True, validation_samples=2)
+    with pytest.raises(TrainingError, match=r"val_only=True\) has no validation tasks"):
+        trainer_of(nobody_serves, only, InstantStore(nobody_serves), reports).fit(None, ["task"])
+    stores = [InstantStore(nobody_serves) for _ in range(2)]
+    for store in stores:  # the second time it is known
+        trainer_of(nobody_serves, only, store, reports).fit(None, ["task"], ["a", "b"])
+    assert [(report.step, report.outcome) for report in reports] == [(0, StepOutcome.MEASURED)]
+    assert reports[0].metrics["validation/tasks"] == 2
+    assert [len(store.asked) for store in stores] == [4, 0]
+    assert "The policy after step 0 of run 'trainer' is measured." in capsys.readouterr().out
+    trainer_of(nobody_serves, verl_of(model), InstantStore(nobody_serves), reports).fit(None, ["task"], ["a", "b"])
+    trainer_of(nobody_serves, only, InstantStore(nobody_serves), reports).fit(None, ["task"], ["a", "b"])
+    assert [(report.step, report.outcome is StepOutcome.MEASURED) for report in reports[1:]] == [
+        (1, False),
+        (2, False),
+        (2, True),
+    ]
+
+
+def test_what_was_generated_is_written_as_text(nobody_serves: Settings, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model = make_tiny_model(tmp_path / "model")
+    changes = {"rollout_data_dir": tmp_path / "rollouts", "validation_data_dir": str(tmp_path / "validation")}
+    store = InstantStore(nobody_serves)
+    verl = verl_of(model, validate_every=2, **changes)
+    trainer_of(nobody_serves, verl, store, []).fit(None, ["task"], ["a", "b"])
+    names = {folder: sorted(p.name for p in Path(path).iterdir()) for folder, path in changes.items()}
+    assert names == {"rollout_data_dir": ["1.jsonl", "2.jsonl"], "validation_data_dir": ["0.jsonl", "2.jsonl"]}
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    lines = [json.loads(line) for line in (tmp_path / "rollouts" / "2.jsonl").read_text("utf-8").splitlines()]
+    expected = [
+        {
+            "input": tokenizer.decode(unpack_int32(call.prompt_token_ids), skip_special_tokens=True),
+            "output": tokenizer.decode(unpack_int32(call.response_token_ids), skip_special_tokens=True),
+            "score": made.reward,
+            "rollout_id": name,
+            "task": None,
+            "call_index": call.call_index,
+            "step": 2,
+            "group_id": "trainer-s2-g0",
+        }
+        for name in ("trainer-s2-g0-0", "trainer-s2-g0-1")
+        for made in [
+            random_trajectory(name, group_id="trainer-s2-g0", group_size=2, run_id="trainer", policy_version=1)
+        ]
+        for call in made.triplets
+    ]
+    assert lines == expected
+
+
+def test_generations_of_failed_rollouts_have_a_line_each_and_a_full_folder_is_named(
+    nobody_serves: Settings, tmp_path: Path
+) -> None:
+    model, folder = make_tiny_model(tmp_path / "model"), tmp_path / "rollouts"
+    with pytest.raises(TrainingError, match="all 2 rollouts of step 1 failed"):
+        trainer_of(nobody_serves, verl_of(model, rollout_data_dir=folder), Failing(nobody_serves), []).fit(None, ["t"])
+    lines = [json.loads(line) for line in (folder / "1.jsonl").read_text("utf-8").splitlines()]
+    assert [(line["input"], line["output"], line["score"], line["call_index"]) for line in lines] == [
+        ("", "", None, None)
+    ] * 2
+    (tmp_path / "file").write_text("")
+    wrong = verl_of(model, rollout_data_dir=tmp_path / "file" / "folder")
+    with pytest.raises(TrainingError, match=r"the generations of step 1 cannot be written: .*Not a directory"):
+        trainer_of(nobody_serves, wrong, InstantStore(nobody_serves), []).fit(None, ["t"])

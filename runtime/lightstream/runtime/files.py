@@ -12,10 +12,14 @@ __all__ = ["exclusive", "read_number", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file in one step."""
+    """Replace the file in one step; where that fails, it is unchanged."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, "utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, "utf-8")
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def read_number(path: Path) -> int | None:

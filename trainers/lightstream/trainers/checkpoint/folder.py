@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lightstream.schemas.errors import TrainingError
+
 __all__ = ["CheckpointFolder", "link_or_copy"]
 
 UNFINISHED_PREFIX = ".unfinished-"
@@ -35,22 +37,27 @@ class CheckpointFolder:
             The folder; all of it is on the disk.
 
         Raises:
-            OSError: the disk is full or away; no checkpoint has appeared.
+            TrainingError: the disk is full or away; no checkpoint has appeared.
         """
         name = f"step-{step:06d}-{uuid.uuid4().hex[:8]}"
         unfinished = self.root / f"{UNFINISHED_PREFIX}{name}"
-        unfinished.mkdir(parents=True)
         try:
+            unfinished.mkdir(parents=True)
             fill(unfinished)
             for path in unfinished.rglob("*"):
                 _sync(path)
             _sync(unfinished)
             finished = self.root / name
             os.replace(unfinished, finished)
-        except BaseException:
+            _sync(self.root)
+        except BaseException as error:
             shutil.rmtree(unfinished, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise TrainingError(
+                    f"the checkpoint of step {step} cannot be written to {self.root}: {error}.",
+                    next_step="Make room there: the same command goes on after the last committed step.",
+                ) from error
             raise
-        _sync(self.root)
         return finished
 
     def keep_only(self, kept: Iterable[Path]) -> list[Path]:

@@ -27,7 +27,10 @@ def is_done(options: LoopOptions, context: AlgorithmContext) -> bool:
 
 
 def say_done(options: LoopOptions, context: AlgorithmContext) -> None:
-    """Tell whoever started a finished run."""
+    """Tell whoever started a finished run, or had its policy measured."""
+    if options.val_only:
+        context.progress.say(f"The policy after step {context.last_step} of run {context.run_id!r} is measured.")
+        return
     made = f"{context.last_step} of {options.steps} steps of run {context.run_id!r} are made"
     if context.last_step < options.steps:
         made += f", and the last {options.reward_target_steps} hold a mean reward of {options.reward_target}"

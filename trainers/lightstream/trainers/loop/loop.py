@@ -11,11 +11,12 @@ from lightstream.schemas.records import ResourcesRecord, StepOutcome
 from ..algorithm import AlgorithmContext
 from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
+from .generations import dump_generations
 from .options import LoopOptions
 from .policy import latest, policy_resources
 from .recovery import Recovery
 from .step import StepBatch, select_batch, update
-from .validation import measure_last, validates_before, validation
+from .validation import check_can_measure, is_to_be_measured, measure_last, validates_before, validation
 from .waves import Waves
 
 __all__ = ["TrainingLoop"]
@@ -47,11 +48,14 @@ class TrainingLoop:
     def run(self) -> None:
         """Make all steps that are not made, and measure the policy of the last."""
         options, context = self._options, self._context
+        check_can_measure(options, context)
         if context.resources is None:
             folder = context.checkpoints.write(0, self._write_first)
             context.publish_resources(policy_resources(options, context, 0, folder))
-        if is_done(options, context):
-            measure_last(options, context)
+        if options.val_only or is_done(options, context):
+            if is_to_be_measured(options, context):
+                self._swap()
+                measure_last(options, context)
             say_done(options, context)
             return
         self._swap()
@@ -74,6 +78,7 @@ class TrainingLoop:
                 metrics["seconds/collect"] = time.perf_counter() - mark
                 batch = select_batch(options, groups, latest(context).version, engine)
                 metrics |= batch.metrics
+                dump_generations(options.rollout_data_dir, step, groups.kept + groups.silent, context)
                 resources = self._learn(engine, batch, step, metrics)
                 context.commit(
                     step,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
@@ -59,6 +60,9 @@ class LoopOptions:
         validation_samples: rollouts of each validation task; of more than one, pass@k is measured too.
         validation_sampling_parameters: of validation rollouts, ``temperature`` and ``max_tokens`` included; ``None``:
             as in training.
+        val_only: measure the latest policy on the validation tasks, and make no step.
+        rollout_data_dir, validation_data_dir: folders for what was generated, as text: ``<step>.jsonl`` for each step,
+            and for each policy that was validated. ``None``: none is written.
         steps_without_signal_max: this many steps in a row of which nothing could be trained on end the run; one is
             enough where every rollout failed.
         reward_target: end the run early once the mean reward of each of the last ``reward_target_steps`` steps, on
@@ -95,6 +99,9 @@ class LoopOptions:
     validate_every: int = 0
     validation_samples: int = 1
     validation_sampling_parameters: Mapping[str, Any] | None = None
+    val_only: bool = False
+    rollout_data_dir: str | Path | None = None
+    validation_data_dir: str | Path | None = None
     steps_without_signal_max: int = 3
     reward_target: float | None = None
     reward_target_steps: int = 5
@@ -115,7 +122,8 @@ class LoopOptions:
             reward_target_steps=1,
             keep_checkpoints=self.steps_ahead + 2,  # rollouts of the oldest allowed policy still need its weights
         )
-        if bool(self.steps) == (self.epochs is not None) or (self.epochs is not None and self.epochs < 1):
+        has_length = bool(self.steps) != (self.epochs is not None) and (self.epochs is None or self.epochs >= 1)
+        if not (has_length or self.val_only):
             raise SettingsError(
                 f"VERL's steps are {self.steps}, and its epochs {self.epochs}; either is needed, and at least 1.",
                 next_step="verl's own keys are trainer.total_training_steps and trainer.total_epochs.",

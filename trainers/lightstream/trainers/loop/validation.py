@@ -6,12 +6,26 @@ import math
 import time
 from statistics import fmean
 
+from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome
 
 from ..algorithm import AlgorithmContext
+from .generations import dump_generations
 from .options import LoopOptions
 
-__all__ = ["measure_last", "validates_before", "validation"]
+__all__ = ["check_can_measure", "is_to_be_measured", "measure_last", "validates_before", "validation"]
+
+
+def check_can_measure(options: LoopOptions, context: AlgorithmContext) -> None:
+    """Refuse to measure alone where there is nothing to measure on.
+
+    Raises:
+        TrainingError: there are no validation tasks; nothing has changed.
+    """
+    if options.val_only and not context.val_dataset:
+        raise TrainingError(
+            "VERL(val_only=True) has no validation tasks.", next_step="Give fit a val_dataset, or leave val_only out."
+        )
 
 
 def validates_before(options: LoopOptions, context: AlgorithmContext, step: int) -> bool:
@@ -21,9 +35,14 @@ def validates_before(options: LoopOptions, context: AlgorithmContext, step: int)
     return is_due and not history.discarded.get(step) and not history.measured
 
 
+def is_to_be_measured(options: LoopOptions, context: AlgorithmContext) -> bool:
+    """Whether the policy of the last step is to be validated, and was not."""
+    return bool(options.validate_every or options.val_only) and not context.history.measured
+
+
 def measure_last(options: LoopOptions, context: AlgorithmContext) -> None:
     """Validate the policy of the last step, once."""
-    if not options.validate_every or context.history.measured:
+    if not is_to_be_measured(options, context):
         return
     started = context.now()
     metrics = validation(options, context)
@@ -47,6 +66,7 @@ def validation(options: LoopOptions, context: AlgorithmContext) -> dict[str, flo
     metrics = {"validation/groups_skipped": float(skipped)} if skipped else {}
     if not groups:
         return metrics
+    dump_generations(options.validation_data_dir, context.last_step, groups, context)
     rewards = [[_finite(t.reward) for t in group.trajectories] for group in groups]
     return metrics | {
         "validation/reward_mean": fmean(reward for group in rewards for reward in group),

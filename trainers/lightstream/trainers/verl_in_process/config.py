@@ -187,7 +187,7 @@ class VerlConfig(LoopOptions):
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
         values = {f.name: getattr(self, f.name) for f in fields(VerlConfig) if f.name != "warm_up"}
-        for name in ("reference", "critic_model"):
+        for name in ("reference", "critic_model", "rollout_data_dir", "validation_data_dir"):
             values[name] = None if values[name] is None else str(values[name])
         if self.rollout_correction is not None:
             values["rollout_correction"] = asdict(self.rollout_correction)

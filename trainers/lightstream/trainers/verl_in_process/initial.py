@@ -18,6 +18,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
 
     Raises:
         TrainingError: the model or its tokenizer cannot be loaded, or the tokenizer has no chat template.
+        OSError: the disk is full.
     """
     import torch
     from safetensors import SafetensorError
@@ -50,4 +51,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         config.warm_up(model, tokenizer)
         model.to("cpu")
     tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error

@@ -54,7 +54,6 @@ def save_weights(
         rank: of this process among those that hold the model; only rank 0 writes.
     """
     import torch
-    from safetensors.torch import save_file
 
     weights = {
         name: tensor.detach().cpu().to(getattr(torch, dtype)).contiguous() for name, tensor in _parameters(engine)
@@ -63,7 +62,7 @@ def save_weights(
         weights.pop("lm_head.weight", None)  # the same tensor as the embedding
     if rank:
         return
-    save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
+    _write(weights, folder / MODEL_FILE, metadata={"format": "pt"})
     _link_static_files(static_files_from, folder)
 
 
@@ -76,8 +75,6 @@ def save(folder: Path, engine: Any, *, static_files_from: Path | None, rank: int
         static_files_from: a folder whose configuration and tokenizer files are shared (hard links); ``None``: none are.
         rank: of this process among those that hold the model; only rank 0 writes.
     """
-    from safetensors.torch import save_file
-
     adapter = {
         name: _whole(tensor).detach().cpu().contiguous()
         for name, tensor in engine.module.state_dict().items()
@@ -86,13 +83,13 @@ def save(folder: Path, engine: Any, *, static_files_from: Path | None, rank: int
     if not adapter:
         save_weights(folder, engine, static_files_from=static_files_from, rank=rank)
     elif rank == 0:
-        save_file(adapter, folder / ADAPTER_FILE)
+        _write(adapter, folder / ADAPTER_FILE)
         _link_static_files(static_files_from, folder)
     tensors, numbers = _optimizer_state(engine)
     if rank:
         return
     if tensors:
-        save_file(tensors, folder / OPTIMIZER_FILE)
+        _write(tensors, folder / OPTIMIZER_FILE)
     scheduler = {name: value for name, value in engine.lr_scheduler.state_dict().items() if name != "lr_lambdas"}
     (folder / STATE_FILE).write_text(
         json.dumps({"optimizer": numbers, "scheduler": scheduler, "random": _random_state(engine)}), "utf-8"
@@ -202,6 +199,17 @@ def _load_adapter(file: Path, parameters: dict[str, Any]) -> None:
     with torch.no_grad():
         for name, tensor in adapter.items():
             parameters[name].copy_(_placed_like(parameters[name], tensor))
+
+
+def _write(tensors: dict[str, Any], file: Path, *, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors. A full disk is an OSError, as everywhere else."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, file, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{file.name}: {error}") from error
 
 
 def _link_static_files(source: Path | None, folder: Path) -> None:

@@ -46,8 +46,11 @@ OPTIONS = {
     "data.max_response_length": "response_tokens_max",
     "data.train_batch_size": "tasks_per_step",
     "trainer.max_actor_ckpt_to_keep": "keep_checkpoints",
+    "trainer.rollout_data_dir": "rollout_data_dir",
     "trainer.total_epochs": "epochs",
     "trainer.total_training_steps": "steps",
+    "trainer.val_only": "val_only",
+    "trainer.validation_data_dir": "validation_data_dir",
 }
 """verl's key -> our option of the same meaning. ``None`` is as the option is by default."""
 
@@ -206,11 +209,8 @@ OTHERS: dict[str, str | None] = {
     "trainer.checkpoint_callback_class": "observers of the Trainer are called after each step",
     "trainer.default_hdfs_dir": "weights are in the data folder",
     "trainer.resume_*": "a run goes on where it was, by its run_id",
-    "trainer.rollout_data_dir": "the log has every rollout: `lightstream sql`",
     "trainer.v1.sampler.*": "steps_ahead and stale are the options here",
     "trainer.v1.trainer_mode": "steps_ahead is the option here",
-    "trainer.val_only": "there is no run without a step",
-    "trainer.validation_data_dir": "the log has every rollout: `lightstream sql`",
     "actor_rollout_ref.*": None,
     "critic.*": None,
     "algorithm.kl_ctrl.*": None,
