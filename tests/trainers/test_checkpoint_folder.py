@@ -29,7 +29,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
         fill(path)
         raise OSError("no space left on device")
 
-    with pytest.raises(TrainingError, match="checkpoint of step 1 cannot be written to .*: no space left"):
+    with pytest.raises(TrainingError, match=r"checkpoint of step 1 cannot be written to .*: no space left"):
         folder.write(1, fail)
     assert list(tmp_path.iterdir()) == []
 

@@ -80,8 +80,8 @@ def check(settings: Settings, steps: int, file: str, expected: bytes | None, *, 
     return content
 
 
-def check_chains(settings: Settings, seed: int) -> None:
-    whole, killed, _ = train_whole_and_killed(settings, steps=4, seed=seed, kills=6)
+def check_chains(settings: Settings, seed: int, *, kills: int = 6, consumer: int = 0) -> None:
+    whole, killed, _ = train_whole_and_killed(settings, steps=4, seed=seed, kills=kills, consumer=consumer)
     check(killed, 4, "chain", check(whole, 4, "chain", None))
 
 
@@ -102,6 +102,15 @@ def check_weights(settings: Settings, *, steps: int, ahead: int, **options: obje
 @pytest.mark.parametrize("series", range(3))
 def test_killed_between_two_lines(settings: Settings, series: int) -> None:
     check_chains(settings, SEED + series)
+
+
+def test_a_consumer_killed_between_two_lines(settings: Settings) -> None:
+    check_chains(settings, SEED, consumer=1)
+
+
+@pytest.mark.soak
+def test_a_consumer_killed_twenty_times(settings: Settings) -> None:
+    check_chains(settings, SEED, consumer=1, kills=20)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

@@ -148,7 +148,10 @@ def full_disk() -> Generator[None]:
 def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, whole: bytes, every: int, step: int) -> None:
     run = Recorded(tmp_path / "full", checkpoint_every=every)
     run.train(2)
-    with full_disk(), pytest.raises(TrainingError, match=f"checkpoint of step {step} cannot be written to .*Make room"):
+    with (
+        full_disk(),
+        pytest.raises(TrainingError, match=rf"checkpoint of step {step} cannot be written to .*Make room"),
+    ):
         run.train(7)
     assert [commit.step for commit in run.ledger.steps] == [1, 2]
     for kind in ("checkpoints", "recovery"):

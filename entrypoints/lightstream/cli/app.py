@@ -163,6 +163,60 @@ def vllm(
 
 
 @app.command()
+def train(
+    agent: Annotated[str, typer.Argument(help="The agent: FILE.py:agent or module:agent.")],
+    tasks: Annotated[Path, typer.Option(help="File of tasks: JSON lines, or a JSON list.")],
+    validation: Annotated[Path | None, typer.Option(help="File of tasks to measure on.")] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="grpo, rloo, … (VERL's advantages), verl (with --config), or FILE.py:algorithm.")
+    ] = "grpo",
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of VERL, such as steps=30; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="verl's own configuration, YAML or JSON.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="Name of the run; by default as the agent's file.")] = None,
+    runners: Annotated[int, typer.Option(min=0, help="Runner processes to start.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once in each.")] = 16,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    take_over: Annotated[bool, typer.Option(help="Do not ask whether another process trains this run.")] = False,
+) -> None:
+    """Train an agent on a file of tasks; the same command goes on after a crash."""
+    from .train import run_train
+
+    log_to_stderr(logging.WARNING)
+    run_train(
+        Settings.load(),
+        agent,
+        tasks,
+        validation=validation,
+        algorithm=algorithm,
+        options=options or [],
+        config=config,
+        run_id=run_id,
+        runners=runners,
+        concurrency=concurrency,
+        seed=seed,
+        take_over=take_over,
+    )
+
+
+@app.command()
+def runner(
+    agent: Annotated[str, typer.Argument(help="The agent: FILE.py:agent or module:agent.")],
+    run_id: Annotated[
+        str | None, typer.Option(help="Run whose rollouts it takes, `*` for any; by default as the agent's file.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once.")] = 16,
+    rollouts: Annotated[int | None, typer.Option(min=1, help="End after so many attempts.")] = None,
+) -> None:
+    """Run an agent on the rollouts of a run, until Ctrl-C."""
+    from .runner import run_runner
+
+    log_to_stderr(logging.WARNING)
+    run_runner(Settings.load(), agent, run_id, concurrency, rollouts)
+
+
+@app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],
     output: Annotated[RowFormat, typer.Option("--format", help="Form of the answer.")] = RowFormat.TABLE,

@@ -9,6 +9,7 @@ milliseconds after the weights, so that calls into the Kafka client are hit as w
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import hashlib
 import json
@@ -19,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,8 +28,11 @@ from types import FrameType
 from typing import Any
 
 from lightstream.runtime.settings import Settings
-from lightstream.trainers import AlgorithmContext, Trainer
+from lightstream.schemas.types import RolloutConfig
+from lightstream.trainers import AlgorithmContext, Group, Trainer, trajectories
 from lightstream.trainers import trainer as trainer_module
+from lightstream.trainers.checkpoint import CheckpointFolder
+from lightstream.trainers.tasks import step_group_id, step_requests
 from tests.trainers.support.instant_store import InstantStore
 
 GROUPS, SIZE = 2, 2
@@ -48,16 +53,45 @@ def chain(context: AlgorithmContext, steps: int) -> None:
         started = context.now()
         groups = context.collect(context.enqueue_step(step, tasks=GROUPS, rollouts_per_task=SIZE))
         assert context.resources is not None
-        link = (Path(context.resources.checkpoint_url or "") / "chain").read_text()
-        for group in groups:
-            for trajectory in group.trajectories:
-                link = hashlib.sha256((link + repr(trajectory)).encode()).hexdigest()
+        link = _next_link(context.resources.checkpoint_url, groups)
         folder = context.checkpoints.write(step, functools.partial(_write, text=link))
         context.commit(
             step, groups, started_unix_nano=started, resources=context.resources_record(step, {}, checkpoint=folder)
         )
         context.keep_checkpoints(3)
     context.keep_checkpoints(3)  # a crash behind the last commit left this to do
+
+
+async def consume(settings: Settings, steps: int) -> None:
+    """The same as a consumer: each step has the rollouts of the next one made before it is committed."""
+    store, folders = InstantStore(settings), CheckpointFolder(settings.data_dir / "checkpoints" / "trainer")
+
+    async def ask(step: int) -> None:
+        for group in range(GROUPS):
+            name = step_group_id("trainer", step, group)
+            asked = step_requests(
+                name, group, count=SIZE, run_id="trainer", mode="train", resources_id=None, config=RolloutConfig(),
+                assembly=None,
+            )  # fmt: skip
+            await store.enqueue_many_rollouts(asked)
+
+    await ask(1)
+    consumed = trajectories("trainer", trainer_id="trainer", groups=GROUPS, steps=steps, settings=settings)
+    async with aclosing(consumed) as steps_of_run:
+        async for step in steps_of_run:
+            before = None if step.resources is None else step.resources.checkpoint_url
+            folders.keep_only([] if before is None else [Path(before)])
+            link = _next_link(before, sorted(step.groups, key=lambda group: group.group_id))
+            step.publish({}, checkpoint=folders.write(step.number, functools.partial(_write, text=link)))
+            await ask(step.number + 1)
+
+
+def _next_link(before: str | None, groups: list[Group]) -> str:
+    link = "" if before is None else (Path(before) / "chain").read_text()
+    for group in groups:
+        for trajectory in group.trajectories:
+            link = hashlib.sha256((link + repr(trajectory)).encode()).hexdigest()
+    return link
 
 
 def _write(path: Path, text: str) -> None:
@@ -85,6 +119,9 @@ def algorithm(arguments: argparse.Namespace) -> Any:
 
 
 def fit(settings: Settings, arguments: argparse.Namespace) -> None:
+    if arguments.consumer:
+        asyncio.run(consume(settings, arguments.steps))
+        return
     Trainer(
         algorithm=algorithm(arguments),
         n_runners=0,
@@ -164,6 +201,7 @@ def attempt(settings: Settings, arguments: argparse.Namespace, kill: Kill | None
         counter = LineCounter(kill, counted)
         status = FAILED
         try:
+            threading.settrace(counter)  # a consumer's calls into Kafka are in a thread
             sys.settrace(counter)
             fit(settings, arguments)
             sys.settrace(None)
@@ -216,6 +254,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--commit-kills", type=int, default=0, help="of these, how many between weights and swap")
     parser.add_argument("--model", default="")
+    parser.add_argument("--consumer", type=int, default=0, help="1: an algorithm of one's own, as a consumer")
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=int, default=2)
     parser.add_argument("--advantage", default="grpo")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
     from .algorithm import Algorithm, AlgorithmContext, algo
+    from .consumer import Step, trajectories
     from .groups import Group
     from .recorded import train_recorded
     from .report import StepObserver, StepReport
@@ -56,6 +57,7 @@ __all__ = [
     "RolloutConfig",
     "RolloutCorrection",
     "Settings",
+    "Step",
     "StepObserver",
     "StepReport",
     "Trainer",
@@ -66,6 +68,7 @@ __all__ = [
     "make_tiny_model",
     "teach_answers",
     "train_recorded",
+    "trajectories",
 ]
 
 _MODULES = {
@@ -87,6 +90,7 @@ _MODULES = {
     "RolloutConfig": "lightstream.schemas.types",
     "RolloutCorrection": "verl_in_process",
     "Settings": "lightstream.runtime.settings",
+    "Step": "consumer",
     "StepObserver": "report",
     "StepReport": "report",
     "Trainer": "trainer",
@@ -99,6 +103,7 @@ _MODULES = {
     "make_tiny_model": "tiny_model",
     "teach_answers": "verl_in_process",
     "train_recorded": "recorded",
+    "trajectories": "consumer",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from lightstream.schemas.records import RolloutMode, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
@@ -15,7 +15,10 @@ from .collector import Arrival, Group, GroupCollector, SkippedGroups, group_id_o
 from .deadlines import Deadlines
 from .settled import SettledGroups
 
-__all__ = ["LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
+__all__ = ["GroupBy", "LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
+
+GroupBy: TypeAlias = "Callable[[Trajectory], tuple[str, int]]"
+"""Names the group of a trajectory, and says with how many members it is complete."""
 
 POLL_TIMEOUT_S = 0.2
 PATIENCE_S = 30.0
@@ -86,6 +89,7 @@ class LoggedGroups:
         enqueue: has rollouts made.
         check: called while waiting; raises where waiting is pointless.
         progress: is told what comes, and what is waited for.
+        group_by: the group of each trajectory; ``None``: the one that its rollout was enqueued in.
     """
 
     def __init__(
@@ -98,8 +102,10 @@ class LoggedGroups:
         enqueue: Callable[[Sequence[EnqueueRolloutRequest]], object],
         check: Callable[[], None] = lambda: None,
         progress: Progress | None = None,
+        group_by: GroupBy | None = None,
     ) -> None:
         self._log = log
+        self._group_by = group_by
         self._enqueue = enqueue
         self._check = check
         self._progress = progress or Progress(None)
@@ -156,6 +162,14 @@ class LoggedGroups:
             wait_s: a shorter time than ``limit_s``.
         """
         return self._groups(self._train, group_ids, least, wait_s)
+
+    def next_groups(self, count: int) -> list[Group]:
+        """Take what has come, or wait a moment for it: the ``count`` groups that were complete first, whatever their
+        names; none while there are fewer."""
+        if len(self._train.complete()) < count:
+            self._receive()
+        complete = self._train.complete()
+        return self._train.take(complete[:count]) if len(complete) >= count else []
 
     def reread(
         self, low_water: Mapping[int, int], identities: Collection[tuple[str, str, int]]
@@ -247,6 +261,9 @@ class LoggedGroups:
 
     def _take_in(self, logged: LoggedTrajectory) -> None:
         trajectory = self._log.whole(logged.trajectory)
+        if self._group_by is not None:
+            name, size = self._group_by(trajectory)
+            trajectory = trajectory.model_copy(update={"group_id": name, "group_size": size})
         self._progress.saw(trajectory)
         group_id = group_id_of(trajectory)
         if trajectory.mode is not RolloutMode.VAL:

@@ -1,0 +1,66 @@
+"""``lightstream train`` and ``lightstream runner``: a run from the command line, its Runners elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from lightstream.runtime.settings import Settings
+from lightstream.store_views.client import ViewClient
+from lightstream.trainers import make_tiny_model
+from lightstream.up import Stack
+from tests.support.program import COMMAND
+
+STEPS, GROUPS, SAMPLES = 3, 2, 4
+TIMEOUT_S = 1500.0
+
+AGENT = """
+from openai import AsyncOpenAI
+
+from lightstream.producers import LLM, rollout
+
+
+@rollout
+async def answer(task: str, llm: LLM) -> float:
+    client = AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key or "none")
+    completion = await client.chat.completions.create(
+        model=llm.model, messages=[{"role": "user", "content": task}], **llm.sampling_parameters
+    )
+    return float(len(completion.choices[0].message.content or "") % 2)
+"""
+
+
+def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "parity.py").write_text(AGENT, "utf-8")
+    (tmp_path / "tasks.jsonl").write_text('"one"\n\n"two"\n"three"\n', "utf-8")
+    model = make_tiny_model(tmp_path / "model")
+    options = {"steps": STEPS, "tasks_per_step": GROUPS, "rollouts_per_task": SAMPLES, "model": model, "threads": 1}
+    options["sampling_parameters"] = '{"max_tokens": 4}'
+    sets = [text for name, value in options.items() for text in ("--set", f"{name}={value}")]
+    with Stack(Settings.load(data_dir=tmp_path), services=("worker", "view", "policy", "proxy")) as stack:
+        environment = os.environ | stack.settings.to_environment()
+        train = [*COMMAND, "train", "parity.py:answer", "--tasks", "tasks.jsonl", "--algorithm", "rloo", *sets]
+        runner = subprocess.Popen(
+            [*COMMAND, "runner", "parity.py:answer", "--rollouts", str(STEPS * GROUPS * SAMPLES)],
+            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        done = subprocess.run(
+            [*train, "--runners", "0"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        said, errors = runner.communicate(timeout=TIMEOUT_S)
+        view = ViewClient(stack.settings)
+        steps = view.query("SELECT step, made_with['algorithm'] FROM training_steps ORDER BY step", fresh=True).rows
+        view.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (runner.returncode, errors) == (0, "")
+    assert [(row[0], row[1]) for row in steps] == [(step, "VERL rloo") for step in range(1, STEPS + 1)]
+    assert "Run 'parity' begins" in done.stdout
+    assert "takes rollouts of run 'parity', 16 at once" in said
+    assert f"{STEPS * GROUPS * SAMPLES} attempts ended, 0 running" in said
