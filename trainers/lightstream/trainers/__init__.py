@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .recorded import train_recorded
     from .report import StepObserver, StepReport
     from .tiny_model import make_tiny_model
+    from .trackers import MLflow, TensorBoard, Tracker, Trackio, Wandb
     from .trainer import Trainer
     from .verl_in_process import VERL, RolloutCorrection, VerlConfig, teach_answers
     from .vllm_servers import VllmOptions
@@ -50,6 +51,7 @@ __all__ = [
     "LightningStore",
     "LightningStoreClient",
     "LightningStoreServer",
+    "MLflow",
     "NamedResources",
     "PromptTemplate",
     "ProxyLLM",
@@ -60,10 +62,14 @@ __all__ = [
     "Step",
     "StepObserver",
     "StepReport",
+    "TensorBoard",
+    "Tracker",
+    "Trackio",
     "Trainer",
     "VerlConfig",
     "ViewClient",
     "VllmOptions",
+    "Wandb",
     "algo",
     "make_tiny_model",
     "teach_answers",
@@ -83,6 +89,7 @@ _MODULES = {
     "LightningStore": "lightstream.schemas.interfaces",
     "LightningStoreClient": "lightstream.store_views.stores.http",
     "LightningStoreServer": "lightstream.store_views.stores.http",
+    "MLflow": "trackers",
     "NamedResources": "lightstream.schemas.types",
     "PromptTemplate": "lightstream.schemas.types",
     "ProxyLLM": "lightstream.schemas.types",
@@ -93,11 +100,15 @@ _MODULES = {
     "Step": "consumer",
     "StepObserver": "report",
     "StepReport": "report",
+    "TensorBoard": "trackers",
+    "Tracker": "trackers",
+    "Trackio": "trackers",
     "Trainer": "trainer",
     "VERL": "verl_in_process",
     "VerlConfig": "verl_in_process",
     "ViewClient": "lightstream.store_views.client",
     "VllmOptions": "vllm_servers",
+    "Wandb": "trackers",
     "AsyncViewClient": "lightstream.store_views.client",
     "algo": "algorithm",
     "make_tiny_model": "tiny_model",

@@ -25,6 +25,7 @@ from .run_identity import check_same_run, identity_of_dataset, name_of_program
 from .run_lock import RunLock, checked_name
 from .runners import RunnerProcesses
 from .tasks import Dataset
+from .trackers import Tracker, Trackers
 from .training_log import TrainingLog, log_path
 from .trajectory_source import TrajectorySource
 
@@ -54,6 +55,7 @@ class Trainer:
             are enqueued from now on go by them.
         take_over: do not ask whether another process trains this run.
         observers: called after each committed step; one that raises is logged, and training goes on.
+        trackers: told of each committed step, each in a thread of its own: see :class:`~.trackers.Trackers`.
         seed: of everything random: the initial model's warm-up, the order of tasks and mini-batches, and each call
             that has no seed of its own.
         progress: print a line for each step, and the agent's first errors.
@@ -76,6 +78,7 @@ class Trainer:
         assembly: Assembly | None = None,
         take_over: bool = False,
         observers: Sequence[StepObserver] = (),
+        trackers: Sequence[Tracker] = (),
         seed: int = 0,
         progress: bool = True,
         clock: Clock | None = None,
@@ -98,6 +101,7 @@ class Trainer:
         self._rollout_config = rollout_config
         self._assembly = assembly
         self._observers = tuple(observers)
+        self._trackers = tuple(trackers)
         self._seed = seed
         self._clock = clock or SystemClock()
 
@@ -130,6 +134,7 @@ class Trainer:
         tasks = identity_of_dataset(train_dataset)
         algorithm = self._algorithm.of_tasks(len(train_dataset))
         algorithm.check(settings)
+        trackers = Trackers(settings, trainer_id=self._trainer_id, run_id=self._run_id, trackers=self._trackers)
         runners = RunnerProcesses(
             settings,
             agent,
@@ -141,13 +146,14 @@ class Trainer:
         made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.
         with RunLock(settings, trainer_id=self._trainer_id, run_id=self._run_id, take_over=self._take_over):
-            self._train(settings, algorithm, runners, train_dataset, val_dataset, made_with)
+            self._train(settings, algorithm, runners, trackers, train_dataset, val_dataset, made_with)
 
     def _train(
         self,
         settings: Settings,
         algorithm: Algorithm,
         runners: RunnerProcesses,
+        trackers: Trackers,
         train_dataset: Dataset,
         val_dataset: Dataset | None,
         made_with: dict[str, str],
@@ -163,7 +169,7 @@ class Trainer:
         log = TrajectorySource(settings, ledger.group_id, run_id=self._run_id)
         try:
             log.start(history.low_water)
-            with runners, self._enqueuing(settings) as enqueue:
+            with runners, trackers, self._enqueuing(settings) as enqueue:
                 source = LoggedGroups(
                     log,
                     self._run_id,

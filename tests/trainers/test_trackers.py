@@ -1,0 +1,206 @@
+"""Trackers have what the ledger has, across restarts; one that raises or hangs keeps nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightstream.runtime.schema_registry import codec_for
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.records import StepOutcome, TrainingStep
+from lightstream.schemas.topics import TRAINING_STEPS
+from lightstream.trainers import TensorBoard, Tracker, Trainer, Wandb, make_tiny_model
+from lightstream.trainers.ledger.reading import read_topic
+from lightstream.trainers.trackers import TrackedStep, following
+
+from .support.instant_store import InstantStore
+from .support.track import METRICS
+from .test_trainer import verl_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def nobody_serves(settings: Settings) -> Settings:
+    return settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})
+
+
+def train(settings: Settings, folder: Path, steps: int, *trackers: Tracker) -> None:
+    model = folder / "model"
+    Trainer(
+        algorithm=verl_of(
+            model if model.is_dir() else make_tiny_model(model),
+            steps=steps,
+            validate_every=2,
+            rollout_data_dir=folder / "rollouts",
+            validation_data_dir=folder / "validation",
+        ),
+        n_runners=0,
+        settings=settings,
+        store=InstantStore(settings),
+        trainer_id="tracked",
+        trackers=trackers,
+    ).fit(None, ["task"], ["a", "b"])
+
+
+def ledger(settings: Settings) -> dict[int, dict[str, float]]:
+    """Step -> its metrics, and after them those of the measurement behind it."""
+    found: dict[int, dict[str, float]] = {}
+    for _, record in read_topic(settings, TRAINING_STEPS, codec_for(settings), group_id="test"):
+        assert isinstance(record, TrainingStep)
+        measured = record.outcome is StepOutcome.MEASURED
+        found.setdefault(record.step, {}).update(
+            {name: value for name, value in record.metrics.items() if not measured or "validation" in name}
+        )
+    return found
+
+
+def test_tensorboard_has_the_ledgers_metrics_and_goes_on_after_a_restart(
+    nobody_serves: Settings, tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in (2, 3):
+        train(nobody_serves, tmp_path, steps, TensorBoard(tmp_path / "tb"))
+    events: Any = EventAccumulator(str(tmp_path / "tb" / "tracked"), size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    logged: dict[int, dict[str, float]] = {}
+    for name in events.Tags()["tensors"]:
+        if events.SummaryMetadata(name).plugin_data.plugin_name == "scalars":
+            for event in events.Tensors(name):
+                values = logged.setdefault(event.step, {})
+                assert name not in values or "validation" in name, "each step once"
+                values[name] = event.tensor_proto.double_val[0]
+    assert logged == ledger(nobody_serves)
+    assert list(logged) == [1, 2, 3]
+    texts = [name for name in events.Tags()["tensors"] if name.startswith("samples/")]
+    assert sorted(texts) == ["samples/rollouts/text_summary", "samples/validation/text_summary"]
+    table = events.Tensors(texts[0])[0].tensor_proto.string_val[0].decode()
+    assert table.startswith("| task | input | output | score | rollout_id |")
+
+
+def test_wandb_offline_has_the_ledgers_metrics(nobody_serves: Settings, tmp_path: Path) -> None:
+    for steps in (2, 3):
+        train(nobody_serves, tmp_path, steps, Wandb(mode="offline", folder=tmp_path))
+    files = sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    assert [file.name for file in files] == ["run-tracked.wandb"] * 2
+    logged: dict[int, dict[str, float]] = {}
+    tables = 0
+    for file in files:
+        for item in history_of(file):
+            step = int(item.pop("step"))
+            tables += sum(name.startswith("samples/") for name in item)
+            logged.setdefault(step, {}).update(
+                {name: value for name, value in item.items() if not name.startswith(("_", "samples/"))}
+            )
+    assert logged == ledger(nobody_serves)
+    assert tables > 3
+
+
+def history_of(file: Path) -> list[dict[str, Any]]:
+    """What was logged, from the file that waits to be uploaded."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    store: Any = DataStore()
+    store.open_for_scan(str(file))
+    found: list[dict[str, Any]] = []
+    while (data := store.scan_data()) is not None:
+        record: Any = Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            found.append({i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items})
+    return found
+
+
+@dataclass
+class Recording:
+    """Keeps what it is told, and can be told to fail."""
+
+    name: str = "recording"
+    package: str = "json"
+    fails_at: int = 0
+    opened: list[int] = field(default_factory=list[int])
+    steps: list[TrackedStep] = field(default_factory=list[TrackedStep])
+    closed: int = 0
+
+    def open(self, run_id: str, made_with: Mapping[str, str], after_step: int) -> None:
+        assert (run_id, made_with["algorithm"]) == ("tracked", "VERL grpo")
+        self.opened.append(after_step)
+
+    def log(self, step: TrackedStep) -> None:
+        if step.step == self.fails_at:
+            raise ConnectionError("nobody is there")
+        self.steps.append(step)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_one_that_raises_is_named_and_told_of_the_rest_later(nobody_serves: Settings, tmp_path: Path) -> None:
+    failing, other = Recording("failing", fails_at=2), Recording("other")
+    train(nobody_serves, tmp_path, 3, failing, other)
+    assert sorted(ledger(nobody_serves)) == [1, 2, 3]
+    log = (nobody_serves.data_dir / "logs" / "tracked.log").read_text()
+    assert "tracker failing failed after step 1: ConnectionError: nobody is there." in log
+    assert [step.step for step in failing.steps] == [1]
+    assert [step.step for step in other.steps] == [1, 2, 3, 3], "and the measurement behind the last"
+    well = Recording("failing")
+    train(nobody_serves, tmp_path, 3, well, other)
+    assert [step.step for step in well.steps] == [2, 3, 3]
+    assert (well.opened, other.opened, other.closed) == ([1], [0], 1)
+    assert {s.step: dict(s.metrics) for s in other.steps if "reward/mean" in s.metrics} == {
+        step: {name: value for name, value in metrics.items() if step < 3 or not name.startswith("validation")}
+        | ({} if step < 3 else {name: metrics[name] for name in other.steps[2].metrics})
+        for step, metrics in ledger(nobody_serves).items()
+    }
+    kinds = [[samples.kind for samples in step.samples] for step in other.steps]
+    assert kinds == [["rollouts", "validation"], ["rollouts"], ["rollouts", "validation"], ["validation"]]
+
+
+class Hanging(Recording):
+    """Never returns."""
+
+    def log(self, step: TrackedStep) -> None:
+        threading.Event().wait()
+
+
+def test_one_that_hangs_is_left_behind(
+    nobody_serves: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FINISH_S", 0.2)
+    train(nobody_serves, tmp_path, 3, Hanging())
+    assert sorted(ledger(nobody_serves)) == [1, 2, 3]
+    log = (nobody_serves.data_dir / "logs" / "tracked.log").read_text()
+    assert "tracker recording did not end in time" in log
+
+
+def test_one_without_its_package_and_two_of_a_name_are_refused(nobody_serves: Settings, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="tracker absent needs the package 'no_such_package'"):
+        train(nobody_serves, tmp_path, 1, Recording("absent", package="no_such_package"))
+    with pytest.raises(SettingsError, match="two trackers have one name: recording, recording"):
+        train(nobody_serves, tmp_path, 1, Recording(), Recording())
+
+
+@pytest.mark.trackers
+@pytest.mark.parametrize("kind", ["mlflow", "trackio"])
+def test_those_of_other_environments_have_every_number(kind: str, tmp_path: Path) -> None:
+    program = [os.environ["LIGHTSTREAM_TEST_TRACKERS_PYTHON"], "-m", "tests.trainers.support.track", kind, str(tmp_path)]
+    environment = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected = {
+        name.replace("@", "_at_") if kind == "mlflow" else name: [[step, value * step] for step in (1, 2, 3)]
+        for name, value in METRICS.items()
+    }
+    assert json.loads(done.stdout.splitlines()[-1]) == [expected], "one run, each step once"
