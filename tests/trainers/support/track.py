@@ -1,4 +1,7 @@
-"""Logs two steps to a tracker, goes on with a third as after a restart, and prints what it has: for other environments."""
+"""Logs two steps to a tracker, goes on with a third as after a restart, and prints what it has.
+
+For environments of their own.
+"""
 
 from __future__ import annotations
 

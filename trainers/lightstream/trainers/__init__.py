@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .groups import Group
     from .recorded import train_recorded
     from .report import StepObserver, StepReport
+    from .sft import SFT
     from .tiny_model import make_tiny_model
     from .trackers import MLflow, TensorBoard, Tracker, Trackio, Wandb
     from .trainer import Trainer
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "SFT",
     "VERL",
     "Algorithm",
     "AlgorithmContext",
@@ -96,6 +98,7 @@ _MODULES = {
     "Rollout": "lightstream.schemas.types",
     "RolloutConfig": "lightstream.schemas.types",
     "RolloutCorrection": "verl_in_process",
+    "SFT": "sft",
     "Settings": "lightstream.runtime.settings",
     "Step": "consumer",
     "StepObserver": "report",

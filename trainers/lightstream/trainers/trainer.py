@@ -131,7 +131,7 @@ class Trainer:
                 raise error from None
 
     def _fit(self, settings: Settings, agent: Any, train_dataset: Dataset, val_dataset: Dataset | None) -> None:
-        tasks = identity_of_dataset(train_dataset)
+        tasks = identity_of_dataset(train_dataset) if self._algorithm.needs_tasks else "none"
         algorithm = self._algorithm.of_tasks(len(train_dataset))
         algorithm.check(settings)
         trackers = Trackers(settings, trainer_id=self._trainer_id, run_id=self._run_id, trackers=self._trackers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from lightstream.runtime.settings import Settings
 
@@ -16,7 +16,13 @@ AlgorithmFunction: TypeAlias = Callable[[AlgorithmContext], None]
 
 
 class Algorithm(ABC):
-    """Learns from trajectories: asks for rollouts, takes complete groups, commits steps."""
+    """Learns from trajectories: asks for rollouts, takes complete groups, commits steps.
+
+    Attributes:
+        needs_tasks: whether it cannot do without a data set of tasks.
+    """
+
+    needs_tasks: ClassVar[bool] = True
 
     def check(self, settings: Settings) -> None:
         """Look, before anything starts, whether what training needs is there.

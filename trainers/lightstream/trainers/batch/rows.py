@@ -135,6 +135,7 @@ class _Limits:
     prompt_tokens_max: int | None
     response_tokens_max: int | None
     overlong: Overlong
+    needs_logprobs: bool
 
 
 def select_rows(
@@ -145,6 +146,7 @@ def select_rows(
     prompt_tokens_max: int | None = None,
     response_tokens_max: int | None = None,
     overlong: Overlong = "exclude",
+    needs_logprobs: bool = True,
 ) -> BatchRows:
     """The rows of ``groups``, and a reason for every call that has no weight.
 
@@ -157,8 +159,9 @@ def select_rows(
         response_tokens_max: longer responses are left out (``exclude``), or trained on up to this token
             (``truncate``).
         overlong: which of the two.
+        needs_logprobs: calls without log-probabilities are left out.
     """
-    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong)
+    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs)
     selected = BatchRows()
     rules, all_groups = scoring or Scoring(), list(groups)
     of_groups = [_call_advantages(group, rules) for group in all_groups]
@@ -319,9 +322,9 @@ def _fault(triplet: TripletRecord) -> Exclusion | None:
 
 
 def _reason_against(triplet: TripletRecord, limits: _Limits) -> Exclusion | None:
-    if triplet.response_logprobs is None:
+    if limits.needs_logprobs and triplet.response_logprobs is None:
         return Exclusion.NO_LOGPROBS
-    if not np.isfinite(np.frombuffer(triplet.response_logprobs, "<f4")).all():
+    if limits.needs_logprobs and not np.isfinite(np.frombuffer(triplet.response_logprobs or b"", "<f4")).all():
         return Exclusion.MISALIGNED
     prompt = len(triplet.prompt_token_ids) // TOKEN_BYTES
     response = len(triplet.response_token_ids) // TOKEN_BYTES
