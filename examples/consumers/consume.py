@@ -26,8 +26,10 @@ class Schemas:
     """Avro's single-object encoding: two bytes, the fingerprint of the writer's schema, the record."""
 
     def __init__(self, folder: Path) -> None:
-        schemas = [fastavro.parse_schema(json.loads(file.read_text("utf-8"))) for file in folder.glob("*/*.avsc")]
-        self._by_head = {
+        schemas: list[Any] = [
+            fastavro.parse_schema(json.loads(file.read_text("utf-8"))) for file in folder.glob("*/*.avsc")
+        ]
+        self._by_head: dict[bytes, Any] = {
             MAGIC + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")): schema
             for schema in schemas
         }

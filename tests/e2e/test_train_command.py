@@ -11,6 +11,7 @@ from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 from tests.support.program import COMMAND
+from tests.support.waiting import eventually
 
 STEPS, GROUPS, SAMPLES = 3, 2, 4
 TIMEOUT_S = 1500.0
@@ -56,7 +57,9 @@ def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
         )
         said, errors = runner.communicate(timeout=TIMEOUT_S)
         view = ViewClient(stack.settings)
-        steps = view.query("SELECT step, made_with['algorithm'] FROM training_steps ORDER BY step", fresh=True).rows
+        query = "SELECT step, made_with->>'algorithm' FROM training_steps ORDER BY step"
+        eventually(lambda: len(view.query(query).rows) == STEPS, what="all steps are shown")
+        steps = view.query(query).rows
         view.close()
     assert (done.returncode, done.stderr) == (0, "")
     assert (runner.returncode, errors) == (0, "")

@@ -19,6 +19,7 @@ from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, 
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate
 from lightstream.trainers import Group, Step, make_tiny_model, trajectories
 from lightstream.trainers.ledger.reading import read_topic
+from tests.support.waiting import eventually
 
 from .support.instant_store import InstantStore
 from .test_trainer import trainer_of, verl_of
@@ -48,7 +49,9 @@ def records(settings: Settings, topic: Topic) -> list[Record]:
     return [record for _, record in read_topic(settings, topic, codec_for(settings), group_id="test")]
 
 
-def committed(settings: Settings) -> list[TrainingStep]:
+def committed(settings: Settings, count: int) -> list[TrainingStep]:
+    """The steps, once there are so many: a transaction shows a moment after its commit has returned."""
+    eventually(lambda: len(records(settings, TRAINING_STEPS)) == count, what=f"{count} steps are visible")
     return [record for record in records(settings, TRAINING_STEPS) if isinstance(record, TrainingStep)]
 
 
@@ -62,7 +65,7 @@ async def test_a_step_is_committed_with_what_it_published_when_its_body_is_left(
     seen: list[str] = []
     async with aclosing(steps_of(settings, groups=2, steps=2)) as steps:
         async for step in steps:
-            assert len(committed(settings)) == step.number - 1, "not before it is left"
+            committed(settings, step.number - 1)  # and not this one
             assert len(records(settings, RESOURCES)) == step.number - 1
             assert (step.resources.version if step.resources else None) == {1: None, 2: 0}[step.number]
             assert [len(group.trajectories) for group in step.groups] == [SIZE, SIZE]
@@ -71,7 +74,7 @@ async def test_a_step_is_committed_with_what_it_published_when_its_body_is_left(
             step.metrics["tried"] = float(step.number)
             step.publish({"prompt": PromptTemplate(template=f"say {step.number}")})
     assert sorted(seen) == ["a", "b", "c", "d"]
-    first, second = committed(settings)
+    first, second = committed(settings, 2)
     assert [first.metrics["tried"], second.metrics["tried"]] == [1.0, 2.0]
     assert (first.resources_id, second.resources_id) == ("mine-v0", "mine-v1")
     assert (first.outcome, second.steps_planned) == (StepOutcome.UPDATED, 2)
@@ -95,12 +98,12 @@ async def test_a_step_whose_body_is_not_left_comes_again(settings: Settings, how
                 if how == "breaks":
                     break
                 raise ZeroDivisionError
-    assert committed(settings) == records(settings, RESOURCES) == []
+    assert records(settings, TRAINING_STEPS) == records(settings, RESOURCES) == []
     async with aclosing(steps_of(settings)) as steps:
         async for step in steps:
             assert (step.number, names(step.groups)) == (1, ["a"])
             step.stop()
-    assert [(step.step, step.outcome) for step in committed(settings)] == [(1, StepOutcome.UNCHANGED)]
+    assert [(step.step, step.outcome) for step in committed(settings, 1)] == [(1, StepOutcome.UNCHANGED)]
 
 
 async def test_what_comes_later_and_twice_is_taken_once_across_restarts(settings: Settings) -> None:
@@ -147,4 +150,4 @@ async def test_a_record_that_is_no_trajectory_is_passed_over_and_counted(setting
     await enqueue(settings, "a")
     async with aclosing(steps_of(settings, steps=1)) as steps:
         assert [names(step.groups) async for step in steps] == [["a"]]
-    assert committed(settings)[0].metrics["trajectories/undecodable"] == 1.0
+    assert committed(settings, 1)[0].metrics["trajectories/undecodable"] == 1.0

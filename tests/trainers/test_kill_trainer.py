@@ -82,7 +82,9 @@ def check(settings: Settings, steps: int, file: str, expected: bytes | None, *, 
 
 def check_chains(settings: Settings, seed: int, *, kills: int = 6, consumer: int = 0) -> None:
     whole, killed, _ = train_whole_and_killed(settings, steps=4, seed=seed, kills=kills, consumer=consumer)
-    check(killed, 4, "chain", check(whole, 4, "chain", None))
+    undisturbed = check(whole, 4, "chain", None)
+    # A consumer takes the groups that are complete first, which may be those of the step after.
+    check(killed, 4, "chain", None if consumer else undisturbed)
 
 
 def check_weights(settings: Settings, *, steps: int, ahead: int, **options: object) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .support.track import METRICS
 from .test_trainer import verl_of
 
 ROOT = Path(__file__).parents[2]
+WANDB_HEADER_BYTES, BLOCK_BYTES, FULL, LAST = 7, 32768, 1, 4
 
 
 @pytest.fixture
@@ -52,16 +54,24 @@ def train(settings: Settings, folder: Path, steps: int, *trackers: Tracker) -> N
     ).fit(None, ["task"], ["a", "b"])
 
 
-def ledger(settings: Settings) -> dict[int, dict[str, float]]:
-    """Step -> its metrics, and after them those of the measurement behind it."""
-    found: dict[int, dict[str, float]] = {}
+def ledger(settings: Settings) -> list[tuple[int, dict[str, float]]]:
+    """Step and metrics of each record; of the measurement behind the last step, what it measured."""
+    found: list[tuple[int, dict[str, float]]] = []
     for _, record in read_topic(settings, TRAINING_STEPS, codec_for(settings), group_id="test"):
         assert isinstance(record, TrainingStep)
         measured = record.outcome is StepOutcome.MEASURED
-        found.setdefault(record.step, {}).update(
-            {name: value for name, value in record.metrics.items() if not measured or "validation" in name}
-        )
+        metrics = {name: value for name, value in record.metrics.items() if not measured or "validation" in name}
+        found.append((record.step, metrics))
     return found
+
+
+def by_name(steps: Iterable[tuple[int, Mapping[str, float]]]) -> dict[str, list[tuple[int, float]]]:
+    """Each metric as a curve."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for step, metrics in steps:
+        for name, value in metrics.items():
+            curves.setdefault(name, []).append((step, value))
+    return curves
 
 
 def test_tensorboard_has_the_ledgers_metrics_and_goes_on_after_a_restart(
@@ -73,15 +83,13 @@ def test_tensorboard_has_the_ledgers_metrics_and_goes_on_after_a_restart(
         train(nobody_serves, tmp_path, steps, TensorBoard(tmp_path / "tb"))
     events: Any = EventAccumulator(str(tmp_path / "tb" / "tracked"), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
-    logged: dict[int, dict[str, float]] = {}
-    for name in events.Tags()["tensors"]:
-        if events.SummaryMetadata(name).plugin_data.plugin_name == "scalars":
-            for event in events.Tensors(name):
-                values = logged.setdefault(event.step, {})
-                assert name not in values or "validation" in name, "each step once"
-                values[name] = event.tensor_proto.double_val[0]
-    assert logged == ledger(nobody_serves)
-    assert list(logged) == [1, 2, 3]
+    logged = {
+        name: [(event.step, event.tensor_proto.double_val[0]) for event in events.Tensors(name)]
+        for name in events.Tags()["tensors"]
+        if events.SummaryMetadata(name).plugin_data.plugin_name == "scalars"
+    }
+    assert logged == by_name(ledger(nobody_serves))
+    assert [step for step, _ in logged["reward/mean"]] == [1, 2, 3]
     texts = [name for name in events.Tags()["tensors"] if name.startswith("samples/")]
     assert sorted(texts) == ["samples/rollouts/text_summary", "samples/validation/text_summary"]
     table = events.Tensors(texts[0])[0].tensor_proto.string_val[0].decode()
@@ -93,34 +101,46 @@ def test_wandb_offline_has_the_ledgers_metrics(nobody_serves: Settings, tmp_path
         train(nobody_serves, tmp_path, steps, Wandb(mode="offline", folder=tmp_path))
     files = sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert [file.name for file in files] == ["run-tracked.wandb"] * 2
-    logged: dict[int, dict[str, float]] = {}
-    tables = 0
-    for file in files:
-        for item in history_of(file):
-            step = int(item.pop("step"))
-            tables += sum(name.startswith("samples/") for name in item)
-            logged.setdefault(step, {}).update(
-                {name: value for name, value in item.items() if not name.startswith(("_", "samples/"))}
-            )
+    items = [item for file in files for item in history_of(file)]
+    logged = [
+        (
+            int(item["step"]),
+            {name: value for name, value in item.items() if name != "step" and not name.startswith(("_", "samples/"))},
+        )
+        for item in items
+    ]
     assert logged == ledger(nobody_serves)
-    assert tables > 3
+    assert sum(name.startswith("samples/") for item in items for name in item) > 3
 
 
 def history_of(file: Path) -> list[dict[str, Any]]:
     """What was logged, from the file that waits to be uploaded."""
-    from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
+    from wandb.proto import wandb_internal_pb2
 
-    store: Any = DataStore()
-    store.open_for_scan(str(file))
+    messages: Any = wandb_internal_pb2
     found: list[dict[str, Any]] = []
-    while (data := store.scan_data()) is not None:
-        record: Any = Record()
+    for data in pieces_of(file.read_bytes()):
+        record = messages.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             found.append({i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items})
     return found
+
+
+def pieces_of(log: bytes) -> Iterator[bytes]:
+    """The records of a log as LevelDB writes it: blocks of 32 KiB; before each piece, checksum, length and kind."""
+    at, whole = WANDB_HEADER_BYTES, b""
+    while at + 7 <= len(log):
+        if BLOCK_BYTES - at % BLOCK_BYTES < 7:
+            at += BLOCK_BYTES - at % BLOCK_BYTES
+            continue
+        _, size, kind = struct.unpack_from("<IHB", log, at)
+        whole += log[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (FULL, LAST):
+            yield whole
+            whole = b""
 
 
 @dataclass
@@ -150,7 +170,7 @@ class Recording:
 def test_one_that_raises_is_named_and_told_of_the_rest_later(nobody_serves: Settings, tmp_path: Path) -> None:
     failing, other = Recording("failing", fails_at=2), Recording("other")
     train(nobody_serves, tmp_path, 3, failing, other)
-    assert sorted(ledger(nobody_serves)) == [1, 2, 3]
+    assert [step for step, _ in ledger(nobody_serves)] == [1, 2, 3, 3]
     log = (nobody_serves.data_dir / "logs" / "tracked.log").read_text()
     assert "tracker failing failed after step 1: ConnectionError: nobody is there." in log
     assert [step.step for step in failing.steps] == [1]
@@ -159,11 +179,7 @@ def test_one_that_raises_is_named_and_told_of_the_rest_later(nobody_serves: Sett
     train(nobody_serves, tmp_path, 3, well, other)
     assert [step.step for step in well.steps] == [2, 3, 3]
     assert (well.opened, other.opened, other.closed) == ([1], [0], 1)
-    assert {s.step: dict(s.metrics) for s in other.steps if "reward/mean" in s.metrics} == {
-        step: {name: value for name, value in metrics.items() if step < 3 or not name.startswith("validation")}
-        | ({} if step < 3 else {name: metrics[name] for name in other.steps[2].metrics})
-        for step, metrics in ledger(nobody_serves).items()
-    }
+    assert [(step.step, dict(step.metrics)) for step in other.steps] == ledger(nobody_serves)
     kinds = [[samples.kind for samples in step.samples] for step in other.steps]
     assert kinds == [["rollouts", "validation"], ["rollouts"], ["rollouts", "validation"], ["validation"]]
 
@@ -180,7 +196,7 @@ def test_one_that_hangs_is_left_behind(
 ) -> None:
     monkeypatch.setattr(following, "FINISH_S", 0.2)
     train(nobody_serves, tmp_path, 3, Hanging())
-    assert sorted(ledger(nobody_serves)) == [1, 2, 3]
+    assert [step for step, _ in ledger(nobody_serves)] == [1, 2, 3, 3]
     log = (nobody_serves.data_dir / "logs" / "tracked.log").read_text()
     assert "tracker recording did not end in time" in log
 

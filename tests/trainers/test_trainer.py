@@ -349,7 +349,10 @@ def test_what_was_generated_is_written_as_text(nobody_serves: Settings, tmp_path
     from transformers import AutoTokenizer
 
     model = make_tiny_model(tmp_path / "model")
-    changes = {"rollout_data_dir": tmp_path / "rollouts", "validation_data_dir": str(tmp_path / "validation")}
+    changes: dict[str, Any] = {
+        "rollout_data_dir": tmp_path / "rollouts",
+        "validation_data_dir": str(tmp_path / "validation"),
+    }
     store = InstantStore(nobody_serves)
     verl = verl_of(model, validate_every=2, **changes)
     trainer_of(nobody_serves, verl, store, []).fit(None, ["task"], ["a", "b"])

@@ -99,7 +99,12 @@ def view() -> None:
 
 
 @app.command()
-def store() -> None:
+def store(
+    memory: Annotated[
+        bool, typer.Option("--memory", help="A store in memory, gone at the end; needs no Kafka.")
+    ] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Where to listen; 0 means any free one.")] = None,
+) -> None:
     """Run the store's HTTP server, for agents and algorithms without access to Kafka."""
     log_to_stderr()
     with needs("view"):
@@ -113,7 +118,7 @@ def store() -> None:
         traces = traces_of_store
     except LightstreamError as error:
         logging.getLogger(__name__).warning("the store takes no OTLP: %s %s", error.message, error.next_step)
-    run_service(Settings.load(), traces)
+    run_service(Settings.load(), traces, in_memory=memory, port=port)
 
 
 @app.command()

@@ -147,7 +147,7 @@ def _configuration(file: Path | None) -> Mapping[str, Any] | None:
         return None
     from omegaconf import OmegaConf  # comes with verl
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
+    from yaml import YAMLError  # type: ignore[import-untyped]  # it has no types
 
     try:
         config: Any = OmegaConf.to_container(OmegaConf.create(_text(file)), resolve=True)

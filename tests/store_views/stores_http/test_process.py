@@ -128,3 +128,27 @@ def test_without_kafka_it_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Kafka does not answer" in done.stderr.rpartition("Error:")[2]
+
+
+def test_a_store_in_memory_needs_no_kafka(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path, kafka_bootstrap_servers="127.0.0.1:9")
+    process = serve(settings, "lightstream.cli", "store", "--memory", "--port", "0")
+
+    async def scenario() -> None:
+        client = LightningStoreClient(settings=settings)
+        await client.start()
+        made = await client.enqueue_rollout({"task": 1})
+        taken = await client.dequeue_rollout("w")
+        assert taken is not None
+        await client.update_attempt(made.rollout_id, taken.attempt.attempt_id, "succeeded")
+        (ended,) = await client.wait_for_rollouts(rollout_ids=[made.rollout_id], timeout=120)
+        assert ended.status == "succeeded"
+        await client.close()
+
+    try:
+        asyncio.run(scenario())
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, b"Traceback" in errors) == (0, False), errors.decode()
+    finally:
+        process.kill()

@@ -17,6 +17,7 @@ PASSING = (
     "Receive failed",
     "Send failed",
     "brokers are down",
+    "Coordinator load in progress",
     "timed out",
     "Terminating instance",
     "unserved events",

@@ -82,7 +82,7 @@ class TensorBoard:
     def open(self, run_id: str, made_with: Mapping[str, str], after_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(  # type: ignore[no-untyped-call]  # it has no types
+        self._writer = SummaryWriter(
             str(Path(self.folder).expanduser() / run_id), purge_step=after_step + 1 if after_step else None
         )
         if not after_step:
@@ -90,7 +90,9 @@ class TensorBoard:
 
     def log(self, step: TrackedStep) -> None:
         for name, value in step.metrics.items():
-            self._writer.add_scalar(name, value, step.step, walltime=step.ended_unix_nano / NANO, double_precision=True)
+            self._writer.add_scalar(
+                name, value, step.step, walltime=step.ended_unix_nano / NANO, new_style=True, double_precision=True
+            )
         for samples in step.samples:
             self._writer.add_text(f"samples/{samples.kind}", _table(samples.columns, samples.rows), step.step)
         self._writer.flush()

@@ -17,9 +17,11 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import LightningStoreCapabilities
+from lightstream.stream_processors.core.lifecycle import Limits
 
 from ..forwarding import ForwardingStore
 from ..kafka import KafkaLightningStore
+from ..memory import InMemoryLightningStore
 from ._wire import TRACES_PATH
 from .app import TracesEndpoint, create_app, store_access
 
@@ -158,19 +160,27 @@ class LightningStoreServer(ForwardingStore):
         await self.stop()
 
 
-def run(settings: Settings, traces: MakeTraces | None = None) -> None:
-    """Serve the store on Kafka until SIGTERM or SIGINT; blocks. Announces itself as ``store``.
+def run(
+    settings: Settings, traces: MakeTraces | None = None, *, in_memory: bool = False, port: int | None = None
+) -> None:
+    """Serve a store until SIGTERM or SIGINT; blocks. Announces itself as ``store``.
 
     Args:
+        in_memory: one in memory, which is gone at the end and needs no Kafka, in place of the one on Kafka.
+        port: where to listen; by default as the settings say.
         traces: as for :class:`LightningStoreServer`.
 
     Raises:
         ServiceUnavailableError: Kafka does not answer, or the port is taken.
     """
-    store = KafkaLightningStore(settings)
-    asyncio.run(store.start())
+    store: LightningStore
+    if in_memory:
+        store = InMemoryLightningStore(limits=Limits.of(settings))
+    else:
+        store = on_kafka = KafkaLightningStore(settings)
+        asyncio.run(on_kafka.start())
     try:
-        server = _http_server(store, settings, None, None, traces=traces)
+        server = _http_server(store, settings, None, port, traces=traces)
         logger.info("the store answers on %s", server.url)
         server.run()
     finally:
