@@ -125,7 +125,7 @@ def test_an_adapter_learns_and_is_served_merged(tmp_path: Path, model: Path) -> 
     run = Run(tmp_path, model, answers(model), epochs=20, best_of=1, **options)
     run.train()
     losses = [step.metrics["sft/loss"] for step in run.ledger.steps]
-    assert losses[-1] < losses[0] * 0.8
+    assert losses[-1] < losses[0] - 0.5
     assert {file.name for file in run.published.iterdir()} == {file.name for file in model.iterdir()}
 
 
@@ -169,7 +169,7 @@ def test_the_loss_is_verls(tmp_path: Path, model: Path) -> None:
         verls.append(float(untyped.sft_loss(None, model_output, copy)[0].detach()))
         return loss
 
-    engine._worker.set_loss_fn(both)  # pyright: ignore[reportPrivateUsage]  # as above
+    engine._actor.worker.set_loss_fn(both)  # pyright: ignore[reportPrivateUsage]  # as above
     metrics = engine.update(arrays, policy_version=-2)
     assert len(verls) > 1, "several micro-batches"
     assert metrics["actor/pg_loss"] == pytest.approx(sum(verls), rel=1e-5)
