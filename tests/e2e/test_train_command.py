@@ -36,7 +36,13 @@ def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "parity.py").write_text(AGENT, "utf-8")
     (tmp_path / "tasks.jsonl").write_text('"one"\n\n"two"\n"three"\n', "utf-8")
     model = make_tiny_model(tmp_path / "model")
-    options = {"steps": STEPS, "tasks_per_step": GROUPS, "rollouts_per_task": SAMPLES, "model": model, "threads": 1}
+    options: dict[str, object] = {
+        "steps": STEPS,
+        "tasks_per_step": GROUPS,
+        "rollouts_per_task": SAMPLES,
+        "model": model,
+        "threads": 1,
+    }
     options["sampling_parameters"] = '{"max_tokens": 4}'
     sets = [text for name, value in options.items() for text in ("--set", f"{name}={value}")]
     with Stack(Settings.load(data_dir=tmp_path), services=("worker", "view", "policy", "proxy")) as stack:

@@ -73,7 +73,8 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
         if options or config is not None:
             raise SettingsError(f"options are of VERL, and {name!r} is an algorithm of its own.")
         return load_named(name)
-    given = dict(_option(text) for text in options)
+    given: dict[str, Any] = {} if name == "verl" else {"advantage": name}
+    given |= dict(_option(text) for text in options)
     known = VERL.__dataclass_fields__
     for option in given:
         if option not in known:
@@ -88,7 +89,7 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
             next_step=f"There are {', '.join(ADVANTAGES)}; `verl` with --config; or name one of yours: FILE.py:name.",
         )
     try:
-        return VERL(**({} if name == "verl" else {"advantage": name}) | given, config=_configuration(config))
+        return VERL(**given, config=_configuration(config))
     except TypeError as error:  # a text where a number should be
         raise SettingsError(f"VERL does not take these options: {error}.", next_step="See docs/training.md.") from error
 

@@ -27,7 +27,7 @@ def main(kind: str, folder: str) -> None:
 
 
 def _of_mlflow(folder: str) -> Any:
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]  # of an extra
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment: Any = client.get_experiment_by_name("lightstream")
@@ -42,7 +42,7 @@ def _of_mlflow(folder: str) -> Any:
 
 
 def _of_trackio() -> Any:
-    from trackio.sqlite_storage import SQLiteStorage
+    from trackio.sqlite_storage import SQLiteStorage  # pyright: ignore[reportMissingImports]  # of an extra
 
     found: list[dict[str, list[list[float]]]] = []
     for run in SQLiteStorage.get_runs("lightstream"):

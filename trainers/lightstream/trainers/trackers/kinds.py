@@ -153,7 +153,7 @@ class MLflow:
     _run: str = field(default="", init=False, repr=False)
 
     def open(self, run_id: str, made_with: Mapping[str, str], after_step: int) -> None:
-        from mlflow import MlflowClient
+        from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]  # of an extra
 
         self._client = client = MlflowClient(self.tracking_uri)
         found = client.get_experiment_by_name(self.experiment)
@@ -168,7 +168,7 @@ class MLflow:
             client.set_tag(self._run, f"lightstream.{name}", value)
 
     def log(self, step: TrackedStep) -> None:
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]  # of an extra
 
         at = int(step.ended_unix_nano * MILLI / NANO)
         metrics = [Metric(name.replace("@", "_at_"), value, at, step.step) for name, value in step.metrics.items()]
@@ -192,7 +192,7 @@ class Trackio:
     _run: Any = field(default=None, init=False, repr=False)
 
     def open(self, run_id: str, made_with: Mapping[str, str], after_step: int) -> None:
-        import trackio
+        import trackio  # pyright: ignore[reportMissingImports]  # of an extra
 
         self._run = trackio.init(
             self.project, name=run_id, space_id=self.space_id, config=dict(made_with), resume="allow", embed=False
