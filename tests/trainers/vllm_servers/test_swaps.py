@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
@@ -35,16 +35,15 @@ from tests.trainers.vllm_servers.stand_in import (
     stand_in_options,
 )
 
-SWAPS = pytest.mark.parametrize("swap", ["keep", "continue"])
 SAID = "Grüße 🙂, "
 
 
 class Serving:
-    """The front before a stand-in that serves version 0."""
+    """The front before a stand-in."""
 
     def __init__(self, folder: Path, swap: str, stack: ExitStack) -> None:
         self._folder = folder
-        self._numbers = count()
+        self._folders = count()
         self.settings = Settings.load(data_dir=folder / "data", policy_port=0, policy_swap=swap)
         tools = ("--enable-auto-tool-choice", "--tool-call-parser=hermes")
         self.servers = stack.enter_context(VllmServers(self.settings, stand_in_options(folder, *tools)))
@@ -52,8 +51,10 @@ class Serving:
         self.publish()
 
     def publish(self, problem: str = "") -> None:
-        number = next(self._numbers)
-        folder = marked_model(self._folder / f"step-{number}", number, problem=problem)
+        """Have the next version served."""
+        served = self.servers.version()
+        number = 0 if served is None else served + 1
+        folder = marked_model(self._folder / f"step-{next(self._folders)}", number, problem=problem)
         name = f"policy@{number}"
         made = ResourcesRecord(
             resources_id=name,
@@ -64,6 +65,13 @@ class Serving:
             created_unix_nano=1,
         )
         self.servers.load(made)
+
+    @property
+    def number(self) -> int:
+        """The version that is served."""
+        number = self.servers.version()
+        assert number is not None
+        return number
 
     def allow(self, tokens: int) -> None:
         allow(self.servers.server.url, tokens)
@@ -88,10 +96,17 @@ class Serving:
         eventually(lambda: self.sampled() == sorted(sampled), timeout_s=120, what=f"{sampled} tokens are sampled")
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[str], Serving]]:
+@pytest.fixture(scope="module", params=["keep", "continue"])
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with ExitStack() as stack:
-        yield lambda swap: Serving(tmp_path, swap, stack)
+        yield Serving(tmp_path_factory.mktemp(request.param), request.param, stack)
+
+
+@pytest.fixture
+def serving(started: Serving) -> Serving:
+    """It samples nothing yet."""
+    started.allow(0)
+    return started
 
 
 def runs_of(choice: dict[str, Any], header: int) -> list[tuple[int, int]]:
@@ -124,10 +139,9 @@ def check(answer: httpx.Response, said: str, tokens: int, runs: list[tuple[int, 
     assert body["usage"]["completion_tokens"] == tokens * len(body["choices"])
 
 
-@SWAPS
-def test_whole_answers_have_tokens_of_several_versions(serve: Callable[[str], Serving], swap: str) -> None:
+def test_whole_answers_have_tokens_of_several_versions(serving: Serving) -> None:
     """Two choices, and another call of another length."""
-    serving = serve(swap)
+    first = serving.number
     serving.allow(9)  # in the middle of a character of four bytes
     calls = [serving.ask(n=2), serving.ask(said="abc", max_tokens=12, seed=1)]
     serving.wait_for(9, 9, 9)
@@ -136,14 +150,13 @@ def test_whole_answers_have_tokens_of_several_versions(serve: Callable[[str], Se
     serving.wait_for(11, 11, 11)
     serving.publish()
     serving.allow(100)
-    check(calls[0].result(), SAID, 40, [(0, 0), (9, 1), (11, 2)])
-    check(calls[1].result(), "abc", 12, [(0, 0), (9, 1), (11, 2)])
-    check(serving.ask(said="abc", max_tokens=3).result(), "abc", 3, [(0, 2)])
+    check(calls[0].result(), SAID, 40, [(0, first), (9, first + 1), (11, first + 2)])
+    check(calls[1].result(), "abc", 12, [(0, first), (9, first + 1), (11, first + 2)])
+    check(serving.ask(said="abc", max_tokens=3).result(), "abc", 3, [(0, first + 2)])
 
 
-@SWAPS
-def test_a_streamed_answer_is_one_stream(serve: Callable[[str], Serving], swap: str) -> None:
-    serving = serve(swap)
+def test_a_streamed_answer_is_one_stream(serving: Serving) -> None:
+    first = serving.number
     serving.allow(9)
     body = serving.body(stream=True, stream_options={"include_usage": True})
     chunks: list[Any] = []
@@ -152,27 +165,24 @@ def test_a_streamed_answer_is_one_stream(serve: Callable[[str], Serving], swap: 
             if line.startswith("data: {"):
                 chunks.append(json.loads(line[6:]))
             if sum(len(choice["token_ids"]) for chunk in chunks for choice in chunk["choices"]) == 9:
-                if not serving.servers.version():
+                if serving.number == first:
                     serving.publish()
                 serving.allow(100)
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     assert "".join(choice["delta"]["content"] for choice in choices) == said_again(SAID, 40)
     logprobs = [entry["logprob"] for choice in choices for entry in choice["logprobs"]["content"]]
     runs = [run for choice in choices for run in choice.get("policy_version_runs", [])]
-    assert runs == [{"first_token": 9, "policy_version": 1}]
-    assert markers_of(logprobs) == [(0, 0), (9, 1)]
+    assert runs == [{"first_token": 9, "policy_version": first + 1}]
+    assert markers_of(logprobs) == [(0, first), (9, serving.number)]
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["length"]
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert chunks[-1]["usage"]["completion_tokens"] == 40
 
 
-@SWAPS
 @pytest.mark.parametrize("streams", [False, True])
-def test_the_proxy_records_the_version_of_each_token(
-    settings: Settings, serve: Callable[[str], Serving], swap: str, streams: bool
-) -> None:
+def test_the_proxy_records_the_version_of_each_token(settings: Settings, serving: Serving, streams: bool) -> None:
     """It has nothing to go on with, and the agent sees none of it."""
-    serving = serve(swap)
+    first = serving.number
     proxy = llm_proxy(settings.model_copy(update={"llm_upstream_url": f"{serving.servers.url}/v1"}))
     agent = openai.OpenAI(base_url=f"{proxy.start()}/rollout/r/attempt/a/v1", api_key="none", max_retries=0)
     serving.allow(9)
@@ -195,13 +205,15 @@ def test_the_proxy_records_the_version_of_each_token(
     (record,) = read_spans(settings)
     recorded = record.llm_call
     assert recorded is not None
-    assert [(run.first_token, run.policy_version) for run in recorded.policy_version_runs] == [(0, 0), (9, 1)]
-    assert markers_of(list(unpack_float32(recorded.response_logprobs or b""))) == [(0, 0), (9, 1)]
+    assert [(run.first_token, run.policy_version) for run in recorded.policy_version_runs] == [
+        (0, first),
+        (9, serving.number),
+    ]
+    assert markers_of(list(unpack_float32(recorded.response_logprobs or b""))) == [(0, first), (9, serving.number)]
 
 
-@SWAPS
-def test_stop_texts_and_calls_of_tools_are_of_the_whole(serve: Callable[[str], Serving], swap: str) -> None:
-    serving = serve(swap)
+def test_stop_texts_and_calls_of_tools_are_of_the_whole(serving: Serving) -> None:
+    first = serving.number
     call = '<tool_call>{"name": "count", "arguments": {"a": 1}}</tool_call>'
     serving.allow(9)
     calls = [
@@ -218,12 +230,11 @@ def test_stop_texts_and_calls_of_tools_are_of_the_whole(serve: Callable[[str], S
     (made,) = choice["message"]["tool_calls"]
     assert (made["function"]["name"], json.loads(made["function"]["arguments"])) == ("count", {"a": 1})
     assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
-    assert runs_of(choice, 0) == [(0, 0), (9, 1)]
+    assert runs_of(choice, first) == [(0, first), (9, serving.number)]
 
 
-@SWAPS
-def test_completions_of_text_and_of_token_ids_go_on_too(serve: Callable[[str], Serving], swap: str) -> None:
-    serving = serve(swap)
+def test_completions_of_text_and_of_token_ids_go_on_too(serving: Serving) -> None:
+    first = serving.number
     serving.allow(4)
     body = {"model": "policy@0", "prompt": ["ab", [2, 67, 68]], "max_tokens": 6, "logprobs": 1}
     body["return_token_ids"] = True
@@ -235,43 +246,40 @@ def test_completions_of_text_and_of_token_ids_go_on_too(serve: Callable[[str], S
     assert choices[0]["text"] == "ababab"
     assert choices[1]["token_ids"] == [67, 68] * 3
     for choice in choices:
-        assert markers_of(choice["logprobs"]["token_logprobs"]) == runs_of(choice, 0) == [(0, 0), (4, 1)]
+        assert (
+            markers_of(choice["logprobs"]["token_logprobs"])
+            == runs_of(choice, first)
+            == [(0, first), (4, serving.number)]
+        )
 
 
-@SWAPS
 @pytest.mark.parametrize("only_vllm", [{"response_format": {"type": "json_object"}}, {"min_tokens": 3}, {"top_k": 5}])
-def test_what_only_vllm_can_answer_is_finished_first(
-    serve: Callable[[str], Serving], swap: str, only_vllm: dict[str, Any]
-) -> None:
-    serving = serve(swap)
+def test_what_only_vllm_can_answer_is_finished_first(serving: Serving, only_vllm: dict[str, Any]) -> None:
+    first = serving.number
     call = serving.ask(**only_vllm)
     eventually(lambda: serving.servers.server.gate.inside == 1, timeout_s=120, what="the call is under way")
     publishing = serving.pool.submit(serving.publish)
     eventually(lambda: serving.servers.server.gate.is_closed, timeout_s=120, what="the exchange waits")
     assert not publishing.done()
     serving.allow(1)
-    assert call.result().json()["choices"][0]["message"]["content"] == "by 0"
-    assert call.result().headers["x-lightstream-policy-version"] == "0"
+    assert call.result().json()["choices"][0]["message"]["content"] == f"by {first}"
+    assert call.result().headers["x-lightstream-policy-version"] == str(first)
     publishing.result()
-    assert serving.servers.version() == 1
+    assert serving.number == first + 1
 
 
-@SWAPS
-def test_vllm_that_ends_while_it_reads_weights_goes_on_with_the_new_ones(
-    serve: Callable[[str], Serving], swap: str
-) -> None:
-    serving = serve(swap)
+def test_vllm_that_ends_while_it_reads_weights_goes_on_with_the_new_ones(serving: Serving) -> None:
+    first = serving.number
     serving.allow(9)
     call = serving.ask()
     serving.wait_for(9)
     serving.publish(FATAL_FILE)
     serving.allow(100)
-    check(call.result(), SAID, 40, [(0, 0), (9, 1)])
+    check(call.result(), SAID, 40, [(0, first), (9, serving.number)])
 
 
-@SWAPS
-def test_vllm_that_ends_while_it_answers_goes_on_where_it_was(serve: Callable[[str], Serving], swap: str) -> None:
-    serving = serve(swap)
+def test_vllm_that_ends_while_it_answers_goes_on_where_it_was(serving: Serving) -> None:
+    first = serving.number
     serving.allow(9)
     call = serving.ask()
     serving.wait_for(9)
@@ -280,30 +288,27 @@ def test_vllm_that_ends_while_it_answers_goes_on_where_it_was(serve: Callable[[s
     os.kill(pid, signal.SIGKILL)
     serving.servers.server.make_ready()
     serving.allow(100)
-    check(call.result(), SAID, 40, [(0, 0)])
+    check(call.result(), SAID, 40, [(0, first)])
 
 
-@SWAPS
 @pytest.mark.parametrize(
     ("problem", "message"), [(REFUSED_FILE, "these weights do not fit"), (IGNORED_FILE, "still gives the log-prob")]
 )
 def test_after_weights_that_are_not_taken_answers_go_on_with_those_before(
-    serve: Callable[[str], Serving], swap: str, problem: str, message: str
+    serving: Serving, problem: str, message: str
 ) -> None:
     """Of what was sampled before vLLM was found to have the old weights still, nothing is taken for the new version."""
-    serving = serve(swap)
+    first = serving.number
     serving.allow(9)
     call = serving.ask()
     serving.wait_for(9)
     with pytest.raises(TrainingError, match=message):
         serving.publish(problem)
     serving.allow(100)
-    check(call.result(), SAID, 40, [(0, 0)])
+    check(call.result(), SAID, 40, [(0, first)])
 
 
-@SWAPS
-def test_vllms_refusal_of_a_prompt_is_the_callers(serve: Callable[[str], Serving], swap: str) -> None:
-    serving = serve(swap)
+def test_vllms_refusal_of_a_prompt_is_the_callers(serving: Serving) -> None:
     answer = serving.ask(said="x" * 5000).result()
     assert answer.status_code == 400
     assert "vLLM takes 4096 in all" in answer.json()["error"]["message"]
