@@ -147,6 +147,7 @@ def test_each_token_is_of_the_version_that_the_answer_says(
     calls = [begin(serving.ask, **parameters) for parameters in asked]
     serving.wait_for(8, length)
     serving.publish()
+    serving.wait_for(8, length)  # of each, the next part has begun
     serving.wait_for(8, max(serving.tokens()) + length)
     serving.publish()
     for call in calls:
