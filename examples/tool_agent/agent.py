@@ -30,11 +30,13 @@ SHELF_OF = {
 }
 COUNTS = "0123456789"
 
+# With a description, though nobody reads it: without one, vLLM shows the chat template one that is null.
 TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
             "name": "count",
+            "description": "count a ware on a shelf",
             "parameters": {
                 "type": "object",
                 "properties": {"ware": {"type": "string"}, "shelf": {"enum": list(SHELVES)}},
