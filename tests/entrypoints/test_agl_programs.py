@@ -126,8 +126,9 @@ def test_a_trainer_says_what_it_cannot_do() -> None:
         agl.Trainer(dev=True)
     with pytest.raises(TypeError, match="adapter"):
         agl.Trainer(adapter=lambda: "none")  # type: ignore[arg-type,return-value]  # what is refused
-    with pytest.raises(SettingsError, match="hooks"):
-        agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), hooks=Watcher())
+    with pytest.raises(SettingsError, match="max_rollouts"):
+        agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), max_rollouts=3)
+    agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), hooks=Watcher(), initial_resources=GREETING)
 
     @agl.algo
     def of_a_store(store: Any) -> None:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lightstream.producers import rollout
+from lightstream.producers import AttemptedRollout, Hook, rollout
+from lightstream.producers.runner import Outcome
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.services import Service
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import WorkerHeartbeat
 from lightstream.schemas.topics import WORKERS
+from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.trainers import Trainer, algo
 from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.runners import RunnerProcesses
+from lightstream.up import Stack
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -82,3 +88,37 @@ def test_without_runners_any_agent_will_do(settings: Settings) -> None:
     with RunnerProcesses(settings, None, n=0, n_concurrent=1, name="test", run_id="") as runners:
         assert runners.pids == []
         runners.check()
+
+
+@rollout
+def nothing(task: str) -> float:
+    """An agent that is found by its name in other processes."""
+    return float(len(task))
+
+
+@dataclass
+class Noting(Hook):
+    """Writes down what came of each attempt."""
+
+    folder: Path
+
+    async def on_rollout_end(self, *, rollout: AttemptedRollout, outcome: Outcome, **_: Any) -> None:
+        (self.folder / f"{rollout.rollout_id}.{os.getpid()}").write_text(str(outcome.result))
+
+
+async def test_hooks_are_called_in_the_runner_processes(settings: Settings, tmp_path: Path) -> None:
+    with (
+        Stack(settings, services=["worker"]) as stack,
+        RunnerProcesses(
+            stack.settings, nothing, n=1, n_concurrent=1, name="test", run_id="hooked", hooks=[Noting(tmp_path)]
+        ) as runners,
+    ):
+        store = KafkaLightningStore(stack.settings)
+        await store.start()
+        made = await store.enqueue_rollout("four", run_id="hooked")
+        (ended,) = await store.wait_for_rollouts(rollout_ids=[made.rollout_id], timeout=300)
+        assert ended.status == "succeeded"
+        note = tmp_path / f"{made.rollout_id}.{runners.pids[0]}"
+        await asyncio.to_thread(eventually, note.exists, what="the hook was called")
+        assert note.read_text() == "4.0"
+        await store.close()

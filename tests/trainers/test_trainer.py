@@ -11,13 +11,24 @@ from typing import Any
 import pytest
 
 from lightstream.runtime.large_records import large_records_folder, put_aside
+from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import unpack_int32
-from lightstream.schemas.records import AttemptStatus, Drop, DropReason, RolloutStatus, StepOutcome, Trajectory
+from lightstream.schemas.records import (
+    AttemptStatus,
+    Drop,
+    DropReason,
+    ResourcesRecord,
+    RolloutStatus,
+    StepOutcome,
+    Trajectory,
+)
+from lightstream.schemas.topics import RESOURCES
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
+from lightstream.trainers.ledger.reading import read_topic
 
 from .support.instant_store import InstantStore
 from .support.trajectories import random_trajectory
@@ -394,3 +405,23 @@ def test_generations_of_failed_rollouts_have_a_line_each_and_a_full_folder_is_na
     wrong = verl_of(model, rollout_data_dir=tmp_path / "file" / "folder")
     with pytest.raises(TrainingError, match=r"the generations of step 1 cannot be written: .*Not a directory"):
         trainer_of(nobody_serves, wrong, InstantStore(nobody_serves), []).fit(None, ["t"])
+
+
+def test_agents_are_given_resources_beside_the_model_in_every_version(nobody_serves: Settings, tmp_path: Path) -> None:
+    trainer = Trainer(
+        algorithm=verl_of(make_tiny_model(tmp_path / "model")),
+        n_runners=0,
+        settings=nobody_serves,
+        store=InstantStore(nobody_serves),
+        trainer_id="trainer",
+        initial_resources={"prompt": PromptTemplate(template="Say {task}.")},
+    )
+    trainer.fit(None, ["task"])
+    published = [
+        record.resources
+        for _, record in read_topic(nobody_serves, RESOURCES, codec_for(nobody_serves), group_id="test")
+        if isinstance(record, ResourcesRecord)
+    ]
+    assert len(published) > 1
+    assert {tuple(sorted(resources)) for resources in published} == {("main_llm", "prompt")}
+    assert {json.loads(resources["prompt"])["template"] for resources in published} == {"Say {task}."}

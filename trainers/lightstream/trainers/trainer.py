@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, Rollout, RolloutConfig
+from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, Rollout, RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
 from .groups.deadlines import longest_rollout_s
@@ -28,6 +28,9 @@ from .tasks import Dataset
 from .trackers import Tracker, Trackers
 from .training_log import TrainingLog, log_path
 from .trajectory_source import TrajectorySource
+
+if TYPE_CHECKING:
+    from lightstream.producers import Hook
 
 __all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
 
@@ -46,6 +49,8 @@ class Trainer:
         n_runners: Runner processes to start; 0 where Runners run elsewhere.
         runner_concurrency: attempts at once in each.
         settings: ``None`` reads the environment.
+        hooks: called around each attempt, in the Runner processes: they are handed over as the agent is.
+        initial_resources: what agents are given beside what the algorithm makes, by name, in each version of it.
         store: where rollouts are enqueued; by default the one on Kafka. Not closed if given.
         trainer_id: names the trainer across restarts; by default as the program is called. One process per id and per
             run: a second one is refused.
@@ -71,6 +76,8 @@ class Trainer:
         n_runners: int = 1,
         runner_concurrency: int = 16,
         settings: Settings | None = None,
+        hooks: Sequence[Hook] = (),
+        initial_resources: NamedResources | None = None,
         store: LightningStore | None = None,
         trainer_id: str | None = None,
         run_id: str | None = None,
@@ -93,6 +100,8 @@ class Trainer:
         self._n_runners = n_runners
         self._runner_concurrency = runner_concurrency
         self._settings = settings
+        self._hooks = tuple(hooks)
+        self._initial_resources = dict(initial_resources or {})
         self._store = store
         self._trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
         self._run_id = self._trainer_id if run_id is None else checked_name("run_id", run_id)
@@ -142,6 +151,7 @@ class Trainer:
             n_concurrent=self._runner_concurrency,
             name=self._trainer_id,
             run_id=self._run_id,
+            hooks=self._hooks,
         )
         made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.
@@ -197,6 +207,7 @@ class Trainer:
                         progress=self._progress,
                         made_with=made_with,
                         assembly=self._assembly,
+                        initial_resources=self._initial_resources,
                     )
                 )
             if self._progress.curve:

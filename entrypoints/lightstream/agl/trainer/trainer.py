@@ -51,11 +51,9 @@ _RULES = (
 )
 
 NO_USE_FOR_TRAINING = {
-    "max_rollouts": _PROCESSES,
-    "initial_resources": "Each step publishes its own.",
+    "max_rollouts": "Steps end a training: VERL(steps=…), or verl's trainer.total_epochs.",
     "tracer": _PROCESSES,
     "llm_proxy": "`lightstream up` runs the proxy.",
-    "hooks": _PROCESSES,
     "strategy": _PROCESSES,
     "runner": _PROCESSES,
 }
@@ -73,7 +71,7 @@ class Trainer:
         algorithm: ``None`` for :meth:`dev`, or for Runners alone.
         n_runners: Runners; a strategy's own number comes first. Of algorithms that train, Runner processes.
         max_rollouts: after this many each Runner stops.
-        initial_resources: handed to the algorithm.
+        initial_resources: handed to the algorithm; where weights are trained, in each version beside the model.
         tracer: routes the agent's spans; by default one of its own.
         adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``. Where weights
             are trained, the assembler does that, by the adapter's ``agent_match`` and ``reward_match``.
@@ -287,6 +285,10 @@ def _training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
         if others.get("assembly") is not None:
             raise SettingsError("adapter and assembly were given.", next_step="Say it all in assembly.")
         others = {**others, "assembly": _assembly_of(trainer.adapter)}
+    if trainer.initial_resources:
+        others = {**others, "initial_resources": trainer.initial_resources}
+    if trainer.hooks:
+        others = {**others, "hooks": trainer.hooks}
     return trainers.Trainer(algorithm=trainer.algorithm, n_runners=trainer.n_runners, store=trainer.store, **others)
 
 

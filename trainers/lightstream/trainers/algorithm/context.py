@@ -67,6 +67,7 @@ class AlgorithmContext:
         progress: lines for whoever watches.
         made_with: what the run is made with; goes into its records.
         assembly: rules by which the run's rollouts become trajectories; ``None``: the worker's settings.
+        initial_resources: what agents are given in every version, beside what the algorithm makes.
         source: where groups come from; :meth:`enqueue_step` and :meth:`collect` are made of it.
         servers: those that sample for the agents.
     """
@@ -90,6 +91,7 @@ class AlgorithmContext:
         progress: Progress | None = None,
         made_with: Mapping[str, str] | None = None,
         assembly: Assembly | None = None,
+        initial_resources: NamedResources | None = None,
     ) -> None:
         self.settings = settings
         self.run_id = run_id
@@ -103,6 +105,7 @@ class AlgorithmContext:
         self.progress = progress or Progress(None)
         self.made_with = dict(made_with or {})
         self.assembly = assembly
+        self.initial_resources = dict(initial_resources or {})
         self.source = source
         self.servers = servers
         self._ledger = ledger
@@ -134,7 +137,10 @@ class AlgorithmContext:
             resources_id=f"{self.run_id}-v{version}",
             version=version,
             run_id=self.run_id,
-            resources={name: resource.model_dump_json() for name, resource in resources.items()},
+            resources={
+                name: resource.model_dump_json()
+                for name, resource in (self.initial_resources | dict(resources)).items()
+            },
             model=model,
             checkpoint_url=None if checkpoint is None else str(checkpoint),
             made_with=self.made_with if version == 0 else {},

@@ -11,11 +11,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from lightstream.producers import Hook
 
 __all__ = ["DRAIN_TIMEOUT_S", "EXIT_MARGIN_S", "RunnerJob", "main"]
 
@@ -32,7 +36,8 @@ class RunnerJob:
 
     Attributes:
         search_path: where the trainer finds its modules.
-        agent: a LitAgent, as cloudpickle packs it: what is defined in the program itself, or in a notebook, is in it.
+        agent: a LitAgent and the hooks around its attempts, as cloudpickle packs them: what is defined in the program
+            itself, or in a notebook, is in it.
         n_concurrent: attempts at once.
         worker_id: name in the store.
         run_id: run whose rollouts it takes.
@@ -53,12 +58,12 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     job: RunnerJob = cloudpickle.load(sys.stdin.buffer)
     sys.path[:] = job.search_path
-    agent = cloudpickle.loads(job.agent)
+    agent, hooks = cloudpickle.loads(job.agent)
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
-    asyncio.run(_run(job, agent))
+    asyncio.run(_run(job, agent, hooks))
 
 
-async def _run(job: RunnerJob, agent: Any) -> None:
+async def _run(job: RunnerJob, agent: Any, hooks: Sequence[Hook]) -> None:
     from lightstream.producers import Runner
     from lightstream.store_views.stores import KafkaLightningStore
 
@@ -73,6 +78,7 @@ async def _run(job: RunnerJob, agent: Any) -> None:
             settings=settings,
             n_concurrent=job.n_concurrent,
             worker_id=job.worker_id,
+            hooks=hooks,
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.stop)

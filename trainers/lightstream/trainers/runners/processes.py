@@ -9,15 +9,18 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.processes import RestartPolicy, Supervisor
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 
 from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, RunnerJob
+
+if TYPE_CHECKING:
+    from lightstream.producers import Hook
 
 __all__ = ["RunnerProcesses"]
 
@@ -34,8 +37,18 @@ class RunnerProcesses:
         TrainingError: the agent cannot be handed to another process. Nothing was started.
     """
 
-    def __init__(self, settings: Settings, agent: Any, *, n: int, n_concurrent: int, name: str, run_id: str) -> None:
-        packed = _packed(agent) if n else b""
+    def __init__(
+        self,
+        settings: Settings,
+        agent: Any,
+        *,
+        n: int,
+        n_concurrent: int,
+        name: str,
+        run_id: str,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        packed = _packed(agent, hooks) if n else b""
         number = itertools.count(1)
 
         def job() -> RunnerJob:
@@ -139,15 +152,15 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
             process.stdin.close()
 
 
-def _packed(agent: Any) -> bytes:
-    """The agent for another process. What its own program defines goes by value, what it imports by name."""
+def _packed(agent: Any, hooks: Sequence[Hook]) -> bytes:
+    """Agent and hooks for another process. What their own program defines goes by value, what it imports by name."""
     import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
     try:
-        packed: bytes = cloudpickle.dumps(agent)
+        packed: bytes = cloudpickle.dumps((agent, tuple(hooks)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TrainingError(
-            f"the agent {agent!r} cannot be handed to a Runner process: {error}.",
+            f"the agent {agent!r}{' with its hooks' if hooks else ''} cannot be handed to a Runner process: {error}.",
             next_step="Create what cannot be copied (clients, locks, open files) within the agent, or run Runners "
             "yourself and pass n_runners=0.",
         ) from error
