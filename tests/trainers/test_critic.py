@@ -33,6 +33,7 @@ from lightstream.trainers.verl_in_process.shards import Shard
 from lightstream.trainers.verl_in_process.tensors import micro_batches, to_tensordict
 
 from .support.critic import episodes, gae, value_gradient, value_loss
+from .support.digits import DigitTask
 from .support.reference import CLIP_HIGH, CLIP_LOW, Options, make_groups, reference
 from .support.trajectories import make_trajectory, make_triplet
 from .test_training_truth import ours, random_options
@@ -344,6 +345,19 @@ def test_a_critic_expects_nothing_at_first_and_learns_the_returns(tiny_model: Pa
     assert losses[-1] < 0.25 * losses[0]
     assert found[-1]["critic/vf_explained_var"] > 0.5
     assert len({round(metrics["critic/returns/mean"], 5) for metrics in found}) == 1
+
+
+def test_it_learns_the_digits(tiny_model: Path, tmp_path: Path) -> None:
+    config = options_of(tiny_model, learning_rate=1.5e-2, critic_learning_rate=1e-2, lam=0.95)
+    engine, folder, task = VerlEngine(config, tiny_model), tiny_model, DigitTask(tiny_model)
+    rewards: list[float] = []
+    for step in range(1, 17):
+        groups = task.roll_out(folder, step=step)
+        assert engine.update(arrays_of(groups), seed=(0, step))["logprob_diff_max"] < 1e-3
+        folder = save(engine, tmp_path / str(step))
+        rewards.append(float(np.mean([t.reward or 0.0 for group in groups for t in group.trajectories])))
+    assert np.mean(rewards[:3]) < 0.2, "ten digits among 264 tokens"
+    assert np.mean(rewards[-3:]) > 0.7
 
 
 def test_values_that_moved_too_far_in_a_step_are_counted(tiny_model: Path) -> None:
