@@ -25,6 +25,9 @@ from tests.trainers.vllm_servers.vllm import OPTIONS
 pytestmark = pytest.mark.vllm
 
 TOLERANCE = 1e-4
+LIMIT_S = 1500.0
+"""vLLM starts in half a minute, or in ten on a busy machine."""
+
 TOKENS = 300
 LENGTHS = (3, 20)
 """Tokens that the shortest answer under way has when there are new weights."""
@@ -69,10 +72,10 @@ class Serving:
         body = {"messages": [{"role": "user", "content": "hi"}]} | wanted | parameters
         url = f"{self.servers.url}/v1/chat/completions"
         if not body.get("stream"):
-            answer = httpx.post(url, json=body, timeout=300)
+            answer = httpx.post(url, json=body, timeout=LIMIT_S)
             assert answer.status_code == 200, answer.text
             return {**answer.json(), "header": int(answer.headers["x-lightstream-policy-version"])}
-        with httpx.stream("POST", url, json=body, timeout=300) as streamed:
+        with httpx.stream("POST", url, json=body, timeout=LIMIT_S) as streamed:
             header = int(streamed.headers["x-lightstream-policy-version"])
             chunks = [json.loads(line[6:]) for line in streamed.iter_lines() if line.startswith("data: {")]
         choices: dict[int, Any] = {}
@@ -98,7 +101,7 @@ class Serving:
     def wait_for(self, choices: int, tokens: int) -> None:
         eventually(
             lambda: len(self.tokens()) == choices and min(self.tokens()) >= tokens,
-            timeout_s=300,
+            timeout_s=LIMIT_S,
             what=f"{choices} choices have {tokens} tokens",
         )
 
@@ -187,7 +190,7 @@ def test_vllm_that_ends_while_it_answers_goes_on_where_it_was(
 def test_an_answer_in_a_forced_format_is_finished_before(serving: Serving, begin: Callable[..., Future[Any]]) -> None:
     first = serving.number
     call = begin(serving.ask, response_format={"type": "json_object"}, max_tokens=100)
-    eventually(lambda: serving.servers.server.gate.inside == 1, timeout_s=300, what="it is under way")
+    eventually(lambda: serving.servers.server.gate.inside == 1, timeout_s=LIMIT_S, what="it is under way")
     serving.publish()
     answer = call.result()
     (choice,) = answer["choices"]
