@@ -6,7 +6,6 @@ import json
 import os
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from .support.track import METRICS
 from .test_trainer import verl_of
 
 ROOT = Path(__file__).parents[2]
-TRACKERS_PYTHON = os.environ.get("LIGHTSTREAM_TEST_TRACKERS_PYTHON", sys.executable)
+TRACKERS_PYTHON = os.environ.get("LIGHTSTREAM_TEST_TRACKERS_PYTHON", str(ROOT / ".venv-trackers/bin/python"))
 WANDB_HEADER_BYTES, BLOCK_BYTES, FULL, LAST = 7, 32768, 1, 4
 
 
