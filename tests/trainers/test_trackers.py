@@ -219,8 +219,10 @@ def test_those_of_other_environments_have_every_number(kind: str, tmp_path: Path
         kind,
         str(tmp_path),
     ]
-    environment = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    environment = os.environ | {"TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     expected = {
         name.replace("@", "_at_") if kind == "mlflow" else name: [[step, value * step] for step in (1, 2, 3)]
