@@ -188,5 +188,5 @@ def test_java_decodes_a_thousand_trajectories_as_python_does(
         text = io.StringIO()
         fastavro.json_writer(text, schema, [record.model_dump()])
         expected[record.rollout_id] = json.loads(text.getvalue())
-    decoded = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    decoded = [json.loads(line) for line in out.read_text("utf-8").split("\n") if line]
     assert {line["rollout_id"]: line for line in decoded} == expected
