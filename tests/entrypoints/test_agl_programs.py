@@ -128,7 +128,8 @@ def test_a_trainer_says_what_it_cannot_do() -> None:
         agl.Trainer(adapter=lambda: "none")  # type: ignore[arg-type,return-value]  # what is refused
     with pytest.raises(SettingsError, match="max_rollouts"):
         agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), max_rollouts=3)
-    agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), hooks=Watcher(), initial_resources=GREETING)
+    verl = agl.VERL(model="anything", steps=1)
+    agl.Trainer(algorithm=verl, hooks=Watcher(), initial_resources=GREETING, trainer_id="named")
 
     @agl.algo
     def of_a_store(store: Any) -> None:
