@@ -98,9 +98,8 @@ def test_what_the_policy_server_sampled_is_recorded_and_assembled(
         return note
 
     monkeypatch.setattr(policy_app, "stream_answer", noted(stream_answer))
-    for name in ("CHAT", "TEXT"):
-        interface = getattr(policy_app, name)
-        monkeypatch.setattr(policy_app, name, replace(interface, whole=noted(interface.whole)))
+    for path, interface in policy_app.INTERFACES.items():
+        monkeypatch.setitem(policy_app.INTERFACES, path, replace(interface, whole=noted(interface.whole)))
     calls = [draw(number, SEED) for number in range(POLICY_CALLS)]
     proxy_url = start_proxy(llm_upstream_url=f"{policy}/v1")
     # It refuses structured output, and may call no tools by itself; that is the tests' server's part.
