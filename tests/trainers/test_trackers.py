@@ -97,6 +97,7 @@ def test_tensorboard_has_the_ledgers_metrics_and_goes_on_after_a_restart(
     assert table.startswith("| task | input | output | score | rollout_id |")
 
 
+@pytest.mark.filterwarnings("ignore::getpass.GetPassWarning")  # it may ask for a key that nothing offline needs
 def test_wandb_offline_has_the_ledgers_metrics(nobody_serves: Settings, tmp_path: Path) -> None:
     for steps in (2, 3):
         train(nobody_serves, tmp_path, steps, Wandb(mode="offline", folder=tmp_path))
