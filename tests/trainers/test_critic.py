@@ -255,7 +255,7 @@ def save(engine: VerlEngine, folder: Path) -> Path:
 
 
 class Slow:
-    """What an update should come to, by transformers in float64 and the slow reference."""
+    """The expected result of an update, by transformers in float64 and the slow reference."""
 
     def __init__(self, groups: list[Group], model: Path, checkpoint: Path) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification

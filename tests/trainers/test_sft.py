@@ -14,10 +14,11 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
-from lightstream.trainers import SFT, make_tiny_model
+from lightstream.trainers import SFT, Trainer, make_tiny_model
 from lightstream.trainers.batch import build_arrays
 from lightstream.trainers.ledger import MemoryLedger
 from lightstream.trainers.recorded import recorded_context, write_recording
+from lightstream.trainers.replaying import replay_training
 from lightstream.trainers.sft.sequences import Choice, conversations, rows_of
 from lightstream.trainers.verl_in_process.engine import VerlEngine
 
@@ -285,3 +286,14 @@ def test_a_line_that_is_no_conversation_is_named(tmp_path: Path, model: Path, li
 def test_options_of_rollouts_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         SFT(model="m", **options)
+
+
+def test_a_trainer_runs_it_without_tasks_and_its_steps_are_not_replayed_as_verls(
+    settings: Settings, tmp_path: Path, model: Path
+) -> None:
+    settings = settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})  # nobody is asked
+    write_recording(answers(model), tmp_path / "recording.jsonl")
+    sft = SFT(model=model, recording=tmp_path / "recording.jsonl", reward_min=1.0, device="cpu", threads=1)
+    Trainer(algorithm=sft, n_runners=0, settings=settings, trainer_id="imitate").fit(None, [])
+    with pytest.raises(TrainingError, match="made by SFT, whose steps do not follow from the log alone"):
+        replay_training(settings, "imitate", tmp_path / "replayed")

@@ -116,7 +116,7 @@ def test_wandb_offline_has_the_ledgers_metrics(nobody_serves: Settings, tmp_path
 
 
 def history_of(file: Path) -> list[dict[str, Any]]:
-    """What was logged, from the file that waits to be uploaded."""
+    """The logged values, from the file that waits to be uploaded."""
     from wandb.proto import wandb_internal_pb2
 
     messages: Any = wandb_internal_pb2

@@ -46,7 +46,7 @@ def load_named(name: str) -> Any:
     sys.path.insert(0, str(path.parent if is_file else Path.cwd()))
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything while it is imported
         raise SettingsError(
             f"{where} cannot be imported: {type(error).__name__}: {error}.",
             next_step="Run it by itself first: `python " + (where if is_file else f"-m {where}") + "`.",
@@ -62,6 +62,6 @@ def load_named(name: str) -> Any:
 
 
 def name_of_file(name: str) -> str:
-    """What a run of this agent is called, unless it is named: as the file is."""
+    """Return the default name of a run of this agent, that of its file."""
     where = name.rpartition(":")[0]
     return Path(where).stem if where.endswith(".py") else where.rpartition(".")[2]

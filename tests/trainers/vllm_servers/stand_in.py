@@ -124,7 +124,7 @@ def _app(vllm: _Vllm) -> Starlette:
         return StreamingResponse(_events(vllm, body), media_type="text/event-stream")
 
     async def chat(request: Request) -> Response:
-        """What only vLLM can make of a request: one token, once it is allowed."""
+        """The answer that only vLLM can give: one token, once it is allowed."""
         await vllm.may_sample(0, vllm.aborts)
         return JSONResponse({"choices": [{"index": 0, "message": {"content": f"by {vllm.marker}"}}]})
 

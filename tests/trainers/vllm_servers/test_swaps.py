@@ -110,13 +110,13 @@ def serving(started: Serving) -> Serving:
 
 
 def runs_of(choice: dict[str, Any], header: int) -> list[tuple[int, int]]:
-    """What the answer claims of versions: from which token on which."""
+    """The versions that the answer claims: from which token on which."""
     runs = [(run["first_token"], run["policy_version"]) for run in choice.get("policy_version_runs", [])]
     return runs if runs and runs[0][0] == 0 else [(0, header), *runs]
 
 
 def markers_of(logprobs: list[float]) -> list[tuple[int, int]]:
-    """What is so: from which token on which version sampled."""
+    """The versions as they were: from which token on which version sampled."""
     markers = [marker_of(logprob) for logprob in logprobs]
     return [(place, m) for place, m in enumerate(markers) if place == 0 or markers[place - 1] != m]
 

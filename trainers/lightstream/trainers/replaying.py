@@ -114,11 +114,11 @@ def _steps_of(settings: Settings, run_id: str) -> list[TrainingStep]:
     steps = [record for record in records if isinstance(record, TrainingStep) and record.run_id == run_id]
     if not steps:
         raise TrainingError(f"there is no step of run {run_id!r}.", next_step="`lightstream runs` shows the runs.")
-    if OPTIONS not in steps[0].made_with:
+    algorithm = steps[0].made_with.get("algorithm", "an algorithm")
+    if OPTIONS not in steps[0].made_with or not algorithm.startswith("VERL"):
         raise TrainingError(
-            f"run {run_id!r} was made by {steps[0].made_with.get('algorithm', 'an algorithm')}, whose options the log "
-            "does not hold.",
-            next_step="Only runs of VERL in one process can be made again.",
+            f"run {run_id!r} was made by {algorithm}, whose steps do not follow from the log alone.",
+            next_step="Only runs of VERL can be made again.",
         )
     resources = [record for _, record in read_topic(settings, RESOURCES, codec, group_id=group_id)]
     replay(steps, resources, trainer_id=steps[0].trainer_id, run_id=run_id)  # raises where steps are missing

@@ -136,7 +136,7 @@ class SFT(VERL):
             _Steps(options, context, rows).run()
 
     def sequences(self, settings: Settings) -> BatchRows:
-        """What is learned.
+        """The sequences that are learned.
 
         Raises:
             TrainingError: a file cannot be read, or nothing is left of it.

@@ -25,7 +25,7 @@ EQUALLY = Scoring(advantage="reinforce")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which trajectories are learned from.
+    """A choice of trajectories to learn from.
 
     Attributes:
         reward_min: those with at least this reward (rejection sampling); ``None``: with any, or none.

@@ -103,7 +103,7 @@ class _Follower(threading.Thread):
     def run(self) -> None:
         try:
             self._follow()
-        except Exception as error:
+        except Exception as error:  # a tracker's library may raise anything; training goes on
             what = error.message if isinstance(error, LightstreamError) else f"{type(error).__name__}: {error}"
             logger.warning(
                 "tracker %s failed after step %d: %s. It is told of the rest when the run is started again.",

@@ -1,4 +1,4 @@
-"""What a critic is for: advantages of single tokens (GAE, arXiv:1506.02438), and the loss that its values learn by."""
+"""A critic's part: advantages of single tokens (GAE, arXiv:1506.02438), and the loss that its values learn by."""
 
 from __future__ import annotations
 

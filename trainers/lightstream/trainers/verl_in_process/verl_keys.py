@@ -413,7 +413,7 @@ def _critic(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[
 
 
 def _without_critic(given: Mapping[str, Any]) -> list[str]:
-    """What asks for a critic where there is none."""
+    """Keys that ask for a critic where there is none."""
     idle = {"algorithm.gamma": 1, "algorithm.lam": 1, "trainer.critic_warmup": 0, "critic.enable": False}
     return [
         f"{key}={given[key]!r}: there is a critic with algorithm.adv_estimator=gae alone"

@@ -67,7 +67,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What of the model does not change with its weights."""
+    """The parts of a model that do not change with its weights."""
 
     tokenizer: Any
     end_ids: frozenset[int]

@@ -1,4 +1,4 @@
-"""Which requests are answered token by token, so that an exchange of weights need not wait for them. Pure.
+"""Selects the requests that are answered token by token, so that an exchange of weights need not wait for them. Pure.
 
 The tokens of these become text, calls of tools and log-probabilities here, as at the policy server. Whatever only vLLM
 can make of tokens (forced formats, images, parsers of its own) leaves a request to vLLM.
