@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,23 +64,30 @@ def measure(*, seeds: int = 30, first: int = 0) -> dict[str, float]:
     }
 
 
-def learn(options: Options, **changes: Any) -> Iterator[float]:
-    """Mean reward of each step, until the algorithm is done. ``changes`` are of its options."""
+def learn(options: Options, *, lag: int = 0, **changes: Any) -> Iterator[float]:
+    """Mean reward of each step, until the algorithm is done.
+
+    Args:
+        options: of the demonstration.
+        lag: rollouts are sampled by the policy so many updates before the current one, or by the first.
+        changes: of the algorithm's options.
+    """
     with tempfile.TemporaryDirectory() as folder:
         verl = replace(algorithm_of(options, Path(folder)), **changes)
         first = Path(folder) / "first"
         first.mkdir()
         write_initial_model(verl, first, seed=options.seed)
-        yield from _steps(verl, options, VerlEngine(verl, first), first)
+        yield from _steps(verl, options, VerlEngine(verl, first), first, lag)
 
 
-def _steps(verl: VERL, options: Options, engine: VerlEngine, folder: Path) -> Iterator[float]:
+def _steps(verl: VERL, options: Options, engine: VerlEngine, folder: Path, lag: int) -> Iterator[float]:
     from transformers import AutoTokenizer
 
     load: Any = AutoTokenizer.from_pretrained
     tokenizer, tasks = load(folder), tasks_of(options)
     rewards: list[float] = []
     version = 0
+    policies = deque([_policy_in(folder)], maxlen=lag + 1)
     for step in range(1, verl.steps + 1):
         groups: list[Group] = []
         for place, index in enumerate(sample_indices(step, verl.tasks_per_step, len(tasks), options.seed)):
@@ -87,11 +95,11 @@ def _steps(verl: VERL, options: Options, engine: VerlEngine, folder: Path) -> It
                 prompt_of(tasks[index]), add_generation_prompt=True, tokenize=True, return_dict=False
             )
             chance = np.random.default_rng((options.seed, step, place))
-            tokens, logprobs = _sample(engine, prompt, verl.rollouts_per_task, chance)
+            tokens, logprobs = _sample(policies[0], prompt, verl.rollouts_per_task, chance)
             members = [
                 _trajectory(
                     f"s{step}-g{place}-{sample}",
-                    (prompt, token, logprob, version),
+                    (prompt, token, logprob, max(0, version - lag)),
                     score(tasks[index], use_tool(tokenizer.decode([token]).strip()[:1], tasks[index]["question"])),
                 )
                 for sample, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True))
@@ -110,16 +118,27 @@ def _steps(verl: VERL, options: Options, engine: VerlEngine, folder: Path) -> It
         if rows.has_signal or verl.entropy_coefficient:
             engine.update(build_arrays(rows), policy_version=version, seed=(options.seed, step))
             version += 1
+            served = folder / f"v{version}"
+            served.mkdir()
+            engine.save_weights(served)
+            policies.append(_policy_in(served))
 
 
-def _sample(
-    engine: VerlEngine, prompt: list[int], count: int, chance: np.random.Generator
-) -> tuple[list[int], list[float]]:
+def _policy_in(folder: Path) -> Any:
+    """A policy as a model server has it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    load: Any = AutoModelForCausalLM.from_pretrained
+    return load(folder, dtype=torch.float32).eval()
+
+
+def _sample(policy: Any, prompt: list[int], count: int, chance: np.random.Generator) -> tuple[list[int], list[float]]:
     """One token for each of ``count`` rollouts of a prompt, and its log-probability."""
     import torch
 
     with torch.no_grad():
-        logits = engine.module(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1].double()
+        logits = policy(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1].double()
     distribution = torch.log_softmax(logits, -1).numpy()
     cumulative = np.exp(distribution).cumsum()
     tokens = np.searchsorted(cumulative, chance.random(count) * cumulative[-1], side="right")

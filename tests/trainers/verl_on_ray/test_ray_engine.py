@@ -155,7 +155,8 @@ def test_another_number_of_processes_goes_on(
 
 def training_processes() -> list[int]:
     """Process ids of those that hold the model."""
-    return [process.pid for process in psutil.process_iter() if "ray::_Process" in "".join(process.cmdline()[:1])]
+    found = psutil.process_iter(["cmdline"])  # None where a process has just ended
+    return [process.pid for process in found if "ray::_Process" in "".join((process.info["cmdline"] or [])[:1])]
 
 
 def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def replay_training(
         engine = options.new_engine(result.weights, first)
         with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
             context = _context(settings, run_id, log, committed, progress)
+            context.source = options.scored(context.source)
             for steps in _chunks(list(of_options)):
                 progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
                 for step, metrics in make_again(options, context, engine, steps, after=made):

@@ -15,12 +15,13 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from ..algorithm import Algorithm, AlgorithmContext
 from ..loop.loop import TrainingLoop
 from ..policy_servers import check_model_server, check_proxy_alone
-from ..protocols import Engine, PolicyServers
+from ..protocols import Engine, GroupSource, PolicyServers
 from ..run_identity import OPTIONS, check_model, identity_of_model
 from ..vllm_servers import VllmOptions
 from .config import VerlConfig
 from .engine import VerlEngine
 from .initial import write_initial_model
+from .reward_model import RewardModel, ScoredGroups
 from .verl_keys import options_of_config
 
 __all__ = ["VERL"]
@@ -57,7 +58,7 @@ class VERL(VerlConfig, Algorithm):
         VerlConfig.__post_init__(self)
 
     def check(self, settings: Settings) -> None:
-        for model in (self.model, self.reference, self.critic_model):
+        for model in (self.model, self.reference, self.critic_model, self.reward_model):
             if model is not None:
                 check_model(model)
         if self.servers is None:
@@ -66,6 +67,7 @@ class VERL(VerlConfig, Algorithm):
             check_proxy_alone(settings)
 
     def made_with(self) -> dict[str, str]:
+        others = {"critic": self.critic_model, "reward_model": self.reward_model}
         return {
             "algorithm": f"VERL {self.advantage}",
             "model": identity_of_model(self.model),
@@ -74,7 +76,7 @@ class VERL(VerlConfig, Algorithm):
             "lora_rank": str(self.lora_rank),
             "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
             OPTIONS: self.as_json(),
-        } | ({} if self.critic_model is None else {"critic": identity_of_model(self.critic_model)})
+        } | {name: identity_of_model(model) for name, model in others.items() if model is not None}
 
     def new_engine(self, folder: Path, first: Path | None = None) -> Engine:
         """An engine with the weights of a folder, in as many processes as :attr:`processes` says.
@@ -86,6 +88,16 @@ class VERL(VerlConfig, Algorithm):
         from ..verl_on_ray import RayEngine
 
         return RayEngine(self, folder, first=first)
+
+    def scored(self, source: GroupSource) -> GroupSource:
+        """The source, with the rewards of :attr:`reward_model`, if there is one.
+
+        Raises:
+            TrainingError: it cannot say what these rollouts are worth.
+        """
+        if self.reward_model is None:
+            return source
+        return ScoredGroups(source, RewardModel(self.reward_model, self.model, device=self.device, dtype=self.dtype))
 
     def of_tasks(self, tasks: int) -> VERL:
         """The algorithm with the steps that :attr:`epochs` are for so many tasks.
@@ -104,6 +116,7 @@ class VERL(VerlConfig, Algorithm):
             raise TrainingError("a recording does not say how many tasks an epoch has.", next_step="Give VERL steps.")
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
+        context.source = self.scored(context.source)
         with self._servers(context) as context.servers:
             loop = TrainingLoop(
                 self,

@@ -88,6 +88,10 @@ class VerlConfig(LoopOptions):
         critic_learning_rate: of the critic; what else there is of AdamW is as for the actor.
         value_clip: so far a value may move in a step towards its return: beyond it, its loss has no gradient.
         critic_warmup_steps: so many steps train the critic alone.
+        reward_model: folder (or name) of a frozen model that says one value of a conversation
+            (``AutoModelForSequenceClassification`` with one label), of the policy's vocabulary. Its value of a
+            rollout's last call is the rollout's reward, in place of the agent's, in validation too; among
+            ``reward_dimensions`` its name is ``reward_model``. It runs in the trainer's process.
         rollout_correction: how to correct for rollouts of older policies, or of a server that computes differently;
             ``None``: weights of each token, cut off at 2, where there are steps ahead, else not.
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
@@ -125,6 +129,7 @@ class VerlConfig(LoopOptions):
     critic_learning_rate: float = 1e-5
     value_clip: float = 0.5
     critic_warmup_steps: int = 0
+    reward_model: str | Path | None = None
     rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
@@ -147,6 +152,11 @@ class VerlConfig(LoopOptions):
             )
         check_positive(self, "learning_rate")
         self._check_critic()
+        if self.reward_model is not None and self.advantage_per == "turn":
+            raise SettingsError(
+                'VERL\'s reward_model gives a rollout one reward, but its advantage_per is "turn".',
+                next_step="Leave one of them out.",
+            )
         if self.policy_loss in POLICY_LOSSES_REFUSED:
             raise SettingsError(
                 f"VERL's policy_loss is {self.policy_loss!r}, {POLICY_LOSSES_REFUSED[self.policy_loss]}.",
@@ -187,7 +197,7 @@ class VerlConfig(LoopOptions):
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
         values = {f.name: getattr(self, f.name) for f in fields(VerlConfig) if f.name != "warm_up"}
-        for name in ("reference", "critic_model", "rollout_data_dir", "validation_data_dir"):
+        for name in ("reference", "critic_model", "reward_model", "rollout_data_dir", "validation_data_dir"):
             values[name] = None if values[name] is None else str(values[name])
         if self.rollout_correction is not None:
             values["rollout_correction"] = asdict(self.rollout_correction)

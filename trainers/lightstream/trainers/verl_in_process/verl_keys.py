@@ -121,6 +121,10 @@ READ = {
         f"{_ROLLOUT}.val_kwargs.{name}": "`validation_sampling_parameters`"
         for name in ("temperature", "top_p", "top_k")
     },
+    "reward.reward_model.enable": "with `reward.reward_model.model_path`: `reward_model`",
+    "reward.reward_model.model_path": "with `reward.reward_model.enable`",
+    "reward_model.enable": "verl's older name of `reward.reward_model.enable`",
+    "reward_model.model.path": "verl's older name of `reward.reward_model.model_path`",
     "trainer.nnodes": "times `trainer.n_gpus_per_node`: `processes`, which Ray starts where there is more than one",
     "trainer.n_gpus_per_node": "see `trainer.nnodes`",
     "trainer.test_freq": "`validate_every`; -1 is never",
@@ -132,6 +136,7 @@ _SEED = "the seed of everything is the Trainer's: Trainer(seed=...)"
 _AGENT = "the agent makes its own calls and runs its own tools"
 _TASKS = "tasks are handed to fit"
 _REWARD = "the agent returns its reward"
+_REWARD_MODEL = "the reward model runs in the trainer's process, and reads token ids"
 _MODEL = "the model is what from_pretrained makes of its folder"
 _CRITIC = "the critic is trained whole, and as from_pretrained makes it of its folder"
 _LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
@@ -202,8 +207,9 @@ OTHERS: dict[str, str | None] = {
     "data.*_key": _TASKS,
     "distillation.*": "there is no teacher",
     "reward.num_workers": None,
+    "reward.reward_model.*": _REWARD_MODEL,
     "reward.*": _REWARD,
-    "reward_model.*": _REWARD,
+    "reward_model.*": _REWARD_MODEL,
     "sandbox_fusion.*": _REWARD,
     "skip.*": "`train_recorded` and `lightstream replay --train` train on recorded rollouts",
     "trainer.checkpoint_callback_class": "observers of the Trainer are called after each step",
@@ -337,6 +343,8 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if "steps" in options:
         options.pop("epochs", None)  # these count more, as there
     options |= _sampling(given) | _kl(given) | _correction(given)
+    of_reward, of_values = _reward_model(given)
+    options, problems = options | of_reward, problems + of_values
     mode = given.get(f"{_ACTOR}.loss_agg_mode", "token-mean")
     if mode not in LOSS_AGGREGATIONS:
         problems.append(f"{_ACTOR}.loss_agg_mode={mode!r}: there are {', '.join(LOSS_AGGREGATIONS)}")
@@ -385,6 +393,19 @@ def _kl(given: Mapping[str, Any]) -> dict[str, Any]:
         options["kl_reward_coefficient"] = given.get("algorithm.kl_ctrl.kl_coef", 0.001)
         options["kl_reward_type"] = given.get("algorithm.kl_penalty", "kl")
     return options
+
+
+def _reward_model(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The reward model, where one is switched on, by its newer or its older keys."""
+    for switch, path in (
+        ("reward.reward_model.enable", "reward.reward_model.model_path"),
+        ("reward_model.enable", "reward_model.model.path"),
+    ):
+        if given.get(switch):
+            if given.get(path) is None:
+                return {}, [f"{switch}=True: {path} is not given"]
+            return {"reward_model": given[path]}, []
+    return {}, []
 
 
 def _critic(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
