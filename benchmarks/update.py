@@ -26,7 +26,7 @@ from lightstream.trainers.verl_in_process.tensors import micro_batches
 
 from .command import run
 
-__all__ = ["main", "measure"]
+__all__ = ["main", "measure", "rollout_of"]
 
 TURNS, PROMPT, RESPONSE, BETWEEN = 5, 60, 40, 15
 GROUP_SIZE = 8
@@ -74,10 +74,11 @@ def _group(number: int, chance: np.random.Generator) -> Group:
     """Of every second group, all rollouts have one reward."""
     rewards = chance.random(GROUP_SIZE) if number % 2 else np.full(GROUP_SIZE, 0.5)
     name = f"g{number}"
-    return Group(name, tuple(_rollout(f"{name}-{i}", float(reward), chance) for i, reward in enumerate(rewards)))
+    return Group(name, tuple(rollout_of(f"{name}-{i}", float(reward), chance) for i, reward in enumerate(rewards)))
 
 
-def _rollout(name: str, reward: float, chance: np.random.Generator) -> Trajectory:
+def rollout_of(name: str, reward: float, chance: np.random.Generator) -> Trajectory:
+    """A rollout of five calls that continue each other."""
     history = chance.integers(3, 259, PROMPT).tolist()
     triplets: list[TripletRecord] = []
     for call in range(TURNS):

@@ -46,7 +46,8 @@ def new_reward_model(like: Path, folder: Path, **changes: Any) -> Path:
     config: Any = AutoConfig.from_pretrained(like)
     config.update({"num_labels": 1} | changes)
     torch.manual_seed(7)
-    model: Any = LlamaForSequenceClassification(config)
+    untyped: Any = LlamaForSequenceClassification
+    model = untyped(config)
     model.score.weight.data.normal_(0, 1)
     model.save_pretrained(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(like)
