@@ -20,7 +20,10 @@ CORE_TESTS := tests/schemas tests/runtime \
 AGL_VENV := .venv-agent-lightning
 CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
-.PHONY: demo test test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+# Editable installs leave the dashboard to `make dashboard`.
+export HATCH_BUILD_NO_HOOKS = true
+
+.PHONY: demo dashboard test test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -36,6 +39,7 @@ help:
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
+	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 	@echo "make install-core  .venv-core, which test-core makes when it is missing"
 	@echo "make install  .venv, which all of these make when it is missing"
@@ -78,6 +82,9 @@ check: $(INSTALLED)
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
+
+dashboard: $(INSTALLED)
+	$(PY) store_views/dashboard/build.py
 
 docker-check:
 	sh docker/check.sh
@@ -125,6 +132,7 @@ $(INSTALLED): requirements/lock.txt pyproject.toml
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --compile-bytecode --requirement requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@test -n "$$LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS" || $(VENV)/bin/lightstream broker fetch
+	@$(PY) store_views/dashboard/build.py --within 55 || true
 	@touch $@
 
 install-core: $(CORE_VENV)/.installed

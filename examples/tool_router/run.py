@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from examples.watch import Snapshot, read_curve, render, take_account, take_snapshot
+from lightstream.runtime.services import discover
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.trainers import Settings, ViewClient
 from lightstream.up import Stack
@@ -66,6 +67,7 @@ def run_demo(settings: Settings, options: Options, console: Console) -> bool:
         stack.start()
     try:
         console.print(f"Everything runs ({time.monotonic() - started_s:.0f} s); logs are in {settings.data_dir}/logs.")
+        console.print(f"See it in a browser meanwhile: {discover(stack.settings, 'view').address}")
         view = ViewClient(stack.settings)
         _watch(view, stack, options, console)
         passed = _report(view, stack.settings, options, console)

@@ -35,6 +35,9 @@ def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None,
         console.print(_overview(stack))
         for line in _otlp_elsewhere(settings, stack):
             console.print(line)
+        for service in running_services(stack.settings):
+            if service.name == "view":
+                console.print(f"See what happens, in a browser: {service.address}")
         console.print(f"Logs are in {settings.data_dir / 'logs'}. Ctrl-C stops everything.")
         threading.Event().wait()
     except KeyboardInterrupt:

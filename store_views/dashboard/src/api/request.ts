@@ -1,0 +1,96 @@
+/** Requests to the view that serves this page. Nothing here asks another host. */
+
+const TOKEN_KEY = "lightstream.token";
+
+/** An answer that was an error, in the view's own words. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly nextStep: string,
+  ) {
+    super(message);
+    this.name = "ApiError";
+  }
+
+  /** True where the view wants a token, or another one than was sent. */
+  get needsToken(): boolean {
+    return this.status === 401;
+  }
+}
+
+/** The token of this tab; it is forgotten with the tab. */
+export function readToken(): string {
+  return sessionStorage.getItem(TOKEN_KEY) ?? "";
+}
+
+export function keepToken(token: string): void {
+  if (token) sessionStorage.setItem(TOKEN_KEY, token);
+  else sessionStorage.removeItem(TOKEN_KEY);
+}
+
+interface ErrorBody {
+  error?: { message?: string; next_step?: string };
+}
+
+async function request(path: string, init: RequestInit): Promise<unknown> {
+  const headers = new Headers(init.headers);
+  const token = readToken();
+  if (token) headers.set("authorization", `Bearer ${token}`);
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, headers });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "The view does not answer.", "See `lightstream status`: it may be restarting. This page asks again.");
+  }
+  if (response.ok) return response.json();
+  const body = (await response.json().catch(() => ({}))) as ErrorBody;
+  const message = body.error?.message ?? `The view answered ${response.status}.`;
+  throw new ApiError(response.status, message, body.error?.next_step ?? "");
+}
+
+export function getJson<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+  return request(path, signal ? { signal } : {}) as Promise<Answer>;
+}
+
+export type Value = string | number | boolean | null | Value[] | { [key: string]: Value };
+export type Parameters = Record<string, string | number | boolean | null | readonly string[]>;
+
+export interface SqlAnswer {
+  columns: string[];
+  types: string[];
+  rows: Value[][];
+  truncated: boolean;
+}
+
+export interface AskOptions {
+  signal?: AbortSignal;
+  rowsMax?: number;
+  timeoutS?: number;
+}
+
+export function askSql(sql: string, params: Parameters = {}, options: AskOptions = {}): Promise<SqlAnswer> {
+  const body: Record<string, unknown> = { sql };
+  if (Object.keys(params).length > 0) body["params"] = params;
+  if (options.rowsMax !== undefined) body["rows_max"] = options.rowsMax;
+  if (options.timeoutS !== undefined) body["timeout_s"] = options.timeoutS;
+  const init: RequestInit = {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    ...(options.signal ? { signal: options.signal } : {}),
+  };
+  return request("/v1/sql", init) as Promise<SqlAnswer>;
+}
+
+/**
+ * The rows of a statement, by column name.
+ *
+ * Row types are those of the statement's columns, which tests run against a real view. Nanoseconds and other integers
+ * beyond 2^53 are cast to VARCHAR in the statement: JSON numbers of a browser would round them.
+ */
+export async function ask<Row>(sql: string, params: Parameters = {}, signal?: AbortSignal): Promise<Row[]> {
+  const answer = await askSql(sql, params, signal ? { signal } : {});
+  return answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as Row);
+}

@@ -1,0 +1,295 @@
+/** What the view knows of rollouts: pages of their list, and all of one. */
+
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+
+import { ask, getJson, type Parameters } from "./request";
+import { LIVE_MS } from "./runs";
+
+export const PAGE_ROWS = 100;
+
+export interface RolloutFilters {
+  run?: string | undefined;
+  status?: string | undefined;
+  mode?: string | undefined;
+  group?: string | undefined;
+  reason?: string | undefined;
+  step?: number | undefined;
+  text?: string | undefined;
+}
+
+export interface RolloutRow {
+  rollout_id: string;
+  run_id: string;
+  mode: string;
+  status: string;
+  group_id: string | null;
+  attempt_count: number;
+  input_json: string;
+  enqueued_unix_nano: string;
+  seconds: number | null;
+  reward: number | null;
+  call_count: number | null;
+  step: number | null;
+  reason_code: string | null;
+}
+
+interface Cursor {
+  nanos: string;
+  id: string;
+}
+
+function rolloutsSql(filters: RolloutFilters, after: Cursor | null): { sql: string; params: Parameters } {
+  const conditions: string[] = [];
+  const params: Parameters = {};
+  const add = (condition: string, name: string, value: string | number) => {
+    conditions.push(condition);
+    params[name] = value;
+  };
+  if (filters.run !== undefined) add("run_id = $run", "run", filters.run);
+  if (filters.status) add("status = $status", "status", filters.status);
+  if (filters.mode) add("mode = $mode", "mode", filters.mode);
+  if (filters.group) add("coalesce(group_id, rollout_id) = $group", "group", filters.group);
+  if (filters.text)
+    add("(contains(rollout_id, $text) OR contains(lower(input_json), lower($text)))", "text", filters.text);
+  if (filters.reason === "trained") conditions.push("rollout_id IN (SELECT rollout_id FROM trained)");
+  else if (filters.reason)
+    add("rollout_id IN (SELECT rollout_id FROM why_not_trained WHERE reason_code = $reason)", "reason", filters.reason);
+  if (filters.step !== undefined)
+    add("rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE step = $step AND ($run IS NULL OR run_id = $run))", "step", filters.step);
+  if (filters.step !== undefined && filters.run === undefined) params["run"] = null;
+  if (after) {
+    conditions.push("(enqueued_unix_nano, rollout_id) < ($nanos::BIGINT, $id)");
+    params["nanos"] = after.nanos;
+    params["id"] = after.id;
+  }
+  const where = conditions.length > 0 ? `WHERE ${conditions.join(" AND ")}` : "";
+  const sql = `
+WITH page AS (
+  SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json,
+    enqueued_unix_nano, seconds
+  FROM rollouts ${where} ORDER BY enqueued_unix_nano DESC, rollout_id DESC LIMIT ${PAGE_ROWS}
+)
+SELECT page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), made.reward, made.call_count,
+  used.step, why.reason_code
+FROM page
+LEFT JOIN (SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count FROM trajectories
+  WHERE final AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS made USING (rollout_id)
+LEFT JOIN (SELECT rollout_id, max(step) AS step FROM trained
+  WHERE rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS used USING (rollout_id)
+LEFT JOIN (SELECT rollout_id, reason_code FROM why_not_trained
+  WHERE rollout_id IN (SELECT rollout_id FROM page)) AS why USING (rollout_id)
+ORDER BY page.enqueued_unix_nano DESC, page.rollout_id DESC`;
+  return { sql, params };
+}
+
+export const rolloutsQuery = (filters: RolloutFilters) =>
+  infiniteQueryOptions({
+    queryKey: ["rollouts", filters],
+    queryFn: ({ pageParam, signal }) => {
+      const { sql, params } = rolloutsSql(filters, pageParam);
+      return ask<RolloutRow>(sql, params, signal);
+    },
+    initialPageParam: null as Cursor | null,
+    getNextPageParam: (page): Cursor | null => {
+      const last = page.at(-1);
+      return page.length === PAGE_ROWS && last ? { nanos: last.enqueued_unix_nano, id: last.rollout_id } : null;
+    },
+    placeholderData: keepPreviousData,
+  });
+
+export interface Explained {
+  rollout: {
+    rollout_id: string;
+    run_id: string;
+    mode: string;
+    status: string;
+    group_id: string | null;
+    group_size: number | null;
+    resources_id: string | null;
+    input_json: string;
+    metadata_json: string;
+    attempt_count: number;
+    max_attempts: number;
+    enqueued_unix_nano: string;
+    ended_unix_nano: string | null;
+    seconds: number | null;
+    log_partition: number;
+    log_offset: number;
+    source_offset: number;
+    attempts: { attempt_id: string; started_unix_nano: string; ended_unix_nano: string | null }[];
+  };
+  conclusion: string;
+  reason_code: string;
+  next_step: string;
+  attempts: {
+    attempt_id: string;
+    attempt_sequence: number;
+    status: string;
+    final: boolean | null;
+    worker_id: string | null;
+    seconds: number | null;
+    error_type: string | null;
+    error_message: string | null;
+  }[];
+  calls: Call[];
+  rewards: {
+    attempt_id: string;
+    name: string;
+    dimension: number;
+    value: number | null;
+    match: string;
+    call_index: number | null;
+    span_id: string;
+  }[];
+  dropped: Lost[];
+  shared: Lost[];
+  notes: { attempt_id: string; reason: string; span_id: string; count: number; detail: string }[];
+  segments: {
+    index: number;
+    agent_name: string | null;
+    start_reason: string;
+    diverged_at: number;
+    call_indexes: number[];
+    tokens: number;
+    sampled: number;
+  }[];
+}
+
+export interface Call {
+  attempt_id: string;
+  span_id: string;
+  response_id: string | null;
+  choice: number | null;
+  fate: string;
+  reason: string | null;
+  detail: string | null;
+  model: string | null;
+  policy: number | null;
+  prompt_tokens: number | null;
+  response_tokens: number | null;
+  finish_reason: string | null;
+  seconds: number | null;
+  start_unix_nano: string | null;
+}
+
+export interface Lost {
+  attempt_id: string | null;
+  span_id: string;
+  is_llm_call: boolean;
+  reason: string;
+  detail: string;
+}
+
+export const explainQuery = (rollout: string) =>
+  queryOptions({
+    queryKey: ["explain", rollout],
+    queryFn: ({ signal }) => getJson<Explained>(`/v1/rollouts/${encodeURIComponent(rollout)}/explain`, signal),
+    refetchInterval: (query) =>
+      ["succeeded", "failed", "cancelled"].includes(query.state.data?.rollout.status ?? "") ? false : LIVE_MS,
+  });
+
+export interface SpanRow {
+  attempt_id: string | null;
+  span_id: string;
+  parent_id: string | null;
+  name: string;
+  kind: string;
+  status: string;
+  start: number;
+  end: number | null;
+  is_llm_call: boolean;
+  has_reward: boolean;
+  log_partition: number;
+  log_offset: number;
+}
+
+export interface SpanSkeleton {
+  origin_unix_nano: string;
+  spans: SpanRow[];
+}
+
+/** Times are microseconds since the first span: exact, and small enough for JSON's numbers. */
+const SPANS = `
+WITH mine AS (
+  SELECT attempt_id, span_id, parent_id, name, kind, status, start_unix_nano, end_unix_nano, is_llm_call, has_reward,
+    log_partition, log_offset, min(start_unix_nano) FILTER (start_unix_nano > 0) OVER () AS origin
+  FROM spans WHERE rollout_id = $rollout
+)
+SELECT * EXCLUDE (start_unix_nano, end_unix_nano) REPLACE (origin::VARCHAR AS origin),
+  CASE WHEN start_unix_nano > 0 THEN (start_unix_nano - origin) / 1e3 ELSE 0 END AS start,
+  CASE WHEN end_unix_nano > 0 THEN (end_unix_nano - origin) / 1e3 END AS end
+FROM mine ORDER BY start, log_offset`;
+
+export const spansQuery = (rollout: string) =>
+  queryOptions({
+    queryKey: ["spans", rollout],
+    queryFn: async ({ signal }): Promise<SpanSkeleton> => {
+      const rows = await ask<SpanRow & { origin: string | null }>(SPANS, { rollout }, signal);
+      return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
+    },
+  });
+
+export interface SpanDetail {
+  name: string;
+  trace_id: string;
+  status_message: string | null;
+  start_unix_nano: string;
+  end_unix_nano: string | null;
+  attributes: string | null;
+  events: string | null;
+  links: string | null;
+  scope_name: string | null;
+  llm_request_json: string | null;
+  llm_response_json: string | null;
+  llm_error_message: string | null;
+  llm_http_status: number | null;
+  log_partition: number;
+  log_offset: number;
+}
+
+const SPAN = `
+SELECT name, trace_id, status_message, start_unix_nano::VARCHAR AS start_unix_nano,
+  end_unix_nano::VARCHAR AS end_unix_nano, attributes::VARCHAR AS attributes, events::VARCHAR AS events,
+  links::VARCHAR AS links, scope_name, llm_request_json, llm_response_json, llm_error_message, llm_http_status,
+  log_partition, log_offset
+FROM spans WHERE rollout_id = $rollout AND span_id = $span AND log_partition = $partition AND log_offset = $offset`;
+
+export const spanQuery = (rollout: string, span: SpanRow | undefined) =>
+  queryOptions({
+    queryKey: ["span", rollout, span?.span_id, span?.log_partition, span?.log_offset],
+    queryFn: async ({ signal }) => {
+      if (!span) return null;
+      const place = { partition: span.log_partition, offset: span.log_offset };
+      return (await ask<SpanDetail>(SPAN, { rollout, span: span.span_id, ...place }, signal))[0] ?? null;
+    },
+    enabled: span !== undefined,
+    staleTime: Infinity,
+  });
+
+export interface TokenRow {
+  call_index: number;
+  span_id: string;
+  prompt_token_ids: number[];
+  response_token_ids: number[];
+  response_logprobs: number[] | null;
+  response_mask: number[];
+  reward: number | null;
+  policy_version: number | null;
+  policy_version_runs: { first_token: number; policy_version: number }[] | null;
+  finish_reason: string | null;
+  log_partition: number;
+  log_offset: number;
+}
+
+/** Advantage of a rollout: its reward minus the mean of its group, over the deviation, as GRPO has it. */
+const TOKENS = `
+SELECT call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
+  policy_version, policy_version_runs, finish_reason, log_partition, log_offset
+FROM triplets WHERE rollout_id = $rollout AND span_id = $span ORDER BY choice_index`;
+
+export const tokensQuery = (rollout: string, span: string) =>
+  queryOptions({
+    queryKey: ["tokens", rollout, span],
+    queryFn: ({ signal }) => ask<TokenRow>(TOKENS, { rollout, span }, signal),
+    staleTime: Infinity,
+  });

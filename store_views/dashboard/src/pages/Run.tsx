@@ -1,0 +1,217 @@
+/** One run at a glance: how it learns, where its work goes, and what is wrong. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+
+import {
+  callsByFateQuery,
+  figuresQuery,
+  meaningsQuery,
+  notTrainedQuery,
+  type NotTrainedReason,
+  type RunFigures,
+  stepsQuery,
+  type StepRow,
+  trainedQuery,
+} from "../api/runs";
+import { count, duration, figure, millis, percent, plural } from "../format";
+import { Ago, Message, Panel, Show, Status } from "../ui/basics";
+import { Chart } from "../ui/Chart";
+import { type Column, DataTable } from "../ui/DataTable";
+import { type Alarm, alarmsOf } from "./alarms";
+import { Funnel } from "./Funnel";
+import styles from "./pages.module.css";
+
+export function Run() {
+  const { run = "" } = useSearch({ from: "/run" });
+  const figures = useQuery(figuresQuery(run));
+  const steps = useQuery(stepsQuery(run));
+  const calls = useQuery(callsByFateQuery(run));
+  const notTrained = useQuery(notTrainedQuery(run));
+  const trained = useQuery(trainedQuery(run));
+  const meanings = useQuery(meaningsQuery);
+  const shown = figures.data;
+  const committed = (steps.data ?? []).filter((step) => step.outcome !== "measured");
+  const alarms = shown
+    ? alarmsOf({
+        figures: shown,
+        calls: calls.data ?? [],
+        notTrained: notTrained.data ?? [],
+        steps: committed,
+        meanings: meanings.data,
+        now: Date.now(),
+      })
+    : [];
+  return (
+    <>
+      <title>{`${run || "no run named"} · Lightstream`}</title>
+      <div className={styles["head"]}>
+        <h1>{run || "No run named"}</h1>
+        {shown && <RunState figures={shown} steps={committed} />}
+        {shown && (
+          <p>
+            <Sentence figures={shown} steps={committed} />
+          </p>
+        )}
+      </div>
+      <Alarms run={run} alarms={alarms} />
+      <Show query={figures}>
+        {(known) => (
+          <>
+            {known.rollouts === 0 && (
+              <Message title={`The view knows no rollout of the run "${run}".`}>
+                <Link to="/">All runs</Link>
+              </Message>
+            )}
+            <Stats figures={known} steps={committed} trained={trained.data?.rollouts} />
+            <div className={styles["columns"]}>
+              <div className={styles["stack"]}>
+                <RewardCurve run={run} steps={committed} />
+                <Panel title="Why rollouts did not train" flush>
+                  <Show query={notTrained}>
+                    {(rows) => <Reasons run={run} rows={rows} figures={known} />}
+                  </Show>
+                </Panel>
+              </div>
+              <Panel title="From tasks to training">
+                <Funnel run={run} figures={known} calls={calls.data} trained={trained.data} notTrained={notTrained.data} />
+              </Panel>
+            </div>
+          </>
+        )}
+      </Show>
+    </>
+  );
+}
+
+function RunState({ figures, steps }: { figures: RunFigures; steps: StepRow[] }) {
+  const last = steps.at(-1);
+  const unfinished = figures.running + figures.waiting;
+  if (last?.steps_planned && last.step >= last.steps_planned) return <Status value="finished" tone="good" />;
+  if (unfinished > 0) return <Status value={figures.running > 0 ? "running" : "waits"} tone={figures.running > 0 ? "busy" : "warn"} />;
+  const quiet = figures.last_unix_nano ? (Date.now() - millis(figures.last_unix_nano)) / 1000 : 0;
+  return quiet > 120 ? <Status value="ended" /> : <Status value="training" tone="busy" />;
+}
+
+function Sentence({ figures, steps }: { figures: RunFigures; steps: StepRow[] }) {
+  const last = steps.at(-1);
+  return (
+    <>
+      {last
+        ? `${plural(last.step, "step")}${last.steps_planned ? ` of at most ${count(last.steps_planned)}` : ""} on ${plural(figures.groups, "task")}, ${plural(figures.rollouts, "rollout")} in all`
+        : `${plural(figures.rollouts, "rollout")} of ${plural(figures.groups, "task")}; no training step yet`}
+      . Last change <Ago nanos={figures.last_unix_nano} />.
+    </>
+  );
+}
+
+function Alarms({ run, alarms }: { run: string; alarms: Alarm[] }) {
+  if (alarms.length === 0) return null;
+  return (
+    <ul className={styles["alarms"]} aria-label="Alarms">
+      {alarms.map((alarm) => (
+        <li key={alarm.title} className={`${styles["alarm"]} ${alarm.bad ? styles["alarmBad"] : ""}`}>
+          <strong>{alarm.title}</strong>
+          {(alarm.reason || alarm.status) && (
+            <>
+              {" "}
+              <Link
+                to="/rollouts"
+                search={{
+                  run,
+                  ...(alarm.reason ? { reason: alarm.reason } : {}),
+                  ...(alarm.status ? { status: alarm.status } : {}),
+                }}
+              >
+                show them
+              </Link>
+            </>
+          )}
+          {alarm.advice && <p>{alarm.advice}</p>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface StatsProps {
+  figures: RunFigures;
+  steps: StepRow[];
+  trained: number | undefined;
+}
+
+function Stats({ figures, steps, trained }: StatsProps) {
+  const last = steps.at(-1);
+  const reward = steps.findLast((step) => step.metrics["reward/mean"] !== undefined)?.metrics["reward/mean"];
+  const first = steps[0]?.metrics["reward/mean"];
+  const finished = figures.succeeded + figures.failed + figures.cancelled;
+  const stats = [
+    ["Mean reward", figure(reward), first === undefined ? "no step yet" : `${figure(first)} in the first step`],
+    ["Step", last ? count(last.step) : "–", last ? `${duration(last.seconds)} the last` : "none yet"],
+    ["Rollouts", count(figures.rollouts), `${count(figures.running)} running, ${count(figures.waiting)} waiting`],
+    ["Finished", percent(finished, figures.rollouts), `${count(figures.failed)} failed, ${count(figures.cancelled)} cancelled`],
+    ["Trained", trained === undefined ? "…" : percent(trained, finished), trained === undefined ? "" : `${count(trained)} of ${count(finished)} finished`],
+  ] as const;
+  return (
+    <div className={styles["stats"]}>
+      {stats.map(([label, value, note]) => (
+        <div key={label} className={styles["stat"]}>
+          <div className={styles["statLabel"]}>{label}</div>
+          <div className={styles["statValue"]}>{value}</div>
+          <div className={styles["statNote"]}>{note}</div>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function RewardCurve({ run, steps }: { run: string; steps: StepRow[] }) {
+  const navigate = useNavigate();
+  const rewarded = steps.filter((step) => step.metrics["reward/mean"] !== undefined);
+  if (rewarded.length === 0)
+    return (
+      <Panel title="Mean reward by step">
+        <Message title="No training step has been committed yet." />
+      </Panel>
+    );
+  return (
+    <Panel title="Mean reward by step" note="A click on a step lists its rollouts">
+      <Chart
+        label="Mean reward by step"
+        x={rewarded.map((step) => step.step)}
+        lines={[{ label: "mean reward", values: rewarded.map((step) => step.metrics["reward/mean"] ?? null), colour: 1 }]}
+        onPick={(step) => void navigate({ to: "/rollouts", search: { run, step } })}
+      />
+    </Panel>
+  );
+}
+
+function Reasons({ run, rows, figures }: { run: string; rows: NotTrainedReason[]; figures: RunFigures }) {
+  const ended = figures.succeeded + figures.failed + figures.cancelled;
+  const columns: Column<NotTrainedReason>[] = [
+    {
+      id: "reason",
+      header: "Reason",
+      cell: (row) => (
+        <>
+          <Link to="/rollouts" search={{ run, reason: row.reason_code }} className={styles["rowLink"] ?? ""}>
+            {row.reason_code}
+          </Link>
+          <div>{row.meaning}</div>
+        </>
+      ),
+    },
+    { id: "next", header: "What to do", cell: (row) => row.next_step },
+    { id: "count", header: "Rollouts", number: true, cell: (row) => count(row.count) },
+    { id: "share", header: "Share", number: true, cell: (row) => percent(row.count, ended) },
+  ];
+  return (
+    <DataTable
+      label="Reasons why rollouts did not train"
+      rows={rows}
+      columns={columns}
+      rowKey={(row) => row.reason_code}
+      empty={ended === 0 ? "No rollout has finished yet." : "Every finished rollout was trained on."}
+    />
+  );
+}

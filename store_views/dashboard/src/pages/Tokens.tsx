@@ -1,0 +1,101 @@
+/** The tokens of a call, coloured by what is known of each. The log has ids; the text of single tokens it has not. */
+
+import { useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+
+import { type TokenRow, tokensQuery } from "../api/rollouts";
+import { count, figure, plural } from "../format";
+import { classes, Message, Show } from "../ui/basics";
+import { Select } from "../ui/Select";
+import styles from "./pages.module.css";
+
+const SHOWN_TOKENS = 4_000;
+
+const COLOURINGS = [
+  ["logprob", "log-probability"],
+  ["mask", "mask"],
+  ["version", "policy version"],
+] as const;
+
+export function Tokens({ rollout, span }: { rollout: string; span: string }) {
+  const query = useQuery(tokensQuery(rollout, span));
+  const [by, setBy] = useState("logprob");
+  return (
+    <Show query={query}>
+      {(rows) =>
+        rows.length === 0 ? (
+          <Message title="This call is no training data, so it has no tokens here." />
+        ) : (
+          <>
+            <Select label="Coloured by" value={by} options={COLOURINGS} onChange={setBy} />
+            {rows.map((row, index) => (
+              <Call key={index} row={row} by={by} />
+            ))}
+          </>
+        )
+      }
+    </Show>
+  );
+}
+
+function Call({ row, by }: { row: TokenRow; by: string }) {
+  const prompt = row.prompt_token_ids;
+  const response = row.response_token_ids.slice(0, SHOWN_TOKENS);
+  const sampled = row.response_mask.reduce((total, one) => total + one, 0);
+  return (
+    <>
+      <div className={styles["legend"]}>
+        <span>
+          {plural(prompt.length, "prompt token")}, {plural(row.response_token_ids.length, "response token")} of which the policy sampled{" "}
+          {count(sampled)}
+        </span>
+        <span>reward of the call {figure(row.reward)}</span>
+        <Legend by={by} />
+      </div>
+      <div className={styles["tokens"]} tabIndex={0} role="group" aria-label="Token ids of the call">
+        {prompt.slice(-SHOWN_TOKENS).map((id, index) => (
+          <span key={`p${index}`} className={classes(styles["token"], styles["tokenPlain"])}>
+            {id}
+          </span>
+        ))}
+        <br />
+        {response.map((id, index) => (
+          <span
+            key={index}
+            className={styles["token"]}
+            style={{ background: colourOf(row, index, by) }}
+            title={`token ${index}: id ${id}, log-probability ${figure(row.response_logprobs?.[index])}, ${row.response_mask[index] ? "sampled" : "not sampled"}, policy ${figure(versionOf(row, index))}`}
+          >
+            {id}
+          </span>
+        ))}
+      </div>
+    </>
+  );
+}
+
+function Legend({ by }: { by: string }) {
+  if (by === "mask") return <span>green: sampled by the policy, grey: not</span>;
+  if (by === "version") return <span>one colour for each policy version</span>;
+  return <span>green: expected (log-probability near 0), red: a surprise (–4 and below)</span>;
+}
+
+const VERSION_COLOURS = ["#a9c3ff", "#f5c29a", "#a5dcbb", "#dcb6ea", "#f3df8f"];
+
+function colourOf(row: TokenRow, index: number, by: string): string {
+  const grey = "#d5d6da";
+  if (by === "mask") return row.response_mask[index] ? "#9fdcb9" : grey;
+  if (by === "version") {
+    const version = versionOf(row, index);
+    return version === null ? grey : (VERSION_COLOURS[Math.abs(version) % VERSION_COLOURS.length] ?? grey);
+  }
+  const logprob = row.response_logprobs?.[index];
+  if (logprob === undefined || logprob === null || !row.response_mask[index]) return grey;
+  const hue = 140 * Math.max(0, 1 + logprob / 4);
+  return `hsl(${hue.toFixed(0)} 62% 78%)`;
+}
+
+function versionOf(row: TokenRow, index: number): number | null {
+  const run = row.policy_version_runs?.findLast((one) => one.first_token <= index);
+  return run ? run.policy_version : row.policy_version;
+}

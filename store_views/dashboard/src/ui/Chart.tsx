@@ -1,0 +1,112 @@
+/** Lines over steps, drawn by uPlot. */
+
+import { useEffect, useMemo, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+
+import { figure } from "../format";
+import { onTheme } from "../theme";
+import styles from "./ui.module.css";
+
+export interface Line {
+  label: string;
+  values: (number | null)[];
+  /** Index of the colour `--series-N`, from 1. */
+  colour: number;
+  faint?: boolean;
+}
+
+interface ChartProps {
+  label: string;
+  x: number[];
+  lines: Line[];
+  height?: number;
+  xLabel?: string;
+  onPick?: (x: number) => void;
+}
+
+function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+export function Chart({ label, x, lines, height = 240, xLabel = "step", onPick }: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const picked = useRef(onPick);
+  useEffect(() => {
+    picked.current = onPick;
+  });
+  const data = useMemo((): uPlot.AlignedData => [x, ...lines.map((line) => line.values)], [x, lines]);
+  const shape = JSON.stringify([height, xLabel, lines.map((line) => [line.label, line.colour, line.faint])]);
+  const latest = useRef({ data, lines });
+  latest.current = { data, lines };
+
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return undefined;
+    const draw = () => {
+      plot.current?.destroy();
+      const made = new uPlot(options(latest.current.lines, element.clientWidth, height, xLabel), latest.current.data, element);
+      plot.current = made;
+      made.over.addEventListener("click", () => {
+        const at = made.cursor.idx;
+        const value = at === null || at === undefined ? undefined : made.data[0][at];
+        if (value !== undefined) picked.current?.(value);
+      });
+    };
+    draw();
+    const resize = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
+    resize.observe(element);
+    const stop = onTheme(draw);
+    return () => {
+      stop();
+      resize.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape, height, xLabel]);
+
+  useEffect(() => plot.current?.setData(data), [data]);
+
+  const last = lines.map((line) => `${line.label} ${figure(line.values.findLast((value) => value !== null))}`);
+  return (
+    <div
+      ref={place}
+      className={styles["chart"]}
+      style={{ cursor: onPick ? "pointer" : "default" }}
+      role="img"
+      aria-label={`${label}: ${x.length} points; last ${last.join(", ")}`}
+    />
+  );
+}
+
+function options(lines: Line[], width: number, height: number, xLabel: string): uPlot.Options {
+  const muted = colour("--muted");
+  const grid = { stroke: colour("--line"), width: 1 };
+  const font = `12px ${colour("--sans")}`;
+  const axis = { stroke: muted, grid, ticks: { show: false }, font };
+  return {
+    width: Math.max(width, 120),
+    height,
+    scales: { x: { time: false } },
+    cursor: { points: { size: 7 }, drag: { x: false, y: false } },
+    legend: { live: true },
+    axes: [
+      { ...axis, grid: { show: false }, space: 60 },
+      { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => figure(tick)) },
+    ],
+    series: [
+      { label: xLabel },
+      ...lines.map(
+        (line): uPlot.Series => ({
+          label: line.label,
+          stroke: colour(`--series-${line.colour}`) + (line.faint ? "55" : ""),
+          width: line.faint ? 1 : 2,
+          points: { show: line.values.length < 3 },
+          spanGaps: true,
+          value: (_plot, value) => (value === null ? "–" : figure(value)),
+        }),
+      ),
+    ],
+  };
+}

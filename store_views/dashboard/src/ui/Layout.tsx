@@ -1,0 +1,72 @@
+/** What surrounds each page: the way to the others, how fresh the view is, and what to do when it wants a token. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, Outlet, useSearch } from "@tanstack/react-router";
+
+import { ApiError } from "../api/request";
+import { positionsQuery } from "../api/runs";
+import { count } from "../format";
+import icon from "../icon.svg";
+import styles from "./Layout.module.css";
+
+const OF_A_RUN = [
+  ["/run", "Overview"],
+  ["/rollouts", "Rollouts"],
+] as const;
+
+export function Layout() {
+  const { run } = useSearch({ strict: false });
+  const search = run === undefined ? {} : { run };
+  return (
+    <div className={styles["frame"]}>
+      <a className={styles["skip"]} href="#main">
+        To the content
+      </a>
+      <header className={styles["side"]}>
+        <Link to="/" className={styles["brand"] ?? ""}>
+          <img src={icon} alt="" className={styles["mark"]} />
+          Lightstream
+        </Link>
+        <nav className={styles["nav"]} aria-label="Pages">
+          <ul>
+            <li>
+              <Link to="/" className={styles["link"] ?? ""} activeOptions={{ exact: true }}>
+                All runs
+              </Link>
+            </li>
+          </ul>
+          <div className={styles["heading"]}>{run === undefined ? "Every run" : run || "no run named"}</div>
+          <ul>
+            {OF_A_RUN.map(([to, label]) =>
+              run === undefined && to === "/run" ? null : (
+                <li key={to}>
+                  <Link to={to} search={search} className={styles["link"] ?? ""} activeOptions={{ includeSearch: false }}>
+                    {label}
+                  </Link>
+                </li>
+              ),
+            )}
+          </ul>
+        </nav>
+        <Freshness />
+      </header>
+      <main className={styles["main"]} id="main" tabIndex={-1}>
+        <Outlet />
+      </main>
+    </div>
+  );
+}
+
+function Freshness() {
+  const { data, error } = useQuery(positionsQuery);
+  let said = "Asking the view …";
+  if (error instanceof ApiError && error.needsToken) said = "The view asks for its token.";
+  else if (error) said = "The view does not answer.";
+  else if (data)
+    said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
+  return (
+    <div className={styles["foot"]} role="status">
+      {said}
+    </div>
+  );
+}
