@@ -2,7 +2,18 @@
 
 from .account import Account, take_account
 from .curve import LearningCurve, read_curve
+from .result import show_checks, show_result
 from .screen import render
 from .snapshot import Snapshot, take_snapshot
 
-__all__ = ["Account", "LearningCurve", "Snapshot", "read_curve", "render", "take_account", "take_snapshot"]
+__all__ = [
+    "Account",
+    "LearningCurve",
+    "Snapshot",
+    "read_curve",
+    "render",
+    "show_checks",
+    "show_result",
+    "take_account",
+    "take_snapshot",
+]

@@ -27,6 +27,8 @@ from .support.killed_trainer import GROUPS, SIZE, part_of
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", str(time.time_ns() % 10_000)))
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500.0
+POLICY_SIZE = 8
+"""Rollouts of a task, by default."""
 
 
 def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Settings, Settings, list[str]]:
@@ -101,6 +103,17 @@ def check_weights(settings: Settings, *, steps: int, ahead: int, **options: obje
     return killed_at
 
 
+def check_policy(settings: Settings, *, steps: int, kills: int) -> None:
+    """The algorithm of ``examples.grpo_in_twenty_lines``: the same weights, to the bit, as without kills."""
+    model = make_tiny_model(settings.data_dir / "model")
+    whole, killed, killed_at = train_whole_and_killed(
+        settings, steps=steps, model=model, consumer=1, seed=SEED + 4000, kills=kills
+    )
+    weights = check(whole, steps, "model.safetensors", None, size=POLICY_SIZE)
+    check(killed, steps, "model.safetensors", weights, size=POLICY_SIZE)
+    assert len(killed_at) == kills
+
+
 @pytest.mark.parametrize("series", range(3))
 def test_killed_between_two_lines(settings: Settings, series: int) -> None:
     check_chains(settings, SEED + series)
@@ -113,6 +126,15 @@ def test_a_consumer_killed_between_two_lines(settings: Settings) -> None:
 @pytest.mark.soak
 def test_a_consumer_killed_twenty_times(settings: Settings) -> None:
     check_chains(settings, SEED, consumer=1, kills=20)
+
+
+def test_an_algorithm_over_primitives_killed_between_two_lines(settings: Settings) -> None:
+    check_policy(settings, steps=3, kills=2)
+
+
+@pytest.mark.soak
+def test_an_algorithm_over_primitives_killed_twenty_times(settings: Settings) -> None:
+    check_policy(settings, steps=8, kills=20)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

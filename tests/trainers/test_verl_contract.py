@@ -20,6 +20,8 @@ PARAMETERS = {
     "verl.workers.engine_workers:TrainingWorker.set_loss_fn": ["self", "loss_fn"],
     "verl.workers.engine_workers:TrainingWorker.train_batch": ["self", "data"],
     "verl.workers.engine_workers:TrainingWorker.infer_batch": ["self", "data"],
+    "verl.workers.engine_workers_tinker:TinkerTrainingWorker.forward_backward": ["self", "data"],
+    "verl.workers.engine_workers_tinker:TinkerTrainingWorker.optimizer_step": ["self", "optim_step_params"],
     "verl.workers.engine.fsdp.transformer_impl:FSDPEngine.get_per_tensor_param": None,
     "verl.workers.engine.utils:prepare_micro_batches": [
         "data",

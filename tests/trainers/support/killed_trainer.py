@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from examples.grpo_in_twenty_lines.grpo import grpo
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from lightstream.trainers import AlgorithmContext, Group, Trainer, trajectories
@@ -86,6 +87,16 @@ async def consume(settings: Settings, steps: int) -> None:
             await ask(step.number + 1)
 
 
+async def consume_with_policy(settings: Settings, model: str, steps: int) -> None:
+    """The twenty lines of the example, on rollouts that are there as soon as they are asked for."""
+    from lightstream.trainers import Policy
+
+    store = InstantStore(settings)
+    policy = Policy(model, store=store, learning_rate=1e-2, device="cpu", threads=1)
+    await grpo("trainer", policy, [f"task {i}" for i in range(7)], tasks=GROUPS, steps=steps, settings=settings)
+    await store.close()
+
+
 def _next_link(before: str | None, groups: list[Group]) -> str:
     link = "" if before is None else (Path(before) / "chain").read_text()
     for group in groups:
@@ -119,6 +130,9 @@ def algorithm(arguments: argparse.Namespace) -> Any:
 
 
 def fit(settings: Settings, arguments: argparse.Namespace) -> None:
+    if arguments.consumer and arguments.model:
+        asyncio.run(consume_with_policy(settings, arguments.model, arguments.steps))
+        return
     if arguments.consumer:
         asyncio.run(consume(settings, arguments.steps))
         return

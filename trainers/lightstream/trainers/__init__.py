@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .algorithm import Algorithm, AlgorithmContext, algo
     from .consumer import Step, trajectories
     from .groups import Group
+    from .primitives import Policy
     from .recorded import train_recorded
     from .report import StepObserver, StepReport
     from .sft import SFT
@@ -55,6 +56,7 @@ __all__ = [
     "LightningStoreServer",
     "MLflow",
     "NamedResources",
+    "Policy",
     "PromptTemplate",
     "ProxyLLM",
     "Rollout",
@@ -93,6 +95,7 @@ _MODULES = {
     "LightningStoreServer": "lightstream.store_views.stores.http",
     "MLflow": "trackers",
     "NamedResources": "lightstream.schemas.types",
+    "Policy": "primitives",
     "PromptTemplate": "lightstream.schemas.types",
     "ProxyLLM": "lightstream.schemas.types",
     "Rollout": "lightstream.schemas.types",

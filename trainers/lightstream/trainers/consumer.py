@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
@@ -17,7 +18,7 @@ from lightstream.schemas.records import ResourcesRecord, StepOutcome, Trajectory
 from lightstream.schemas.types import NamedResources, RolloutConfig
 
 from .algorithm import AlgorithmContext
-from .groups import Group
+from .groups import Group, natural_order
 from .groups.source import GroupBy, LoggedGroups
 from .ledger.kafka import KafkaLedger
 from .policy_servers import NoServers
@@ -25,6 +26,9 @@ from .progress import Progress
 from .run_identity import check_same_run, name_of_program
 from .run_lock import RunLock, checked_name
 from .trajectory_source import TrajectorySource
+
+if TYPE_CHECKING:
+    from .primitives import Learned, Policy
 
 __all__ = ["GroupBy", "Step", "trajectories"]
 
@@ -38,10 +42,11 @@ class Step:
 
     Attributes:
         number: 1, 2, …; restarts count on.
-        groups: what it consumes, each group in the natural order of its rollouts.
+        groups: what it consumes, in the natural order of their names, as the rollouts within each.
         resources: the run's latest; ``None`` before the first. Rollouts should be enqueued with its ``resources_id``.
         metrics: numbers to keep with the step; finite ones are kept.
         published: what :meth:`publish` made.
+        learned: what a policy learned of it; ``None`` without one.
         is_last: whether :meth:`stop` was called.
     """
 
@@ -50,6 +55,7 @@ class Step:
     resources: ResourcesRecord | None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     published: ResourcesRecord | None = field(default=None, init=False)
+    learned: Learned | None = field(default=None, init=False)
     is_last: bool = field(default=False, init=False)
     _new_record: Callable[..., ResourcesRecord] = field(kw_only=True, repr=False)
 
@@ -84,6 +90,7 @@ async def trajectories(
     groups: int = 1,
     group_by: GroupBy | None = None,
     steps: int | None = None,
+    policy: Policy | None = None,
     settings: Settings | None = None,
     take_over: bool = False,
 ) -> AsyncGenerator[Step]:
@@ -102,18 +109,20 @@ async def trajectories(
             groups that rollouts were enqueued in (``group_id``, ``group_size``). A name is used once: what comes of a
             group that was consumed is passed over.
         steps: the loop ends once the run has so many, those before a restart included; ``None``: it goes on.
+        policy: a model that the body trains: see :class:`Policy`. It is loaded as the last committed step left it.
         settings: ``None`` reads the environment.
         take_over: do not ask whether another process trains this run.
 
     Raises:
         TrainingError: another process trains this run, another algorithm began it, or a step was not committed.
-        ServiceUnavailableError: Kafka does not answer, or a topic is missing or not for this user.
+        ServiceUnavailableError: Kafka does not answer, or a topic is missing or not for this user; or, with a policy,
+            nobody would answer the agents' calls.
     """
     if groups < 1:
         raise SettingsError(f"groups is {groups}; a step has at least 1.")
     trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
     settings = settings or Settings.load()
-    opened, loop = ExitStack(), asyncio.get_running_loop()
+    opened, loop, trained = ExitStack(), asyncio.get_running_loop(), False
     thread = ThreadPoolExecutor(1, "lightstream-consumer")  # one: what it closes, it has opened
     try:
         context, source = await loop.run_in_executor(
@@ -125,31 +134,51 @@ async def trajectories(
                 trainer_id=trainer_id,
                 run_id=checked_name("run_id", run_id),
                 group_by=group_by,
+                made_with=MADE_WITH | ({} if policy is None else policy.made_with()),
                 take_over=take_over,
             ),
         )
+        if policy is not None and (steps is None or context.last_step < steps):
+            await policy.open(context, partial(loop.run_in_executor, thread))
+            trained = True
         while steps is None or context.last_step < steps:
+            if policy is not None:
+                await policy.roll_out()
             started, taken = context.now(), list[Group]()
             while not taken:
                 taken = await loop.run_in_executor(thread, source.next_groups, groups)
+            taken.sort(key=lambda group: natural_order(group.group_id))  # and not as they came
             step = Step(context.last_step + 1, tuple(taken), context.resources, _new_record=context.resources_record)
+            if policy is not None:
+                policy.enter(step)
             yield step
+            if policy is not None:
+                await policy.leave()
             await loop.run_in_executor(thread, _commit, context, step, started, steps or 0)
+            if policy is not None:
+                policy.keep()
             if step.is_last:
                 return
     finally:
+        if policy is not None and trained:  # and not by another loop, which goes on
+            await policy.close()
         await loop.run_in_executor(thread, opened.close)
         thread.shutdown()
 
 
 def _commit(context: AlgorithmContext, step: Step, started_unix_nano: int, steps: int) -> None:
+    learned = step.learned
+    changed = step.published is not None or (learned is not None and learned.changed)
     context.commit(
         step.number,
         step.groups,
         started_unix_nano=started_unix_nano,
         metrics=step.metrics,
         resources=step.published,
-        outcome=StepOutcome.UNCHANGED if step.published is None else StepOutcome.UPDATED,
+        checkpoint=None if learned is None else learned.checkpoint,
+        triplets_used=None if learned is None else learned.triplets_used,
+        not_trained=None if learned is None else learned.not_trained,
+        outcome=StepOutcome.UPDATED if changed else StepOutcome.UNCHANGED,
         steps=steps,
     )
     context.history.updates.clear()  # nothing is made again here
@@ -162,6 +191,7 @@ def _open(
     trainer_id: str,
     run_id: str,
     group_by: GroupBy | None,
+    made_with: Mapping[str, str],
     take_over: bool,
 ) -> tuple[AlgorithmContext, LoggedGroups]:
     # Before the ledger opens, which fences whoever trains under this id.
@@ -170,7 +200,7 @@ def _open(
     opened.callback(ledger.close)
     history = ledger.open()
     history.updates.clear()
-    check_same_run(run_id, history.made_with, MADE_WITH)
+    check_same_run(run_id, history.made_with, made_with)
     log = TrajectorySource(settings, ledger.group_id, run_id=run_id)
     opened.callback(log.close)
     log.start(history.low_water)
@@ -188,7 +218,7 @@ def _open(
         servers=NoServers(),
         history=history,
         progress=Progress(None),
-        made_with=MADE_WITH,
+        made_with=made_with,
     )
     return context, source
 

@@ -22,7 +22,7 @@ from lightstream.stream_processors.core.segments import Segment, merge_segments
 from ..groups import Group
 from .scores import Scoring, group_advantages, rollout_score, whitened
 
-__all__ = ["BatchRows", "Exclusion", "Overlong", "Row", "Span", "reasons_of", "select_rows"]
+__all__ = ["BatchRows", "Exclusion", "Overlong", "Row", "Span", "reasons_of", "select_rows", "weigh_rows"]
 
 Overlong: TypeAlias = Literal["exclude", "truncate"]
 
@@ -173,6 +173,37 @@ def select_rows(
             for i, trajectory in enumerate(group.trajectories)
         )
         selected.groups_without_signal += not weighed
+    return selected
+
+
+def weigh_rows(
+    weighed: Iterable[tuple[Trajectory, float | Iterable[float]]],
+    *,
+    prompt_tokens_max: int | None = None,
+    response_tokens_max: int | None = None,
+    overlong: Overlong = "exclude",
+) -> BatchRows:
+    """The rows of trajectories whose advantages are known, and a reason for every call that has no weight.
+
+    Args:
+        weighed: each with its advantage, or with one for each of its triplets.
+        prompt_tokens_max, response_tokens_max, overlong: as for :func:`select_rows`.
+
+    Raises:
+        ValueError: an advantage is no finite number, or there are more or fewer than triplets.
+    """
+    limits = _Limits(None, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs=True)
+    selected = BatchRows()
+    for trajectory, given in weighed:
+        calls = len(trajectory.triplets)
+        advantages = [float(value) for value in (given if isinstance(given, Iterable) else [given] * calls)]
+        if len(advantages) != calls:
+            raise ValueError(f"{trajectory.rollout_id} has {calls} triplets, and {len(advantages)} advantages")
+        if not all(map(math.isfinite, advantages)):
+            raise ValueError(f"{trajectory.rollout_id} has the advantages {advantages}; finite numbers are needed")
+        _select(
+            selected, trajectory.group_id or trajectory.rollout_id, trajectory, advantages, limits, zero_counts=False
+        )
     return selected
 
 

@@ -24,7 +24,7 @@ from .runtime import choose_device, join_process_group, load_verl, worker_enviro
 from .shards import Shard, with_idle_row
 from .tensors import REFERENCE, micro_batches, select_mini_batches, to_tensordict
 
-__all__ = ["VerlEngine"]
+__all__ = ["VerlEngine", "actor_config"]
 
 
 class VerlEngine:
@@ -63,7 +63,7 @@ class VerlEngine:
             self._actor = self._new_actor(folder, first)
             self._reference = self._new_reference(folder, first)
             self._critic = self._new_critic(folder, first)
-        self._loss = WeightedPolicyLoss(_actor_config(config))
+        self._loss = WeightedPolicyLoss(actor_config(config))
         self._actor.worker.set_loss_fn(self._loss)
         self._value_loss = WeightedValueLoss(config.value_clip)
         self._folder = folder
@@ -332,7 +332,8 @@ def _folder_of_reference(config: VerlConfig, first: Path) -> Path:
     return folder
 
 
-def _actor_config(config: VerlConfig) -> Any:
+def actor_config(config: VerlConfig) -> Any:
+    """verl's configuration of an actor."""
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
     return FSDPActorConfig(

@@ -101,6 +101,23 @@ class VerlModel:
         output = self.worker.train_batch(rows)
         return _numbers(tensordict_utils.get(output, "metrics"))
 
+    def add_gradient(self, batch: Any, arrays: BatchArrays, part: list[int]) -> None:
+        """Compute some rows, and add their gradient to what there is.
+
+        Args:
+            batch: for verl, made of ``arrays``.
+            part: numbers of the rows, at least one.
+        """
+        from verl.utils import tensordict_utils
+
+        rows, _ = self._own_rows(batch, arrays, part)
+        tensordict_utils.assign_non_tensor(rows, global_token_num=rows["input_ids"].offsets().diff().tolist())
+        self.worker.forward_backward(rows)
+
+    def apply_gradients(self, learning_rate: float) -> float:
+        """One step of the optimiser, at a rate of its own; returns the norm of the gradients, which are forgotten."""
+        return float(self.worker.optimizer_step({"lr": float(learning_rate)})["grad_norm"])
+
     def infer(self, batch: Any, arrays: BatchArrays, part: list[int]) -> Outputs:
         """One pass without gradients over some rows."""
         from verl.utils import tensordict_utils
@@ -160,7 +177,7 @@ def new_worker(
     from transformers.utils import logging as transformers_logging
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
-    from verl.workers.engine_workers import TrainingWorker
+    from verl.workers.engine_workers_tinker import TinkerTrainingWorker
 
     from .packed_attention import PACKED_ATTENTION, add_packed_attention
 
@@ -169,7 +186,7 @@ def new_worker(
     untyped_logging.disable_progress_bar()
     precision = PRECISIONS[config.dtype]
     described = None if described_in is None else str(described_in)
-    worker = TrainingWorker(
+    worker = TinkerTrainingWorker(
         TrainingWorkerConfig(
             model_type="value_model" if says == "values" else "language_model",
             model_config=HFModelConfig(
