@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.runtime.processes import ProcessUnit, Supervisor, child_environment, spawn
+from lightstream.runtime.processes import (
+    ProcessUnit,
+    RestartPolicy,
+    Restarts,
+    Supervisor,
+    child_environment,
+    forget_restarts,
+    note_restart,
+    read_restarts,
+    spawn,
+)
+from lightstream.runtime.processes import supervisor as supervising
 from lightstream.runtime.services import Service, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
@@ -52,6 +63,36 @@ def test_a_killed_process_is_back(supervisor: Supervisor, local: Settings) -> No
     assert service is not None
     assert service.pid == supervisor.pid("one") != first
     assert supervisor.pid("two") == other
+
+
+def test_one_that_hangs_is_killed_and_started_again(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervising, "ASK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(supervising, "ASK_TIMEOUT_S", 1.0)
+    told: list[tuple[str, int, str]] = []
+    supervisor = Supervisor(RestartPolicy(silent_s_max=2.0), lambda *restart: told.append(restart))
+    supervisor.start([unit("one", local, "http"), unit("two", local)])
+    try:
+        first, other = supervisor.pid("one"), supervisor.pid("two")
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        eventually(lambda: supervisor.pid("one") not in (first, None), what="another process")
+        assert supervisor.pid("two") == other, "it has no port, and is not asked"
+        ((name, count, reason),) = told
+        assert (name, count) == ("one", 1)
+        assert reason.startswith("did not answer for ")
+    finally:
+        supervisor.stop()
+
+
+def test_restarts_are_noted_for_others_to_read(local: Settings) -> None:
+    assert read_restarts(local) == {}
+    noted = Restarts("view", 2, "did not answer for 18 s", 1_700_000_000_000_000_000)
+    note_restart(local, Restarts("view", 1, "ended (exit status 1)", 1_600_000_000_000_000_000))
+    note_restart(local, noted)
+    (local.data_dir / "run" / "other.restarts").write_text("half a fi")
+    assert read_restarts(local) == {"view": noted}
+    forget_restarts(local, ["view", "worker"])
+    assert read_restarts(local) == {}
 
 
 def test_it_stops_in_reverse_order(supervisor: Supervisor, local: Settings) -> None:
@@ -189,7 +230,7 @@ def test_services_keep_their_ports(local: Settings) -> None:
 
 def test_a_killed_broker_is_back_on_its_port(supervisor: Supervisor, local: Settings) -> None:
     broker = EmbeddedBroker(local)
-    supervisor.start([BrokerUnit(broker)])
+    supervisor.start([BrokerUnit(broker, local)])
     address = broker.start()
     supervisor.kill("broker")
     supervisor.wait_ready("broker")

@@ -40,6 +40,24 @@ database.append(workers(1), {("workers", 0): 2})
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
+FILL_THE_DISK = """
+import resource, sys; from pathlib import Path
+from lightstream.schemas.errors import QueryError
+from lightstream.store_views.materialiser import ViewDatabase
+from lightstream.store_views.server import QueryLimits, run_query
+from tests.store_views.test_database import count, workers
+database = ViewDatabase(Path(sys.argv[1]), {}, memory_bytes_max=64 * 1024**2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 1024**2, resource.RLIM_INFINITY))  # as a full disk, a write fails
+database.append(workers(0), {("workers", 0): 1})
+try:
+    run_query(database.cursor(), "SELECT * FROM range(20000000) AS a(x) ORDER BY hash(x)", QueryLimits())
+except QueryError as error:
+    print(error)
+database.append(workers(1), {("workers", 0): 2})
+print(count(database), "rows")
+database.close()
+"""
+
 
 def workers(*offsets: int) -> dict[str, pa.Table]:
     record = example_of(WorkerHeartbeat)
@@ -132,6 +150,62 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, how: str, caplo
     (said,) = caplog.messages
     assert "cannot be read" in said
     assert "view.duckdb.old" in said
+
+
+def test_a_file_that_was_cut_off_anywhere_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "view.duckdb"
+    database = ViewDatabase(path, {})
+    for offset in range(20):
+        database.append(workers(offset), {("workers", 0): offset + 1})
+    database.close()
+    content = path.read_bytes()
+    for tenth in range(10):
+        path.write_bytes(content[: len(content) * tenth // 10 + 1])
+        database = ViewDatabase(path, {})
+        assert (count(database), database.next_offsets(), database.shown) == (0, {}, {}), tenth
+        database.append(workers(0), {("workers", 0): 1})
+        assert count(database) == 1, tenth
+        database.close()
+
+
+def _checksum(block: bytes) -> int:
+    """As DuckDB has it, of a whole number of words."""
+    found = 5381
+    for at in range(0, len(block), 8):
+        found ^= int.from_bytes(block[at : at + 8], "little") * 0xBF58476D1CE4E5B9 % 2**64
+    return found
+
+
+def test_a_file_of_a_newer_duckdb_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "view.duckdb"
+    ViewDatabase(path, {}).close()
+    content = bytearray(path.read_bytes())
+    assert content[8:12] == b"DUCK"
+    content[12:20] = (9_999).to_bytes(8, "little")  # the version of the format
+    content[:8] = _checksum(content[8:4096]).to_bytes(8, "little")
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        ViewDatabase(path, {}).close()
+    assert path.with_name("view.duckdb.old").read_bytes() == content
+    assert "version number 9999" in caplog.text
+
+
+@pytest.mark.parametrize("made", ["TABLE rollouts (x INTEGER)", "VIEW rollouts AS SELECT 1 AS x", "TABLE origin (x INT)"])
+def test_a_file_that_something_else_has_made_is_set_aside(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "view.duckdb"
+    with duckdb.connect(str(path)) as theirs:
+        theirs.execute(f"CREATE {made}")
+    database = ViewDatabase(path, {})
+    assert database.cursor().execute("FROM rollouts").fetchall() == []
+    database.close()
+    with duckdb.connect(str(path.with_name("view.duckdb.old")), read_only=True) as theirs:
+        assert theirs.execute(f"FROM {made.split()[1]}").fetchall() in ([], [(1,)])
+
+
+def test_a_query_that_finds_the_disk_full_is_an_error_and_the_file_lives_on(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "view.duckdb")], capture_output=True, text=True)
+    assert done.stdout.split("\n")[-2:] == ["2 rows", ""], done.stdout + done.stderr
+    assert "could not write" in done.stdout.lower() or "file too large" in done.stdout.lower()
 
 
 def test_a_file_that_may_not_be_opened_stays_and_is_one_message(tmp_path: Path) -> None:

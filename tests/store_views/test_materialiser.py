@@ -244,6 +244,34 @@ def test_an_error_of_any_kind_is_told_and_the_view_is_no_longer_well(
     materialiser.stop()
 
 
+def test_until_it_has_caught_up_with_its_start_answers_say_that_rows_are_missing(
+    settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_append = threading.Event()
+    append = ViewDatabase.append
+
+    def wait_and_append(*arguments: Any) -> None:
+        assert may_append.wait(WAIT_S)
+        append(*arguments)
+
+    publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
+    monkeypatch.setattr(ViewDatabase, "append", wait_and_append)
+    with following(settings) as view, TestClient(create_app(view)) as http:
+        asked = http.post("/v1/sql", json={"sql": "SELECT count(*) FROM spans_raw"})
+        assert (asked.json()["rows"], asked.json()["rebuilding"]) == ([[0]], True)
+        assert asked.headers["x-lightstream-rebuilding"] == "true"
+        progress = http.get("/v1/positions").json()["rebuilding"]
+        assert progress["records_total"] >= 1
+        assert (view.unready() or "").startswith("the view is rebuilding: ")
+        may_append.set()
+        reflect(view, publisher.publish(SPANS, "key", proxy_span(2)).result(WAIT_S))
+        asked = http.post("/v1/sql", json={"sql": "SELECT count(*) FROM spans_raw"})
+        assert (asked.json()["rows"], asked.json()["rebuilding"]) == ([[2]], False)
+        assert asked.headers["x-lightstream-rebuilding"] == "false"
+        assert http.get("/v1/positions").json()["rebuilding"] is None
+        assert view.unready() is None
+
+
 def test_a_dead_letter_has_the_key_that_every_reader_gives_it(settings: Settings, publisher: KafkaPublisher) -> None:
     place = publisher.publish_encoded(SPANS, "key", b"junk").result(WAIT_S)
     with following(settings) as view:

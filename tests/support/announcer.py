@@ -1,7 +1,8 @@
-"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child]``.
+"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child|http]``.
 
 It announces itself, writes ``stopped <name>`` to ``<data_dir>/order`` on SIGTERM, and ends. With ``fail`` it says why
-and ends before it announced itself; with ``child`` it starts a process that it leaves behind.
+and ends before it announced itself; with ``child`` it starts a process that it leaves behind; with ``http`` it has a
+port, at which it answers 404.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
@@ -26,7 +28,12 @@ def main() -> None:
     settings = Settings.load()
     asked_to_stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())
-    announce(settings, Service(name, "", os.getpid(), time.time_ns()))
+    address = ""
+    if sys.argv[2:] == ["http"]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+    announce(settings, Service(name, address, os.getpid(), time.time_ns()))
     asked_to_stop.wait()
     with (settings.data_dir / "order").open("a", encoding="utf-8") as file:
         file.write(f"stopped {name}\n")

@@ -22,6 +22,7 @@ from lightstream.broker import EmbeddedBroker
 from lightstream.broker.config import BrokerFiles
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.runtime.kafka import common_config, kafka_unavailable
+from lightstream.runtime.processes import read_restarts
 from lightstream.runtime.services import Service, running_services
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
@@ -47,45 +48,55 @@ def run_status(settings: Settings, output: Format) -> None:
     embedded = settings.kafka_bootstrap_servers is None or EmbeddedBroker(settings).is_running
     cluster: ClusterState | None = None
     trouble = ""
+    rebuilding: dict[str, Any] | None = None
     try:
         cluster = read_cluster_state(settings, files.records if embedded else None)
     except ServiceUnavailableError as error:
         trouble = str(error)
     if cluster is not None and (settings.view_url or any(service.name == "view" for service in services)):
         try:
-            cluster.lags.extend(_view_lags(settings))
+            lags, rebuilding = _ask_view(settings)
+            cluster.lags.extend(lags)
         except ServiceUnavailableError as error:
             trouble = str(error)
     if output is Format.JSON:
         body = {
             "services": [asdict(service) for service in services],
+            "restarts": [asdict(noted) for noted in read_restarts(settings).values()],
             "topics": [] if cluster is None else [asdict(topic) for topic in cluster.topics],
             "lags": [] if cluster is None else [asdict(lag) for lag in cluster.lags],
+            "rebuilding": rebuilding,
             "trouble": trouble,
         }
         print(json.dumps(body, indent=2))
         return
     console.print(_services_table(services, settings))
+    for noted in read_restarts(settings).values():
+        ago = _duration((time.time_ns() - noted.last_unix_nano) // NANOS_PER_SECOND)
+        console.print(f"{noted.name} was started again {noted.count} times, the last time {ago} ago: it {noted.reason}")
     if cluster is None:
         console.print(trouble)
         return
     console.print(_topics_table(cluster))
     console.print(_lags_table(cluster))
+    if rebuilding is not None:
+        console.print(_rebuilding_line(rebuilding))
     if trouble:
         console.print(trouble)
 
 
-def _view_lags(settings: Settings) -> list[GroupLag]:
-    """Return the view's lag; it keeps its offsets in its own file, not in Kafka."""
+def _ask_view(settings: Settings) -> tuple[list[GroupLag], dict[str, Any] | None]:
+    """Return the view's lag, since it keeps its offsets in its own file, and its progress while it rebuilds."""
     with needs("view"):
         from lightstream.store_views.client import ViewClient
     client = ViewClient(settings, patience_s=VIEW_PATIENCE_S)
     try:
-        answer: dict[str, dict[str, dict[str, int]]] = client.positions()
+        answer = client.positions()
     finally:
         client.close()
-    positions, lag = answer["positions"], answer["lag"]
-    return [
+    positions: dict[str, dict[str, int]] = answer["positions"]
+    lag: dict[str, dict[str, int]] = answer["lag"]
+    lags = [
         GroupLag(
             "(view)",
             topic_named(topic).full_name(settings.topic_prefix),
@@ -94,6 +105,16 @@ def _view_lags(settings: Settings) -> list[GroupLag]:
         )
         for topic, behind in lag.items()
     ]
+    return lags, answer["rebuilding"]
+
+
+def _rebuilding_line(progress: Mapping[str, Any]) -> str:
+    left_s = progress["seconds_left"]
+    left = "" if left_s is None else f", {_duration(int(left_s))} left"
+    return (
+        f"The view has read {progress['records_done']:,} of {progress['records_total']:,} records, "
+        f"{progress['records_per_s']:,.0f} a second{left}; until then its answers lack rows."
+    )
 
 
 def _services_table(services: list[Service], settings: Settings) -> Table:

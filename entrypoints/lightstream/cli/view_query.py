@@ -27,7 +27,7 @@ _notes = Console(highlight=False, stderr=True)
 def ask_view(
     settings: Settings, query: str, rows_max: int | None = None, *, params: list[Any] | None = None
 ) -> dict[str, Any]:
-    """``columns``, ``types``, ``rows``, ``truncated``, as the view's server answers.
+    """``columns``, ``types``, ``rows``, ``truncated``, ``rebuilding``, as the view's server answers.
 
     Args:
         rows_max: rows of the answer; ``None``: as many as the view gives at once.
@@ -48,7 +48,10 @@ def ask_view(
         from lightstream.store_views.client import ViewClient
     client = ViewClient(settings, patience_s=PATIENCE_S)
     try:
-        return asdict(client.query(query, params=params, rows_max=rows_max))
+        answer = client.query(query, params=params, rows_max=rows_max)
+        if answer.rebuilding:
+            _say_once("The view has not read all of the log yet, so rows may be missing; `lightstream status` tells more.")
+        return asdict(answer)
     finally:
         client.close()
 

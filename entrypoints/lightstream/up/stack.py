@@ -11,10 +11,19 @@ from types import TracebackType
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP, open_listeners
+from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.files import read_number, write_text
-from lightstream.runtime.kafka import create_topics
+from lightstream.runtime.kafka import KafkaContact, create_topics
 from lightstream.runtime.ports import free_port, is_free
-from lightstream.runtime.processes import ProcessUnit, Supervisor, stopped_while_starting
+from lightstream.runtime.processes import (
+    ProcessUnit,
+    RestartPolicy,
+    Restarts,
+    Supervisor,
+    forget_restarts,
+    note_restart,
+    stopped_while_starting,
+)
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
@@ -26,6 +35,8 @@ SERVICES = ("worker", "view", "policy", "proxy", "gateway")
 
 DEFAULT_SERVICES = ("worker", "view", "proxy")
 """The services that training needs. (`lightstream up` runs the gateway as well.)"""
+SILENT_S_MAX = 15.0
+"""After which a process that does not answer is started again: it is back within half a minute."""
 PORT_SETTINGS = {
     "view": ("view_port",),
     "policy": ("policy_port",),
@@ -84,8 +95,9 @@ class BrokerUnit:
 
     name = "broker"
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
+    def __init__(self, broker: EmbeddedBroker, settings: Settings) -> None:
         self._broker = broker
+        self._contact = KafkaContact(settings)
         self._stopping = threading.Event()
 
     @property
@@ -97,6 +109,9 @@ class BrokerUnit:
         if self._stopping.is_set():
             self._broker.stop()
             raise stopped_while_starting(self.name)
+
+    def answers(self, timeout_s: float) -> bool:
+        return self._contact.answers(timeout_s)
 
     def wait(self) -> int | None:
         return self._broker.wait()
@@ -140,7 +155,7 @@ class Stack:
         self._programs = dict(programs or {})
         self._given = settings
         self._settings: Settings | None = None
-        self._supervisor = Supervisor()
+        self._supervisor = Supervisor(RestartPolicy(silent_s_max=SILENT_S_MAX), self._note_restart)
 
     def __enter__(self) -> Stack:
         self.start()
@@ -175,6 +190,7 @@ class Stack:
             LightstreamError: something could not be started; what was started is stopped again.
         """
         self._refuse_what_runs()
+        forget_restarts(self._given, ["broker", *self._services, *self._programs])
         try:
             settings = with_kept_ports(self._with_kafka(), self._services)
             create_topics(settings)
@@ -198,6 +214,9 @@ class Stack:
         """Stop all, the broker last; returns when no process is left. May be called twice."""
         self._supervisor.stop()
 
+    def _note_restart(self, name: str, count: int, reason: str) -> None:
+        note_restart(self._given, Restarts(name, count, reason, SystemClock().now_unix_nano()))
+
     def _refuse_what_runs(self) -> None:
         """Before anything is started or a port taken."""
         running = [find(self._given, name) for name in (*self._services, *self._programs)]
@@ -214,7 +233,7 @@ class Stack:
             return self._given
         broker = EmbeddedBroker(self._given)
         if not broker.is_running:
-            self._supervisor.start([BrokerUnit(broker)])
+            self._supervisor.start([BrokerUnit(broker, self._given)])
         # The port stays the same over restarts, so the children need not look for it.
         large = self._given.large_records_dir or self._given.data_dir.resolve() / "large-records"
         return self._given.model_copy(update={"kafka_bootstrap_servers": broker.start(), "large_records_dir": large})

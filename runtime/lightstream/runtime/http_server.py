@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 import uvicorn
@@ -21,6 +21,7 @@ from starlette.requests import Request
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
 from .clock import SystemClock
+from .health import Check, WithHealth
 from .listening import bind_listener, url_of
 from .services import Service, announce, withdraw
 from .settings import Settings
@@ -110,6 +111,7 @@ class HttpServer:
         setting: the setting that names the port, for messages.
         listener: a socket that listens already, in place of ``port``. It is closed at the end.
         on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
+        alive, ready: what ``/healthz`` and ``/readyz`` ask (:mod:`lightstream.runtime.health`).
 
     Raises:
         ServiceUnavailableError: the port is taken; nothing was announced.
@@ -125,13 +127,15 @@ class HttpServer:
         setting: str = "",
         listener: socket.socket | None = None,
         on_stopping: Callable[[], None] | None = None,
+        alive: Check | None = None,
+        ready: Sequence[Check] = (),
     ) -> None:
         self._settings = settings
         self._name = name
         self._socket = listener or bind_listener(settings.host, port, setting)
         self.url = url_of(self._socket)
         config = uvicorn.Config(
-            app,
+            WithHealth(app, alive=alive, ready=ready),
             log_level="warning",
             access_log=False,
             server_header=False,

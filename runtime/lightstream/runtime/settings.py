@@ -102,6 +102,12 @@ class Settings(BaseSettings):
         le=65535,
         description="OTLP/gRPC port of the gateway; unset means 4317 if that is free, else any.",
     )
+    worker_port: int = Field(
+        0, ge=0, le=65535, description="Port at which the worker tells its health and metrics; 0 means any free one."
+    )
+    ready_lag_records_max: int = Field(
+        100_000, ge=0, description="Records by which view and worker may lag behind the log and count as ready."
+    )
     view_url: str | None = Field(None, description="URL of a view server elsewhere; unset means the announced one.")
     proxy_url: str | None = Field(None, description="URL of an LLM proxy elsewhere; unset means the announced one.")
     store_url: str | None = Field(None, description="URL of a store server elsewhere; unset means the announced one.")

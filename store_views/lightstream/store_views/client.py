@@ -32,12 +32,18 @@ Params: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """An answer: column names, DuckDB type names, rows; ``truncated`` when rows beyond the limit were cut off."""
+    """An answer: column names, DuckDB type names, rows.
+
+    Attributes:
+        truncated: rows beyond the limit were cut off.
+        rebuilding: rows are missing, since the view has not read all of the log yet.
+    """
 
     columns: list[str]
     types: list[str]
     rows: list[list[Any]]
     truncated: bool
+    rebuilding: bool = False
 
     def dicts(self) -> list[dict[str, Any]]:
         """Each row by column name."""
@@ -100,7 +106,8 @@ class ViewClient:
         self.query("SELECT 1", at_least, wait_s=wait_s)
 
     def positions(self) -> dict[str, Any]:
-        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; and ``lag_records``."""
+        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; ``lag_records``; and
+        ``rebuilding``, the progress of a view that has not read all of the log yet, else ``None``."""
         return self._request("GET", "/v1/positions", None, CONNECT_TIMEOUT_S)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightstream.runtime.http_server import HttpServer
-from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
@@ -50,7 +50,14 @@ def proxy_server(settings: Settings, upstream: Upstream) -> HttpServer:
     proxy_access(settings).warn_where_open(settings.host, "LLM proxy", "LIGHTSTREAM_PROXY_TOKEN")
     publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
     app = create_app(settings, upstream, publisher, stop=publisher.close)
-    return HttpServer(app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT")
+    return HttpServer(
+        app,
+        settings,
+        name="proxy",
+        port=settings.proxy_port,
+        setting="LIGHTSTREAM_PROXY_PORT",
+        ready=[KafkaContact(settings)],
+    )
 
 
 def upstream_of(settings: Settings) -> Upstream:

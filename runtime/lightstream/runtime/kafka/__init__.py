@@ -2,6 +2,7 @@
 
 from .admin import create_topics
 from .config import Compression, bootstrap_servers, common_config, consumer_config, producer_config
+from .contact import KafkaContact
 from .offset_ranges import OffsetRange, joined_ranges
 from .partition_reader import PartitionReader, logged_unix_nano, partitions_of
 from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
@@ -38,6 +39,7 @@ __all__ = [
     "Compression",
     "Delivered",
     "Headers",
+    "KafkaContact",
     "KafkaPublisher",
     "OffsetRange",
     "Outgoing",

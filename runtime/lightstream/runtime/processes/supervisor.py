@@ -1,11 +1,11 @@
-"""One supervisor for every child process: it starts units, starts again what ended, and stops them in order."""
+"""One supervisor for every child process: it starts units, starts again what ended or hangs, and stops them in order."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +15,11 @@ from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 __all__ = ["RestartPolicy", "Supervisor", "Unit"]
 
 POLL_INTERVAL_S = 0.02
+
+ASK_INTERVAL_S = 2.0
+ASK_TIMEOUT_S = 4.0
+ASKS_MIN = 3
+"""So many times in a row, at least, nobody answers before a unit counts as hung: one may fall into our own pause."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +39,10 @@ class Unit(Protocol):
 
     def start(self) -> None:
         """Start it and return once it is ready; raises a LightstreamError (and leaves nothing behind) otherwise."""
+        ...
+
+    def answers(self, timeout_s: float) -> bool:
+        """Whether its process, which is ready, answers within this time; true of one that takes no questions."""
         ...
 
     def wait(self) -> int | None:
@@ -57,12 +66,14 @@ class RestartPolicy:
         backoff_s_min: pause before the first restart; one that was killed once is back at once.
         backoff_s_max: the pause doubles up to this, so that a unit that cannot run does not use up a core.
         healthy_after_s: a unit that ran this long starts again with the shortest pause.
+        silent_s_max: a unit that does not answer for so long is killed and started again; ``None``: nobody asks.
         ends_in_a_row_max: a unit that ends more often in a row, never healthy in between, is given up; ``None``: never.
     """
 
     backoff_s_min: float = 0.1
     backoff_s_max: float = 10.0
     healthy_after_s: float = 20.0
+    silent_s_max: float | None = None
     ends_in_a_row_max: int | None = None
 
 
@@ -71,10 +82,17 @@ class Supervisor:
 
     A unit that fails at its *first* start makes :meth:`start` fail. Later a unit that ends, for whatever reason, is
     started again as the policy says: by default as often as it takes.
+
+    Args:
+        on_restart: told of each restart: the unit's name, the number of its restarts, and what had happened.
     """
 
-    def __init__(self, policy: RestartPolicy | None = None) -> None:
+    def __init__(
+        self, policy: RestartPolicy | None = None, on_restart: Callable[[str, int, str], None] | None = None
+    ) -> None:
         self._policy = policy or RestartPolicy()
+        self._on_restart = on_restart
+        self._hung: dict[str, str] = {}
         self._units: dict[str, Unit] = {}
         self._stopping = threading.Event()
         self._restarts: dict[str, int] = {}
@@ -118,11 +136,10 @@ class Supervisor:
                 unit.stop()
             raise
         for unit in units:
-            keeper = threading.Thread(
-                target=self._keep, args=(unit,), name=f"lightstream-keep-{unit.name}", daemon=True
-            )
-            keeper.start()
-            self._keepers.append(keeper)
+            for work in (self._keep, *([] if self._policy.silent_s_max is None else [self._watch])):
+                keeper = threading.Thread(target=work, args=(unit,), name=f"lightstream-keep-{unit.name}", daemon=True)
+                keeper.start()
+                self._keepers.append(keeper)
 
     def kill(self, name: str) -> None:
         """``kill -9`` a unit; it is gone when this returns, and will be started again."""
@@ -181,15 +198,18 @@ class Supervisor:
             if time.monotonic() - ready_since > policy.healthy_after_s:
                 backoff_s, ends = policy.backoff_s_min, 0
             ends += 1
+            reason = self._hung.pop(unit.name, f"ended (exit status {status})")
             if policy.ends_in_a_row_max is not None and ends > policy.ends_in_a_row_max:
                 self._given_up[unit.name] = status
                 logger.error("%s ended %d times in a row (exit status %s); it is given up", unit.name, ends, status)
                 return
-            logger.warning("%s ended (exit status %s); starting it again in %.1f s", unit.name, status, backoff_s)
+            logger.warning("%s %s; starting it again in %.1f s", unit.name, reason, backoff_s)
             if self._stopping.wait(backoff_s):
                 return
             backoff_s = min(2 * backoff_s, policy.backoff_s_max)
             self._restarts[unit.name] += 1
+            if self._on_restart is not None:
+                self._on_restart(unit.name, self._restarts[unit.name], reason)
             ready_since = time.monotonic()
             try:
                 unit.start()
@@ -201,6 +221,19 @@ class Supervisor:
                 unit.stop()
                 return
             logger.warning("%s is back (process %s)", unit.name, unit.pid)
+
+    def _watch(self, unit: Unit) -> None:
+        """Kill the unit where it hangs, so that it is started again."""
+        pid, heard_s, asks = None, time.monotonic(), 0
+        while not self._stopping.wait(ASK_INTERVAL_S):
+            if unit.pid is None or unit.pid != pid or unit.answers(ASK_TIMEOUT_S):
+                pid, heard_s, asks = unit.pid, time.monotonic(), 0
+                continue
+            asks += 1
+            silent_s = time.monotonic() - heard_s
+            if asks >= ASKS_MIN and silent_s > (self._policy.silent_s_max or 0.0) and unit.pid == pid:
+                self._hung[unit.name] = f"did not answer for {silent_s:.0f} s"
+                unit.kill()
 
 
 def _start_together(units: Sequence[Unit]) -> None:

@@ -8,7 +8,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
@@ -23,6 +26,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 """At its start a process moves a longer log aside to ``<name>.log.1``."""
 
 LOG_TAIL_LINES = 15
+HEALTH_PATH = "/healthz"
 
 GROUP_GRACE_S = 20.0
 """A killed trainer's Runners take at most 15 s to let attempts finish; the rest is a margin."""
@@ -105,6 +109,20 @@ class ProcessUnit:
                 listeners=self._listeners,
             )
             return self._process
+
+    def answers(self, timeout_s: float) -> bool:
+        service = find(self._settings, self._name)
+        if service is None or not service.address.startswith("http:"):
+            return True
+        address = urlsplit(service.address)
+        connection = HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
+        try:
+            connection.request("GET", HEALTH_PATH)
+            return connection.getresponse().status < HTTPStatus.INTERNAL_SERVER_ERROR
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def wait(self) -> int | None:
         return None if self._process is None else self._process.wait()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import cast
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
-
-from lightstream.runtime.kafka import common_config, create_topics, kafka_unavailable
+from lightstream.runtime.kafka import KafkaContact, common_config, create_topics, kafka_unavailable
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.topics import TOPICS, topic_named
@@ -57,24 +54,11 @@ def _topic_ids(settings: Settings) -> dict[str, str]:
     }
 
 
-def end_offsets(settings: Settings, places: Iterable[Place]) -> dict[Place, int]:
+def end_offsets(contact: KafkaContact, settings: Settings, places: Iterable[Place]) -> dict[Place, int]:
     """Place -> the offset after its last committed record, asked now.
 
     Raises:
         ServiceUnavailableError: the cluster does not answer.
     """
-    wanted = {
-        TopicPartition(topic_named(name).full_name(settings.topic_prefix), partition): (name, partition)
-        for name, partition in places
-    }
-    try:
-        admin = AdminClient(common_config(settings))
-        latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the library's own gap
-        asked = admin.list_offsets(
-            dict.fromkeys(wanted, latest),
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
-    except (KafkaException, TimeoutError) as error:
-        raise kafka_unavailable(error) from error
+    full = {(topic_named(name).full_name(settings.topic_prefix), p): (name, p) for name, p in places}
+    return {full[place]: end for place, end in contact.end_offsets(full).items()}

@@ -83,17 +83,15 @@ class ViewDatabase:
     def _open(self, origin: dict[str, str]) -> duckdb.DuckDBPyConnection:
         shutil.rmtree(spill_folder(self.path), ignore_errors=True)  # what a killed process had spilled
         connection, found = self._open_readable()
-        # A topic that is new since then has no rows here: it is added, not a difference.
-        if found and any(found.get(name, value) != value for name, value in origin.items()):
-            differing = sorted(name for name, value in origin.items() if found.get(name, value) != value)
+        if why := _why_not_ours(found, origin):
             connection.close()
-            self._set_aside(f"was made from another {', '.join(differing)}")
-            connection = open_file(self.path, self._memory_bytes_max)
+            self._set_aside(why)
+            connection, found = open_file(self.path, self._memory_bytes_max), {}
         connection.execute("BEGIN TRANSACTION")
         for statement in (_ORIGIN, _OFFSETS, *_TABLES):
             connection.execute(statement)
         connection.execute("DELETE FROM origin")
-        connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**found, **origin}.items()])
+        connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**(found or {}), **origin}.items()])
         for view in VIEWS:
             _create_view(connection, view)
         connection.execute("COMMIT")
@@ -102,8 +100,8 @@ class ViewDatabase:
         connection.execute("SET lock_configuration = true")
         return connection
 
-    def _open_readable(self) -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
-        """The file and its origin; a new file where this one cannot be read."""
+    def _open_readable(self) -> tuple[duckdb.DuckDBPyConnection, dict[str, str] | None]:
+        """The file and its origin, as :func:`_read_origin`; a new file where this one cannot be read."""
         try:
             return _opened(self.path, self._memory_bytes_max)
         except duckdb.Error as error:
@@ -197,7 +195,7 @@ class ViewDatabase:
             self._lock.release()
 
 
-def _opened(path: Path, memory_bytes_max: int) -> tuple[duckdb.DuckDBPyConnection, dict[str, str]]:
+def _opened(path: Path, memory_bytes_max: int) -> tuple[duckdb.DuckDBPyConnection, dict[str, str] | None]:
     connection = open_file(path, memory_bytes_max)
     try:
         return connection, _read_origin(connection)
@@ -218,12 +216,27 @@ def _create_view(connection: duckdb.DuckDBPyConnection, view: SqlView) -> None:
     connection.execute(view.ddl(columns))
 
 
-def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    ours = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
-    tables = {name for (name,) in connection.execute(ours).fetchall()}
-    if "origin" not in tables:
-        return {}
+def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str] | None:
+    """What the content depends on; empty for a new file, ``None`` where something else has made it."""
+    theirs = """
+        SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()
+        UNION ALL SELECT view_name FROM duckdb_views() WHERE database_name = current_database() AND NOT internal
+    """
+    names = {name for (name,) in connection.execute(theirs).fetchall()}
+    if "origin" not in names:
+        return None if names else {}
     return dict(connection.execute("SELECT name, value FROM origin").fetchall())
+
+
+def _why_not_ours(found: Mapping[str, str] | None, origin: Mapping[str, str]) -> str:
+    """Say why rows cannot be added to a file with this origin; empty where they can.
+
+    A topic that is new since then has no rows there: it is added, not a difference.
+    """
+    if found is None:
+        return "was made by something else"
+    differing = sorted(name for name, value in origin.items() if found.get(name, value) != value)
+    return f"was made from another {', '.join(differing)}" if found and differing else ""
 
 
 def _tables_fingerprint() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -19,6 +19,7 @@ from lightstream.schemas.topics import DEAD_LETTERS
 
 from .batch import Batch
 from .batch_reader import BatchReader
+from .catch_up import CatchUp, Progress
 from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase
 from .positions import Place, Positions
@@ -67,6 +68,8 @@ class Materialiser:
         self._batches: queue.Queue[Batch] = queue.Queue(maxsize=1)
         self._publisher: KafkaPublisher | None = None
         self._threads: list[threading.Thread] = []
+        self._catch_up = CatchUp({}, {})
+        self.kafka = KafkaContact(settings)
         self.positions = Positions()
         self.failure: Exception | None = None
 
@@ -83,6 +86,7 @@ class Materialiser:
         self._reader = BatchReader(
             self._settings, self._codec, self._clock, self.positions.snapshot(), self.positions.awaits
         )
+        self._catch_up = CatchUp(self.positions.snapshot(), self.end_offsets_now())
         for name, work in (("reader", self._read), ("writer", self._write)):
             thread = threading.Thread(target=self._guarded, args=(work,), name=f"lightstream-view-{name}", daemon=True)
             self._threads.append(thread)
@@ -120,7 +124,22 @@ class Materialiser:
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
-        return end_offsets(self._settings, self._reader.places())
+        return end_offsets(self.kafka, self._settings, self._reader.places())
+
+    @property
+    def rebuilding(self) -> Progress | None:
+        """Progress towards where the log ended at the start; ``None`` once that is reached, from then on."""
+        return self._catch_up.progress
+
+    def unready(self) -> str | None:
+        """Say why answers are not of now: it failed, rebuilds, or lags; ``None`` where they are."""
+        if self.failure is not None:
+            return f"the view has stopped: {self.failure}"
+        if (progress := self.rebuilding) is not None:
+            return f"the view is rebuilding: {progress}"
+        reached, lag_max = self.positions.snapshot(), self._settings.ready_lag_records_max
+        lag = sum(max(0, end - reached.get(place, 0)) for place, end in self.end_offsets().items())
+        return f"the view is {lag:,} records behind the log (over {lag_max:,})" if lag > lag_max else None
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -153,6 +172,7 @@ class Materialiser:
                 return
             if batch.record_count:
                 self.database.append(batch.tables, batch.next_offsets)
+            self._catch_up.advance(batch.next_offsets)
             self.positions.advance(batch.next_offsets)
             self.database.checkpoint_if_due()  # after those who waited were told
 

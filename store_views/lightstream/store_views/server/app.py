@@ -1,17 +1,20 @@
 """The HTTP interface of the view.
 
 ``POST /v1/sql``        ``{"sql", "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?}`` -> JSON or an Arrow stream
-``GET /v1/positions``   how far the view reflects the log, where the log ends, and the lag
+``GET /v1/positions``   how far the view reflects the log, where the log ends, the lag, and the progress of a rebuild
 ``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
 ``GET /v1/reasons``      what each code of a dropped call means
 ``GET /healthz``        200 while it follows the log, else 503
 ``GET /``               the dashboard
+
+Until the view has reached where the log ended when it started, answers say ``rebuilding``: they lack rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from functools import partial
 
 import pyarrow as pa
@@ -32,10 +35,11 @@ from .json_values import json_answer
 from .query import QueryLimits, QueryOutcome, run_query
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
-__all__ = ["ARROW_STREAM", "TRUNCATED_HEADER", "create_app"]
+__all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 TRUNCATED_HEADER = "x-lightstream-truncated"
+REBUILDING_HEADER = "x-lightstream-rebuilding"
 QUERIES_AT_ONCE_MAX = 8
 """Each uses every core DuckDB has; more would only share them."""
 WAITERS_AT_ONCE_MAX = 200
@@ -94,12 +98,13 @@ class _Endpoints:
         try:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(asked)
+            rebuilding = self._materialiser.rebuilding is not None
             cursor = self._materialiser.database.cursor()
             run = partial(run_query, cursor, asked.sql, asked.limits, asked.parameters)
             outcome = await run_sync(run, limiter=self._queries)
             if ARROW_STREAM in request.headers.get("accept", ""):
-                return await run_sync(_arrow_response, outcome)
-            return await run_sync(_json_response, outcome)
+                return await run_sync(_arrow_response, outcome, rebuilding)
+            return await run_sync(_json_response, outcome, rebuilding)
         except ServiceUnavailableError as error:
             return _error(503, error)
         except BodyTooLargeError as error:
@@ -150,6 +155,7 @@ class _Endpoints:
                 "end": _nested(ends),
                 "lag": _nested(lag),
                 "lag_records": sum(lag.values()),
+                "rebuilding": None if (progress := self._materialiser.rebuilding) is None else asdict(progress),
             }
         )
 
@@ -160,20 +166,22 @@ class _Endpoints:
         return JSONResponse({"status": "ok"})
 
 
-def _json_response(outcome: QueryOutcome) -> Response:
-    body = json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
-    return Response(body, media_type="application/json", headers=_headers(outcome))
+def _json_response(outcome: QueryOutcome, rebuilding: bool) -> Response:
+    body = json_answer(
+        outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated, rebuilding=rebuilding
+    )
+    return Response(body, media_type="application/json", headers=_headers(outcome, rebuilding))
 
 
-def _arrow_response(outcome: QueryOutcome) -> Response:
+def _arrow_response(outcome: QueryOutcome, rebuilding: bool) -> Response:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, outcome.table.schema) as writer:
         writer.write_table(outcome.table)
-    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_STREAM, headers=_headers(outcome))
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_STREAM, headers=_headers(outcome, rebuilding))
 
 
-def _headers(outcome: QueryOutcome) -> dict[str, str]:
-    return {TRUNCATED_HEADER: str(outcome.truncated).lower()}
+def _headers(outcome: QueryOutcome, rebuilding: bool) -> dict[str, str]:
+    return {TRUNCATED_HEADER: str(outcome.truncated).lower(), REBUILDING_HEADER: str(rebuilding).lower()}
 
 
 def _error(status: int, error: LightstreamError) -> Response:

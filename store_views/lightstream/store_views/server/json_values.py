@@ -13,8 +13,10 @@ import pyarrow as pa
 __all__ = ["json_answer"]
 
 
-def json_answer(columns: list[str], types: list[str], table: pa.Table, *, truncated: bool) -> bytes:
-    """The answer's JSON: ``{"columns", "types", "rows", "truncated"}``.
+def json_answer(
+    columns: list[str], types: list[str], table: pa.Table, *, truncated: bool, rebuilding: bool = False
+) -> bytes:
+    """The answer's JSON: ``{"columns", "types", "rows", "truncated", "rebuilding"}``.
 
     Maps become objects, bytes hex text, times ISO text, whole decimals integers, other decimals numbers, and numbers
     that JSON lacks text (``"NaN"``). Values with a date that Python lacks (before the year 1, after 9999) become text,
@@ -22,7 +24,13 @@ def json_answer(columns: list[str], types: list[str], table: pa.Table, *, trunca
     """
     values = [_values(column) for column in table.columns]
     rows = list(zip(*values, strict=True)) if values else []
-    answer = {"columns": columns, "types": types, "rows": rows, "truncated": truncated}
+    answer = {
+        "columns": columns,
+        "types": types,
+        "rows": rows,
+        "truncated": truncated,
+        "rebuilding": rebuilding,
+    }
     try:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=_plain)
     except (ValueError, TypeError):

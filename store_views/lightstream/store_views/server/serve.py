@@ -54,7 +54,8 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
     materialiser = Materialiser(settings, on_failure=stop)
     with bind_listener(settings.host, settings.view_port, SETTING) as listener:
         app = create_app(materialiser, limits, lifespan, access)
-        server = HttpServer(app, settings, name=SERVICE, listener=listener)
+        ready = [materialiser.unready, materialiser.kafka]
+        server = HttpServer(app, settings, name=SERVICE, listener=listener, ready=ready)
         tune_gc()
         materialiser.start()
         try:

@@ -16,10 +16,13 @@ import faust
 from aiokafka.errors import TopicAuthorizationFailedError  # type: ignore[import-untyped]  # has no types
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from starlette.applications import Starlette
 
 from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import (
+    KafkaContact,
     KafkaPublisher,
     bootstrap_servers,
     common_config,
@@ -28,7 +31,6 @@ from lightstream.runtime.kafka import (
     kafka_user,
 )
 from lightstream.runtime.schema_registry import codec_for
-from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TopicMismatchError
 from lightstream.schemas.topics import DEAD_LETTERS, ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
@@ -56,6 +58,9 @@ REQUEST_TIMEOUT_S = 10.0
 """For the topics, before the start."""
 
 REPEATED_LINE_INTERVAL_S = 10.0
+
+TURN_TIMEOUT_S = 3.0
+"""Shorter than whoever asks for health waits for the answer."""
 
 STOP_TIMEOUT_S = 20.0
 """A stop that takes longer (a thread of the Kafka client that never returns) ends the process the hard way."""
@@ -156,6 +161,7 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
         Watchdog(settings, clock),
         {ROLLOUT_EVENTS: partial(LifecycleHandler, of_life_cycle), SPANS: partial(AssemblerHandler, context)},
     )
+    health = _health_server(settings, processors)
     stop: asyncio.Task[Any] = asyncio.create_task(stop_requested.wait())
     started: asyncio.Task[Any] = asyncio.create_task(_start_and_wait(app))
     ready: asyncio.Task[Any] = asyncio.create_task(processors.ready.wait())
@@ -164,7 +170,7 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
     processors.start()
     await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
-        announce(settings, Service(SERVICE_NAME, "", os.getpid(), time.time_ns()))
+        await asyncio.to_thread(health.start)  # which announces the worker
         logger.info("ready")
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     error = _error(app, processors, started)
@@ -173,7 +179,7 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
     guard = threading.Timer(STOP_TIMEOUT_S, _end_hard)
     guard.daemon = True
     guard.start()
-    withdraw(settings, SERVICE_NAME, os.getpid())
+    await asyncio.to_thread(health.stop)
     await processors.stop()
     await app.stop()
     for each in (publisher, quick_publisher):
@@ -193,6 +199,38 @@ async def _run(settings: Settings, instance_id: str | None) -> None:
             next_step=grant_step(topics, kafka_user(settings)),
         ) from error
     raise kafka_unavailable(repr(error), what="the worker lost Kafka or failed") from error
+
+
+def _health_server(settings: Settings, processors: Processors) -> HttpServer:
+    """A server, in a thread of its own, that tells whether this event loop turns and how far the worker lags."""
+    loop, kafka = asyncio.get_running_loop(), KafkaContact(settings)
+
+    def alive() -> str | None:
+        turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+        try:
+            turn.result(TURN_TIMEOUT_S)
+        except TimeoutError:
+            turn.cancel()
+            return f"the event loop has not turned for {TURN_TIMEOUT_S:g} s"
+        return None
+
+    def lag() -> str | None:
+        try:
+            records = processors.lag_records(kafka)
+        except ServiceUnavailableError as error:
+            return str(error)
+        lag_max = settings.ready_lag_records_max
+        return f"the worker is {records:,} records behind the log (over {lag_max:,})" if records > lag_max else None
+
+    return HttpServer(
+        Starlette(),
+        settings,
+        name=SERVICE_NAME,
+        port=settings.worker_port,
+        setting="LIGHTSTREAM_WORKER_PORT",
+        alive=alive,
+        ready=[kafka, lag],
+    )
 
 
 async def _start_and_wait(app: faust.App) -> None:

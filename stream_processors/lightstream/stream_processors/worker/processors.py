@@ -13,6 +13,7 @@ import faust
 from faust.types import TP
 
 from lightstream.runtime.clock import NANOS_PER_MILLISECOND
+from lightstream.runtime.kafka import KafkaContact
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
@@ -68,6 +69,20 @@ class Processors:
         ):
             connect: Any = faust_signal.connect  # mode's handler type fits no coroutine function
             connect(handler)
+
+    def lag_records(self, kafka: KafkaContact) -> int:
+        """How many records of its partitions the worker has not taken up, of those that there are now. Any thread.
+
+        Raises:
+            ServiceUnavailableError: Kafka does not answer.
+        """
+        positions = self._positions()
+        ends = kafka.end_offsets(positions)
+        return sum(max(0, ends[place] - position) for place, position in positions.items())
+
+    def _positions(self) -> dict[TP, int]:
+        """Next offset that each partition's task expects."""
+        return {tp: task.position for tp, task in list(self._tasks.items()) if task.position is not None}
 
     def start(self) -> None:
         """Begin to commit, to tick and to watch."""
@@ -167,8 +182,7 @@ class Processors:
     async def _watch_loop(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            positions = {tp: task.position for tp, task in self._tasks.items() if task.position is not None}
-            await asyncio.to_thread(self._watchdog.check, positions, self._rebalancing)
+            await asyncio.to_thread(self._watchdog.check, self._positions(), self._rebalancing)
 
     def _background_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lightstream.runtime.http_server import HttpServer
-from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.kafka import KafkaContact, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
@@ -76,7 +76,14 @@ def policy_server(
         app = create_app(settings, versions, start=watcher.start, stop=watcher.stop)
     else:
         app = create_app(settings, versions)
-    return HttpServer(app, settings, name="policy", port=settings.policy_port, setting="LIGHTSTREAM_POLICY_PORT")
+    return HttpServer(
+        app,
+        settings,
+        name="policy",
+        port=settings.policy_port,
+        setting="LIGHTSTREAM_POLICY_PORT",
+        ready=[KafkaContact(settings)] if follows_resources else [],
+    )
 
 
 def _device(settings: Settings) -> torch.device:

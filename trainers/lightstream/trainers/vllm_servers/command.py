@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from lightstream.runtime.http_server import HttpServer
-from lightstream.runtime.kafka import bootstrap_servers
+from lightstream.runtime.kafka import KafkaContact, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
@@ -43,6 +43,7 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
         name="policy",
         port=settings.policy_port,
         setting="LIGHTSTREAM_POLICY_PORT",
+        ready=[KafkaContact(settings)],
     )
     failures: list[LightstreamError] = []
 

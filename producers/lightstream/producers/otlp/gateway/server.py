@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 
 from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.http_server import DRAIN_TIMEOUT_S, HttpServer
-from lightstream.runtime.kafka import KafkaPublisher, bootstrap_servers
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, bootstrap_servers
 from lightstream.runtime.listening import url_of
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
@@ -92,5 +92,6 @@ def gateway(settings: Settings) -> HttpServer:
         name=SERVICE,
         listener=listeners.http,
         on_stopping=stop_accepting,
+        ready=[KafkaContact(settings)],
     )
     return web

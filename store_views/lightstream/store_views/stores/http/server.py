@@ -12,7 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
+from lightstream.runtime.health import Check
 from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import KafkaContact
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
@@ -174,13 +176,15 @@ def run(
         ServiceUnavailableError: Kafka does not answer, or the port is taken.
     """
     store: LightningStore
+    ready: list[Check] = []
     if in_memory:
         store = InMemoryLightningStore(limits=Limits.of(settings))
     else:
         store = on_kafka = KafkaLightningStore(settings)
         asyncio.run(on_kafka.start())
+        ready.append(KafkaContact(settings))
     try:
-        server = _http_server(store, settings, None, port, traces=traces)
+        server = _http_server(store, settings, None, port, traces=traces, ready=ready)
         logger.info("the store answers on %s", server.url)
         server.run()
     finally:
@@ -195,6 +199,7 @@ def _http_server(
     *,
     cors_allow_origins: Sequence[str] = (),
     traces: MakeTraces | None = None,
+    ready: Sequence[Check] = (),
 ) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
@@ -208,4 +213,5 @@ def _http_server(
         port=settings.store_port if port is None else port,
         setting=SETTING,
         on_stopping=app.state.serving.stopping.set,
+        ready=ready,
     )

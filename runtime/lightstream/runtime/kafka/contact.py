@@ -1,0 +1,93 @@
+"""One kept admin client of a process: where partitions end now, and whether the cluster answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
+
+from lightstream.schemas.errors import ServiceUnavailableError
+
+from ..settings import Settings
+from .config import common_config
+from .unavailable import kafka_unavailable
+
+__all__ = ["KafkaContact"]
+
+REQUEST_TIMEOUT_S = 10.0
+
+SILENCE_S_MAX = 10.0
+"""A broker that restarts is away for less."""
+ASK_INTERVAL_S = 2.0
+"""An answer is good for so long: who asks for readiness often costs the cluster little."""
+ASK_TIMEOUT_S = 2.0
+
+LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+
+
+class KafkaContact:
+    """Asks the cluster, with a client that is made at the first question and kept. For any thread.
+
+    Calling it says why a process is not ready (:data:`lightstream.runtime.health.Check`): the cluster was silent for
+    ten seconds.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._admin: AdminClient | None = None
+        self._making = threading.Lock()
+        self._asking = threading.Lock()
+        self._heard_s: float | None = None
+
+    def __call__(self) -> str | None:
+        """Ask whether the cluster is there, unless that is known; takes two seconds at most."""
+        with self._asking:
+            now_s = time.monotonic()
+            if self._heard_s is not None and now_s - self._heard_s < ASK_INTERVAL_S:
+                return None
+            if self.answers(ASK_TIMEOUT_S):
+                self._heard_s = time.monotonic()
+                return None
+            if self._heard_s is None:
+                return "Kafka has not answered yet"
+            silent_s = time.monotonic() - self._heard_s
+            return f"Kafka has not answered for {silent_s:.0f} s" if silent_s > SILENCE_S_MAX else None
+
+    def answers(self, timeout_s: float) -> bool:
+        """Whether the cluster answers now, within this time."""
+        try:
+            self._client().describe_cluster(request_timeout=timeout_s).result(timeout_s)
+        except (KafkaException, TimeoutError, ServiceUnavailableError):
+            return False
+        return True
+
+    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Place (a topic's full name and partition) -> the offset after its last committed record, asked now.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        wanted = {TopicPartition(*place): place for place in places}
+        if not wanted:
+            return {}
+        try:
+            asked = self._client().list_offsets(
+                dict.fromkeys(wanted, LATEST),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
+        except (KafkaException, TimeoutError) as error:
+            raise kafka_unavailable(error) from error
+
+    def _client(self) -> AdminClient:
+        with self._making:
+            if self._admin is None:
+                self._admin = AdminClient(common_config(self._settings))
+            return self._admin

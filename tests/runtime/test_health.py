@@ -1,0 +1,87 @@
+"""Health of a process, as whoever keeps it running asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from lightstream.broker import EmbeddedBroker
+from lightstream.runtime.health import WithHealth
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import KafkaContact, contact
+from lightstream.runtime.settings import Settings
+from tests.support.waiting import eventually
+
+
+async def own(request: Request) -> Response:
+    return PlainTextResponse("the application's own")
+
+
+def test_without_checks_a_server_that_answers_is_alive_and_ready() -> None:
+    with TestClient(WithHealth(Starlette())) as http:
+        for path in ("/healthz", "/readyz"):
+            answer = http.get(path)
+            assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+        assert http.post("/readyz").status_code == 404, "it is asked with GET"
+        assert http.get("/elsewhere").status_code == 404
+
+
+def test_every_reason_is_told() -> None:
+    reasons: list[str | None] = ["Kafka is away", None, "it lags"]
+    checks = [lambda reason=reason: reason for reason in reasons]
+    with TestClient(WithHealth(Starlette(), alive=lambda: "it stands still", ready=checks)) as http:
+        answer = http.get("/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, ["Kafka is away", "it lags"])
+        answer = http.get("/healthz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, ["it stands still"])
+
+
+def test_a_path_of_the_application_stays_its_own() -> None:
+    app = Starlette(routes=[Route("/healthz", own)])
+    with TestClient(WithHealth(app, alive=lambda: "never asked")) as http:
+        assert http.get("/healthz").text == "the application's own"
+        assert http.get("/readyz").status_code == 200
+
+
+def test_every_server_of_ours_tells_its_health(tmp_path: Path) -> None:
+    server = HttpServer(Starlette(), Settings.load(data_dir=tmp_path), name="test", ready=[lambda: "not yet"])
+    url = server.start()
+    try:
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        assert httpx.get(f"{url}/readyz", timeout=60).json() == {"status": "unready", "reasons": ["not yet"]}
+    finally:
+        server.stop()
+
+
+def test_a_broker_that_is_away_makes_a_process_unready_until_it_is_back(
+    private_broker: EmbeddedBroker, private_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact, "ASK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(contact, "SILENCE_S_MAX", 0.0)
+    check = KafkaContact(private_settings)
+    assert eventually(lambda: check() is None, what="Kafka's answer")
+    private_broker.kill()
+    reason = check()
+    assert reason is not None
+    assert reason.startswith("Kafka has not answered for ")
+    private_broker.start()
+    assert eventually(lambda: check() is None, what="Kafka's answer")
+
+
+def test_a_short_silence_is_no_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [True, False]
+    monkeypatch.setattr(contact, "ASK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(KafkaContact, "answers", lambda *_: answers.pop(0))
+    check = KafkaContact(Settings.load(data_dir=tmp_path))
+    assert (check(), check()) == (None, None)
+
+
+def test_a_kafka_that_never_answered_is_a_reason_at_once(tmp_path: Path) -> None:
+    assert KafkaContact(Settings.load(data_dir=tmp_path))() == "Kafka has not answered yet"
