@@ -182,7 +182,7 @@ def test_a_file_of_a_newer_duckdb_is_set_aside(tmp_path: Path, caplog: pytest.Lo
     content = bytearray(path.read_bytes())
     assert content[8:12] == b"DUCK"
     content[12:20] = (9_999).to_bytes(8, "little")  # the version of the format
-    content[:8] = _checksum(content[8:4096]).to_bytes(8, "little")
+    content[:8] = _checksum(bytes(content[8:4096])).to_bytes(8, "little")
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         ViewDatabase(path, {}).close()
@@ -190,7 +190,9 @@ def test_a_file_of_a_newer_duckdb_is_set_aside(tmp_path: Path, caplog: pytest.Lo
     assert "version number 9999" in caplog.text
 
 
-@pytest.mark.parametrize("made", ["TABLE rollouts (x INTEGER)", "VIEW rollouts AS SELECT 1 AS x", "TABLE origin (x INT)"])
+@pytest.mark.parametrize(
+    "made", ["TABLE rollouts (x INTEGER)", "VIEW rollouts AS SELECT 1 AS x", "TABLE origin (x INT)"]
+)
 def test_a_file_that_something_else_has_made_is_set_aside(tmp_path: Path, made: str) -> None:
     path = tmp_path / "view.duckdb"
     with duckdb.connect(str(path)) as theirs:
@@ -203,7 +205,9 @@ def test_a_file_that_something_else_has_made_is_set_aside(tmp_path: Path, made: 
 
 
 def test_a_query_that_finds_the_disk_full_is_an_error_and_the_file_lives_on(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "view.duckdb")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "view.duckdb")], capture_output=True, text=True
+    )
     assert done.stdout.split("\n")[-2:] == ["2 rows", ""], done.stdout + done.stderr
     assert "could not write" in done.stdout.lower() or "file too large" in done.stdout.lower()
 

@@ -50,7 +50,9 @@ def ask_view(
     try:
         answer = client.query(query, params=params, rows_max=rows_max)
         if answer.rebuilding:
-            _say_once("The view has not read all of the log yet, so rows may be missing; `lightstream status` tells more.")
+            _say_once(
+                "The view has not read all of the log yet, so rows may be missing; `lightstream status` tells more."
+            )
         return asdict(answer)
     finally:
         client.close()

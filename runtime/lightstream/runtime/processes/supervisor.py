@@ -1,4 +1,4 @@
-"""One supervisor for every child process: it starts units, starts again what ended or hangs, and stops them in order."""
+"""One supervisor for every child process: it starts units, starts those again that end or hang, and stops them."""
 
 from __future__ import annotations
 

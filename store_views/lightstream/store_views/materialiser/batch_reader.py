@@ -35,9 +35,6 @@ read to its end before the others get a turn. A larger record still comes, alone
 MESSAGES_PER_CALL_MAX = 500
 IDLE_WAIT_S = 0.1
 FILL_WAIT_S = 0.01
-INTERVAL_S = 1.0
-"""From one transaction to the next when nobody waits for it: one costs 8 to 20 ms of processor, which at four a second
-was a fifth of all that a small run's machine did. So a record in a busy time is seen within a second."""
 AWAITED_INTERVAL_S = 0.02
 """As above where somebody waits for what is there: one transaction serves all who came since the last."""
 GATHER_S = 0.05
@@ -50,6 +47,7 @@ class BatchReader:
 
     Args:
         next_offsets: where the file stands; other partitions are read from their beginning.
+        interval_s: seconds from one transaction to the next when nobody waits for it.
         is_awaited: whether somebody waits for what the second offsets add to the first: then they are handed over.
 
     Raises:
@@ -62,12 +60,15 @@ class BatchReader:
         codec: Codec,
         clock: Clock,
         next_offsets: Mapping[Place, int],
+        interval_s: Callable[[], float],
         is_awaited: Callable[[Mapping[Place, int], Mapping[Place, int]], bool],
     ) -> None:
         self._settings = settings
         self._codec = codec
         self._clock = clock
+        self._interval_s = interval_s
         self._is_awaited = is_awaited
+        self._filling: Mapping[Place, int] = {}
         self._assigned: set[Place] = set()
         self._ends: dict[Place, int] = {}
         self._next_ends_s = 0.0
@@ -95,6 +96,7 @@ class BatchReader:
         """
         settings = self._settings
         builder = BatchBuilder(self._codec, self._clock, settings.record_bytes_max // 2)
+        self._filling = builder.next_offsets
         first_s: float | None = None
         while not stopping.is_set():
             now_s = time.monotonic()
@@ -122,6 +124,10 @@ class BatchReader:
         """Place -> end of the partition as last heard from the broker; for any thread, asks nobody."""
         return dict(self._ends)
 
+    def fetched(self) -> dict[Place, int]:
+        """Place -> next offset to be fetched; for any thread."""
+        return {**self._sent, **self._filling}
+
     def places(self) -> set[Place]:
         """Partitions that are read."""
         return set(self._assigned)
@@ -133,7 +139,7 @@ class BatchReader:
     def _is_due(self, first_s: float, next_offsets: Mapping[Place, int]) -> bool:
         """Whether what came since ``first_s`` goes out now."""
         now_s = time.monotonic()
-        if now_s >= max(first_s + GATHER_S, self._handed_over_s + INTERVAL_S):
+        if now_s >= max(first_s + GATHER_S, self._handed_over_s + self._interval_s()):
             return True
         return now_s >= self._handed_over_s + AWAITED_INTERVAL_S and self._is_awaited(self._sent, next_offsets)
 

@@ -40,6 +40,7 @@ _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes
 
 _TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
+_INSERT_OFFSETS = "INSERT INTO offsets SELECT unnest(?), unnest(?), unnest(?)"  # one statement, whatever their number
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
 
 
@@ -91,7 +92,9 @@ class ViewDatabase:
         for statement in (_ORIGIN, _OFFSETS, *_TABLES):
             connection.execute(statement)
         connection.execute("DELETE FROM origin")
-        connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**(found or {}), **origin}.items()])
+        connection.executemany(
+            "INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**(found or {}), **origin}.items()]
+        )
         for view in VIEWS:
             _create_view(connection, view)
         connection.execute("COMMIT")
@@ -169,9 +172,8 @@ class ViewDatabase:
             if STATES_TABLE in tables:
                 replace_latest(connection, tables[STATES_TABLE])
             connection.execute("DELETE FROM offsets")
-            offsets = [[topic, partition, offset] for (topic, partition), offset in next_offsets.items()]
-            if offsets:
-                connection.executemany("INSERT INTO offsets VALUES (?, ?, ?)", offsets)
+            topics, partitions = zip(*next_offsets, strict=True) if next_offsets else ((), ())
+            connection.execute(_INSERT_OFFSETS, [[*topics], [*partitions], [*next_offsets.values()]])
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.Error):  # the connection may be beyond a rollback; the first error says why

@@ -4,6 +4,7 @@
 ``GET /v1/positions``   how far the view reflects the log, where the log ends, the lag, and the progress of a rebuild
 ``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
 ``GET /v1/reasons``      what each code of a dropped call means
+``GET /v1/changes``     server-sent events: what has changed (:mod:`~.changes`)
 ``GET /healthz``        200 while it follows the log, else 503
 ``GET /``               the dashboard
 
@@ -31,6 +32,7 @@ from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnav
 
 from ..materialiser import Materialiser, Place
 from .dashboard import explain_answer, page_routes, reasons_answer
+from .changes import Changes
 from .json_values import json_answer
 from .query import QueryLimits, QueryOutcome, run_query
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
@@ -42,6 +44,7 @@ TRUNCATED_HEADER = "x-lightstream-truncated"
 REBUILDING_HEADER = "x-lightstream-rebuilding"
 QUERIES_AT_ONCE_MAX = 8
 """Each uses every core DuckDB has; more would only share them."""
+FRESH_WAIT_S = 0.1
 WAITERS_AT_ONCE_MAX = 200
 """Requests that wait for the view to catch up: a thread each, asleep."""
 
@@ -58,6 +61,9 @@ def create_app(
 
     Args:
         access: which token a request must carry; by default none.
+
+    Returns:
+        The application; ``app.state.changes.close`` ends the event streams, which otherwise last as long as the view.
     """
     endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access())
     routes = [
@@ -65,10 +71,13 @@ def create_app(
         Route("/v1/positions", endpoints.positions),
         Route("/v1/rollouts/{rollout_id:path}/explain", endpoints.explain),
         Route("/v1/reasons", endpoints.reasons),
+        Route("/v1/changes", endpoints.changes),
         Route("/healthz", endpoints.healthz),
         *page_routes(),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.changes = endpoints.stream
+    return app
 
 
 class _Endpoints:
@@ -78,6 +87,7 @@ class _Endpoints:
         self._limits = limits
         self._queries = CapacityLimiter(QUERIES_AT_ONCE_MAX)
         self._waits = CapacityLimiter(WAITERS_AT_ONCE_MAX)
+        self.stream = Changes(materialiser)
 
     def _refusal(self, request: Request) -> Response | None:
         """Answer a request that may not be answered: without its token, or made by a page of somebody else's."""
@@ -117,7 +127,10 @@ class _Endpoints:
             wanted = asked.wanted
         else:
             wanted = await run_sync(self._materialiser.end_offsets_now, limiter=self._waits)
-        if not wanted or not self._materialiser.positions.missing(wanted):
+        if not wanted:
+            await self._wait_briefly()
+            return
+        if not self._materialiser.positions.missing(wanted):
             return
         wait = partial(self._materialiser.positions.wait_for, wanted, asked.wait_s)
         missing = await run_sync(wait, limiter=self._waits)
@@ -143,6 +156,15 @@ class _Endpoints:
     async def reasons(self, request: Request) -> Response:
         return self._refusal(request) or reasons_answer()
 
+    async def _wait_briefly(self) -> None:
+        """Let what has been fetched already be seen, if that takes no longer than a reader would notice."""
+        positions = self._materialiser.positions
+        positions.look()
+        fetched = self._materialiser.fetched()
+        if self._materialiser.rebuilding is None and positions.missing(fetched):
+            wait = partial(positions.wait_for, fetched, FRESH_WAIT_S, urgent=False)
+            await run_sync(wait, limiter=self._waits)
+
     async def positions(self, request: Request) -> Response:
         if refusal := self._refusal(request):
             return refusal
@@ -158,6 +180,9 @@ class _Endpoints:
                 "rebuilding": None if (progress := self._materialiser.rebuilding) is None else asdict(progress),
             }
         )
+
+    async def changes(self, request: Request) -> Response:
+        return self._refusal(request) or self.stream.response()
 
     async def healthz(self, request: Request) -> Response:
         failure = self._materialiser.failure

@@ -10,6 +10,7 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 
 from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.health import Check
 from lightstream.runtime.http_access import Access
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
@@ -54,8 +55,9 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
     materialiser = Materialiser(settings, on_failure=stop)
     with bind_listener(settings.host, settings.view_port, SETTING) as listener:
         app = create_app(materialiser, limits, lifespan, access)
-        ready = [materialiser.unready, materialiser.kafka]
-        server = HttpServer(app, settings, name=SERVICE, listener=listener, ready=ready)
+        ready: list[Check] = [materialiser.unready, materialiser.kafka]
+        close = app.state.changes.close
+        server = HttpServer(app, settings, name=SERVICE, listener=listener, ready=ready, on_stopping=close)
         tune_gc()
         materialiser.start()
         try:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
