@@ -1,4 +1,4 @@
-"""Notes of processes that were started again, and why, for ``lightstream status``: a file each in ``<data_dir>/run``."""
+"""Notes of processes that were started again, and why, for `lightstream status`: a file each in ``<data_dir>/run``."""
 
 from __future__ import annotations
 
