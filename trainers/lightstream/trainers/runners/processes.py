@@ -120,6 +120,9 @@ class _RunnerProcess:
             process.stdin.write(pickle.dumps(self._job()))
             process.stdin.flush()
 
+    def answers(self, timeout_s: float) -> bool:
+        return True  # it has no port
+
     def wait(self) -> int | None:
         process = self._process
         if process is None:
