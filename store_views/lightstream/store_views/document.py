@@ -13,7 +13,7 @@ from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN, SHARED_SPAN_MEANING
 
 from .materialiser import ViewDatabase
-from .tables import LATEST_COLUMNS, LATEST_DOC, LATEST_TABLE, RAW_TABLES
+from .tables import KEPT_TABLES, RAW_TABLES
 from .views import VIEWS, time_column
 
 __all__ = ["tables_as_markdown"]
@@ -65,7 +65,7 @@ def tables_as_markdown() -> str:
     parts += [_section(view.name, view.doc, by_table[view.name]) for view in VIEWS]
     parts += ["\n## Raw tables\n"]
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
-    parts += [_section(LATEST_TABLE, LATEST_DOC, by_table[LATEST_TABLE])]
+    parts += [_section(table.name, table.doc, by_table[table.name]) for table in KEPT_TABLES]
     parts += [_section("offsets", "How far the tables reflect each partition.", by_table["offsets"])]
     parts += [
         "\n## Reasons\n\nIn `dropped`, and of LLM calls that are not in a triplet:\n\n",
@@ -105,7 +105,6 @@ OFFSETS = {
     "partition": "the partition.",
     "next_offset": "first offset that the tables do not reflect yet.",
 }
-ATTEMPT_COUNT = {"attempt_count": "how many attempts the rollout has had so far."}
 
 
 def column_meanings() -> dict[str, Mapping[str, str]]:
@@ -114,7 +113,7 @@ def column_meanings() -> dict[str, Mapping[str, str]]:
         record.__name__: field_meanings(record) for record in (AttemptState, LlmCall)
     }
     known |= {table.name: {column.name: column.meaning for column in table.all_columns} for table in RAW_TABLES}
-    known[LATEST_TABLE] = {column.name: column.meaning for column in LATEST_COLUMNS} | ATTEMPT_COUNT
+    known |= {table.name: table.meanings for table in KEPT_TABLES}
     known["offsets"] = OFFSETS
     for view in VIEWS:
         taken = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
-from ..tables import LATEST_DDL, RAW_TABLES
+from ..tables import KEPT_TABLES, RAW_TABLES
 from ..views import VIEWS, SqlView
-from .latest_rollouts import STATES_TABLE, replace_latest
 from .positions import Place
+from .summaries import Summaries
 from .view_file import CATALOG, FileLock, ShownFile, default_memory_bytes, open_file, spill_folder
 
 __all__ = ["ViewDatabase"]
@@ -38,7 +38,7 @@ CHECKPOINT_INTERVAL_S = 60.0
 _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes", "version number")
 """DuckDB says this of a file that is none, that was cut off, or that a newer DuckDB wrote."""
 
-_TABLES = (*(table.ddl for table in RAW_TABLES), LATEST_DDL)
+_TABLES = tuple(table.ddl for table in (*RAW_TABLES, *KEPT_TABLES))
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _INSERT_OFFSETS = "INSERT INTO offsets SELECT unnest(?), unnest(?), unnest(?)"  # one statement, whatever their number
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
@@ -68,6 +68,7 @@ class ViewDatabase:
         self._memory_bytes_max = memory_bytes_max or default_memory_bytes()
         self._lock = FileLock(path)
         self._closing = threading.Lock()
+        self._summaries = Summaries()
         self._unwritten_bytes = 0
         self._checkpoint_s = time.monotonic()
         self._shown_file = ShownFile(path)
@@ -169,8 +170,7 @@ class ViewDatabase:
         try:
             for name, rows in tables.items():
                 connection.from_arrow(rows).insert_into(name)
-            if STATES_TABLE in tables:
-                replace_latest(connection, tables[STATES_TABLE])
+            self._summaries.add(connection, tables)
             connection.execute("DELETE FROM offsets")
             topics, partitions = zip(*next_offsets, strict=True) if next_offsets else ((), ())
             connection.execute(_INSERT_OFFSETS, [[*topics], [*partitions], [*next_offsets.values()]])

@@ -20,8 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from lightstream.schemas.topics import TOPICS
 
 from ..materialiser import Materialiser, Place
-from ..materialiser.latest_rollouts import STATES_TABLE
-from ..tables import LATEST_TABLE, tables_of
+from ..tables import KEPT_TABLES, tables_of
 from ..views import VIEWS
 
 __all__ = ["Changes", "tables_behind"]
@@ -38,8 +37,7 @@ def tables_behind() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for topic in TOPICS:
         names = {table.name for record in topic.records for table in tables_of(record)}
-        if STATES_TABLE in names:
-            names.add(LATEST_TABLE)
+        names |= {table.name for table in KEPT_TABLES if table.record in topic.records}
         for view in VIEWS:  # in an order in which each comes after those it reads
             if reads[view.name] & names:
                 names.add(view.name)

@@ -19,7 +19,7 @@ import duckdb
 from lightstream.schemas.errors import QueryError
 
 from ..materialiser.view_file import CATALOG
-from ..tables import LATEST_TABLE, RAW_TABLES
+from ..tables import KEPT_TABLES, RAW_TABLES
 from ..views import VIEWS
 
 __all__ = ["check_statement"]
@@ -35,9 +35,9 @@ REMEMBERED_CHARACTERS_MAX = 16 * 1024
 CATALOGUE_FUNCTIONS = ("duckdb_columns", "duckdb_functions", "duckdb_tables", "duckdb_types", "duckdb_views")
 
 TABLES = frozenset(
-    [table.name for table in RAW_TABLES]
+    [table.name for table in (*RAW_TABLES, *KEPT_TABLES)]
     + [view.name for view in VIEWS]
-    + [LATEST_TABLE, "offsets", "origin", *CATALOGUE_FUNCTIONS]
+    + ["offsets", "origin", *CATALOGUE_FUNCTIONS]
 )
 """Tables and views that may be read."""
 

@@ -1,17 +1,16 @@
-"""The view's tables, declared from the record models."""
+"""The view's tables: raw ones, declared from the record models, and those that are kept beside them."""
 
 from .column import Column, Encoding, columns_of
-from .declared import LATEST_COLUMNS, LATEST_DDL, LATEST_DOC, LATEST_TABLE, LOG_COLUMNS, RAW_TABLES, RawTable, tables_of
+from .declared import LOG_COLUMNS, RAW_TABLES, RawTable, tables_of
+from .kept import KEPT_TABLES, KeptTable
 
 __all__ = [
-    "LATEST_COLUMNS",
-    "LATEST_DDL",
-    "LATEST_DOC",
-    "LATEST_TABLE",
+    "KEPT_TABLES",
     "LOG_COLUMNS",
     "RAW_TABLES",
     "Column",
     "Encoding",
+    "KeptTable",
     "RawTable",
     "columns_of",
     "tables_of",

@@ -31,10 +31,6 @@ from .column import Column, Encoding, columns_of
 from .span_reading import SPAN_READING, read_span
 
 __all__ = [
-    "LATEST_COLUMNS",
-    "LATEST_DDL",
-    "LATEST_DOC",
-    "LATEST_TABLE",
     "LOG_COLUMNS",
     "RAW_TABLES",
     "RawTable",
@@ -182,26 +178,3 @@ RAW_TABLES: tuple[RawTable, ...] = (
 def tables_of(record: type[Record]) -> tuple[RawTable, ...]:
     """Tables that a record of this type has rows in."""
     return tuple(table for table in RAW_TABLES if table.record is record)
-
-
-LATEST_TABLE = "rollouts_latest"
-LATEST_DOC = (
-    "The latest row of `rollout_states` per rollout, which the view `rollouts` shows: a query reads one row per "
-    "rollout, whatever its history."
-)
-
-(_STATES,) = tables_of(RolloutState)
-
-LATEST_COLUMNS: tuple[Column, ...] = tuple(
-    column
-    for column in (*LOG_COLUMNS, *_STATES.columns)
-    if column.name != "logged_unix_nano" and not column.name.startswith("verdict_")
-)
-"""Columns of a rollout; the result is that of one event, and left out."""
-
-LATEST_DDL = (
-    f"CREATE TABLE IF NOT EXISTS {LATEST_TABLE} ("
-    + ", ".join(f'"{column.name}" {column.sql_type}' for column in LATEST_COLUMNS)
-    + ', "attempt_count" BIGINT)'
-)
-"""``attempt_count`` is the length of ``attempts``: counting reads all that lists hold."""

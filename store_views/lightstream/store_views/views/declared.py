@@ -38,6 +38,9 @@ _NAMES = (
     "not_trained_reasons",
     "why_not_trained",
     "funnel",
+    "runs",
+    "groups",
+    "calls_by_reason",
 )
 
 

@@ -1,0 +1,168 @@
+"""Keeps the latest rollouts and trajectories, and the sums of each run, in step with the rows that are added."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lightstream.schemas.records import RolloutState, RolloutStatus, Trajectory
+
+from ..tables import tables_of
+from ..tables.kept import (
+    KEPT_TABLES,
+    ROLLOUTS_LATEST,
+    RUN_CALLS,
+    RUN_REWARDS,
+    RUN_ROLLOUTS,
+    TRAJECTORIES_LATEST,
+    KeptTable,
+)
+from .latest import LatestRows, Row
+
+__all__ = ["Summaries"]
+
+(_STATES,) = tables_of(RolloutState)
+_TRAJECTORIES, _TRIPLETS, _DROPS, _ = tables_of(Trajectory)
+
+_ROLLOUTS = LatestRows(
+    ROLLOUTS_LATEST.name,
+    identity=("rollout_id",),
+    near="enqueued_unix_nano",
+    # The life cycle's own rule: the state that reflects the later event is the later one, so a state that is logged
+    # again, or by a worker that was replaced, takes nothing back.
+    age=("source_offset", "log_offset", "log_partition"),
+    counted=("run_id", "mode", "status", "attempt_count"),
+)
+_ATTEMPTS = LatestRows(
+    TRAJECTORIES_LATEST.name,
+    identity=("rollout_id", "attempt_id"),
+    near="opened_unix_nano",
+    age=("revision",),
+    counted=("run_id", "mode", "final", "reward", "triplets", "dropped", "prompt_tokens", "response_tokens"),
+)
+
+JOINED_AFTER = 500
+"""Transactions after which the changes of a key become one row again."""
+
+Changes = dict[Row, list[float]]
+"""Key -> what is to be added to its numbers."""
+
+
+class Summaries:
+    """For the one thread that writes, inside its transactions: after a rollback nothing is to be mended."""
+
+    def __init__(self) -> None:
+        self._until_joined = 0
+
+    def add(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
+        """Take up rows that were added to the raw tables.
+
+        Raises:
+            duckdb.Error: the disk is full, say; the caller rolls back.
+        """
+        changed = False
+        if _STATES.name in tables:
+            changed |= _add_states(connection, tables[_STATES.name])
+        if _TRAJECTORIES.name in tables:
+            changed |= _add_trajectories(connection, tables)
+        if changed:
+            self._until_joined -= 1
+            if self._until_joined < 0:
+                for table in KEPT_TABLES:
+                    if table.keys:
+                        _join(connection, table)
+                self._until_joined = JOINED_AFTER
+
+
+def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
+    known = pc.not_equal(rows.column("status"), RolloutStatus.UNKNOWN.value)
+    # Answers about rollouts that do not exist are not states. They are rare, and filtering copies all lists.
+    states = rows if pc.all(known).as_py() else rows.filter(known)
+    states = states.append_column("attempt_count", pc.list_value_length(states.column("attempts")).cast(pa.int64()))
+    went, came = _ROLLOUTS.replace(connection, states.select(list(ROLLOUTS_LATEST.types)))
+    rollouts: Changes = {}
+    for sign, counted in ((-1, went), (1, came)):
+        for run_id, mode, status, attempts in counted:
+            _change(rollouts, (run_id, mode, status), sign, (1, attempts))
+    return _insert(connection, RUN_ROLLOUTS, rollouts)
+
+
+def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> bool:
+    went, came = _ATTEMPTS.replace(connection, _with_calls(tables))
+    calls: Changes = {}
+    rewards: Changes = {}
+    for sign, counted in ((-1, went), (1, came)):
+        for run_id, mode, final, reward, triplets, dropped, prompt_tokens, response_tokens in counted:
+            _change(calls, (run_id, mode, "triplet", ""), sign, (triplets, prompt_tokens, response_tokens))
+            for reason, count in dropped.items():
+                _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
+            if final:
+                counts = reward is not None and math.isfinite(
+                    reward
+                )  # of a sum with infinity nothing can be taken away
+                _change(rewards, (run_id, mode), sign, (1, counts, reward if counts else 0.0))
+    return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
+
+
+def _with_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Rows of ``trajectories_raw`` as ``trajectories_latest`` has them: what the calls of each became."""
+    rows = tables[_TRAJECTORIES.name]
+    index = {place: i for i, place in enumerate(_places(rows))}
+    counts = [[0, 0, 0] for _ in index]
+    dropped: list[dict[str, int]] = [{} for _ in index]
+    if (triplets := tables.get(_TRIPLETS.name)) is not None:
+        lengths = [
+            pc.list_value_length(triplets.column(name)).to_pylist()
+            for name in ("prompt_token_ids", "response_token_ids")
+        ]
+        for place, prompt, response in zip(_places(triplets), *lengths, strict=True):
+            count = counts[index[place]]
+            count[0] += 1
+            count[1] += prompt or 0
+            count[2] += response or 0
+    if (drops := tables.get(_DROPS.name)) is not None:
+        names = ("reason", "is_llm_call")
+        for place, reason, is_call in zip(_places(drops), *(drops.column(n).to_pylist() for n in names), strict=True):
+            if is_call:
+                of_it = dropped[index[place]]
+                of_it[reason] = of_it.get(reason, 0) + 1
+    calls = pa.array([list(reasons.items()) for reasons in dropped], pa.map_(pa.string(), pa.int64()))
+    for i, name in enumerate(("triplets", "prompt_tokens", "response_tokens")):
+        rows = rows.append_column(name, pa.array([count[i] for count in counts], pa.int64()))
+    return rows.append_column("dropped", calls).select(list(TRAJECTORIES_LATEST.types))
+
+
+def _places(rows: pa.Table) -> Iterable[tuple[int, int]]:
+    """Position of each row's record in the log."""
+    return zip(rows.column("log_partition").to_pylist(), rows.column("log_offset").to_pylist(), strict=True)
+
+
+def _change(changes: Changes, key: Row, sign: int, numbers: tuple[float, ...]) -> None:
+    sums = changes.setdefault(key, [0] * len(numbers))
+    for i, number in enumerate(numbers):
+        sums[i] += sign * number
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: KeptTable, changes: Changes) -> bool:
+    """Add what changes; false where nothing does."""
+    rows = [(*key, *sums) for key, sums in changes.items() if any(sums)]
+    if not rows:
+        return False
+    columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
+    values = ", ".join("unnest(?)" for _ in columns)
+    connection.execute(f"INSERT INTO {table.name} SELECT {values}", columns)
+    return True
+
+
+def _join(connection: duckdb.DuckDBPyConnection, table: KeptTable) -> None:
+    """Replace the changes of each key by their sum."""
+    keys, sums = list(table.types)[: table.keys], list(table.types)[table.keys :]
+    summed = ", ".join([*keys, *(f"sum({name})::{table.types[name]}" for name in sums)])
+    rows = connection.execute(f"SELECT {summed} FROM {table.name} GROUP BY {', '.join(keys)}").fetchall()  # noqa: S608  # our names
+    connection.execute(f"DELETE FROM {table.name}")  # noqa: S608  # our name
+    _insert(connection, table, {row[: table.keys]: list(row[table.keys :]) for row in rows})

@@ -1,0 +1,152 @@
+"""Tables that are kept beside the raw ones, in the transaction that adds the rows they follow from.
+
+Pages read them in place of the history: one row per rollout and attempt, and sums of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightstream.schemas.records import RolloutState, Trajectory
+
+from .declared import LOG_COLUMNS, tables_of
+
+__all__ = [
+    "KEPT_TABLES",
+    "ROLLOUTS_LATEST",
+    "RUN_CALLS",
+    "RUN_REWARDS",
+    "RUN_ROLLOUTS",
+    "TRAJECTORIES_LATEST",
+    "KeptTable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """One table.
+
+    Attributes:
+        name: its name in SQL.
+        record: the record type that its rows follow from.
+        doc: what it holds.
+        types: column -> DuckDB type, in the table's order.
+        meanings: column -> meaning.
+        keys: of a table of sums: how many columns, from the first, say what is summed. Its rows are changes, whose sum
+            per key is the value.
+    """
+
+    name: str
+    record: type[RolloutState] | type[Trajectory]
+    doc: str
+    types: Mapping[str, str]
+    meanings: Mapping[str, str]
+    keys: int = 0
+
+    @property
+    def ddl(self) -> str:
+        """``CREATE TABLE IF NOT EXISTS`` statement."""
+        columns = ", ".join(f'"{name}" {sql_type}' for name, sql_type in self.types.items())
+        return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns})"
+
+
+(_STATES,) = tables_of(RolloutState)
+_TRAJECTORIES = tables_of(Trajectory)[0]
+
+_OF_STATE = [
+    column
+    for column in (*LOG_COLUMNS, *_STATES.columns)
+    if column.name != "logged_unix_nano" and not column.name.startswith("verdict_")
+]
+"""Columns of a rollout; the result is that of one event, and left out."""
+
+ROLLOUTS_LATEST = KeptTable(
+    "rollouts_latest",
+    RolloutState,
+    "The latest row of `rollout_states` per rollout, which the view `rollouts` shows: a query reads one row per "
+    "rollout, whatever its history.",
+    {column.name: column.sql_type for column in _OF_STATE} | {"attempt_count": "BIGINT"},
+    {column.name: column.meaning for column in _OF_STATE}
+    | {"attempt_count": "how many attempts the rollout has had so far."},  # counting them reads all that lists hold
+)
+
+_LATEST_OF_TRAJECTORY = (
+    "log_partition",
+    "log_offset",
+    "rollout_id",
+    "attempt_id",
+    "attempt_sequence",
+    "revision",
+    "run_id",
+    "mode",
+    "group_id",
+    "group_size",
+    "status",
+    "final",
+    "reward",
+    "opened_unix_nano",
+    "closed_unix_nano",
+)
+_OF_TRAJECTORY = {column.name: column for column in _TRAJECTORIES.all_columns}
+_TOKENS = {
+    "prompt_tokens": "tokens of the prompts of its triplets.",
+    "response_tokens": "tokens of the responses of its triplets.",
+}
+
+TRAJECTORIES_LATEST = KeptTable(
+    "trajectories_latest",
+    Trajectory,
+    "The latest revision of each assembled attempt, as in the view `trajectories`, with what its calls became.",
+    {name: _OF_TRAJECTORY[name].sql_type for name in _LATEST_OF_TRAJECTORY}
+    | {"triplets": "BIGINT", "dropped": "MAP(VARCHAR, BIGINT)"}
+    | dict.fromkeys(_TOKENS, "BIGINT"),
+    {name: _OF_TRAJECTORY[name].meaning for name in _LATEST_OF_TRAJECTORY}
+    | {"triplets": "how many calls are training data.", "dropped": "how many calls were dropped, by reason."}
+    | _TOKENS,
+)
+
+_RUN = {"run_id": "VARCHAR", "mode": "VARCHAR"}
+_RUN_MEANINGS = {"run_id": "the run.", "mode": "the rollouts' mode."}
+_CHANGES = " Rows are changes; their sum per {} is the number."
+
+RUN_ROLLOUTS = KeptTable(
+    "run_rollouts",
+    RolloutState,
+    "Rollouts of each run by status." + _CHANGES.format("run, mode and status"),
+    _RUN | {"status": "VARCHAR", "rollouts": "BIGINT", "attempts": "BIGINT"},
+    _RUN_MEANINGS
+    | {"status": "status of the rollouts.", "rollouts": "how many more there are.", "attempts": "their attempts."},
+    keys=3,
+)
+RUN_CALLS = KeptTable(
+    "run_calls",
+    Trajectory,
+    "LLM calls of assembled attempts by fate and reason." + _CHANGES.format("run, mode, fate and reason"),
+    _RUN
+    | {"fate": "VARCHAR", "reason": "VARCHAR"}
+    | {"calls": "BIGINT", "prompt_tokens": "BIGINT", "response_tokens": "BIGINT"},
+    _RUN_MEANINGS
+    | {
+        "fate": "`triplet` or `dropped`.",
+        "reason": "why it was dropped; else empty.",
+        "calls": "how many more there are.",
+    }
+    | _TOKENS,
+    keys=4,
+)
+RUN_REWARDS = KeptTable(
+    "run_rewards",
+    Trajectory,
+    "Final trajectories of each run and their rewards." + _CHANGES.format("run and mode"),
+    _RUN | {"trajectories": "BIGINT", "rewarded": "BIGINT", "reward_sum": "DOUBLE"},
+    _RUN_MEANINGS
+    | {
+        "trajectories": "how many more are final.",
+        "rewarded": "how many more of these have a finite reward.",
+        "reward_sum": "the sum of these rewards.",
+    },
+    keys=2,
+)
+
+KEPT_TABLES = (ROLLOUTS_LATEST, TRAJECTORIES_LATEST, RUN_ROLLOUTS, RUN_CALLS, RUN_REWARDS)

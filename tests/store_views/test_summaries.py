@@ -1,0 +1,261 @@
+"""The sums that are kept with the rows are those of a fold over the raw tables, whatever the log and its cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightstream.schemas.packing import pack_int32
+from lightstream.schemas.records import (
+    AttemptState,
+    AttemptStatus,
+    Drop,
+    DropReason,
+    EventKind,
+    Record,
+    RolloutMode,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    Trajectory,
+    TripletRecord,
+    Verdict,
+    VerdictOutcome,
+)
+from lightstream.schemas.topics import ROLLOUTS, TRAJECTORIES
+from lightstream.store_views.materialiser import ViewDatabase, summaries
+from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
+from lightstream.store_views.tables import tables_of
+
+ROLLOUTS_OF_RUNS = """
+SELECT run_id, mode, status, count(*) AS rollouts, sum(attempts)::BIGINT AS attempts
+FROM (
+    SELECT run_id, mode, status, len(attempts) AS attempts
+    FROM rollout_states
+    WHERE status <> 'unknown'
+    QUALIFY row_number() OVER (
+        PARTITION BY rollout_id ORDER BY source_offset DESC, log_offset DESC, log_partition DESC
+    ) = 1
+)
+GROUP BY ALL ORDER BY ALL
+"""
+CALLS_OF_RUNS = """
+SELECT run_id, mode, fate, reason, count(*), sum(prompt)::BIGINT, sum(response)::BIGINT
+FROM (
+    SELECT run_id, mode, 'triplet' AS fate, '' AS reason, prompt_token_count AS prompt, response_token_count AS response
+    FROM triplets
+    UNION ALL SELECT run_id, mode, 'dropped', reason, 0, 0 FROM assembler_drops WHERE is_llm_call
+)
+GROUP BY ALL ORDER BY ALL
+"""
+REWARDS_OF_RUNS = """
+SELECT
+    run_id, mode, count(*), count(reward) FILTER (isfinite(reward)),
+    coalesce(sum(reward) FILTER (isfinite(reward)), 0)
+FROM trajectories WHERE final GROUP BY ALL ORDER BY ALL
+"""
+GROUPS = """
+SELECT run_id, mode, group_id, count(*), count(reward), min(reward), max(reward)
+FROM trajectories WHERE final AND group_id IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+"""The definitions: slow, over every record there ever was."""
+
+KEPT = {
+    ROLLOUTS_OF_RUNS: """
+        SELECT run_id, mode, status, sum(rollouts)::BIGINT, sum(attempts)::BIGINT FROM run_rollouts
+        GROUP BY ALL HAVING sum(rollouts) <> 0 ORDER BY ALL""",
+    CALLS_OF_RUNS: "SELECT * FROM calls_by_reason ORDER BY ALL",
+    REWARDS_OF_RUNS: """
+        SELECT run_id, mode, sum(trajectories)::BIGINT, sum(rewarded)::BIGINT, sum(reward_sum) FROM run_rewards
+        GROUP BY ALL HAVING sum(trajectories) <> 0 ORDER BY ALL""",
+    GROUPS: """
+        SELECT run_id, mode, group_id, trajectories, rewarded, reward_min, reward_max FROM groups ORDER BY ALL""",
+}
+
+CRASH, RESTART = "crash", "restart"
+
+
+def spec(number: int) -> RolloutSpec:
+    """Six rollouts of two runs, some in groups, every two enqueued at one time."""
+    return RolloutSpec(
+        rollout_id=f"r{number}",
+        run_id=f"run{number % 2}",
+        mode=RolloutMode.VAL if number == 5 else RolloutMode.TRAIN,
+        group_id=None if number == 4 else f"g{number % 2}",
+        enqueued_unix_nano=1 + number // 2,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    rollout: int
+    status: RolloutStatus
+    source_offset: int
+    attempts: int
+
+    def record(self) -> RolloutState:
+        attempts = [
+            AttemptState(attempt_id=f"a{i}", sequence=i, status=AttemptStatus.RUNNING, started_unix_nano=1)
+            for i in range(self.attempts)
+        ]
+        return RolloutState(
+            rollout=spec(self.rollout),
+            status=self.status,
+            attempts=attempts,
+            updated_unix_nano=1,
+            source_offset=self.source_offset,
+            verdict=Verdict(event_id="e", kind=EventKind.ENQUEUED, outcome=VerdictOutcome.APPLIED),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """Revisions may be repeated (with other content, which does not count), skipped, or come late."""
+
+    rollout: int
+    attempt: int
+    revision: int
+    final: bool
+    reward: float | None
+    prompts: list[int] = field(default_factory=list[int])
+    drops: list[tuple[DropReason, bool]] = field(default_factory=list[tuple[DropReason, bool]])
+
+    def record(self) -> Trajectory:
+        of = spec(self.rollout)
+        return Trajectory(
+            rollout_id=of.rollout_id,
+            attempt_id=f"a{self.attempt}",
+            attempt_sequence=self.attempt,
+            revision=self.revision,
+            run_id=of.run_id,
+            mode=of.mode,
+            group_id=of.group_id,
+            status=AttemptStatus.SUCCEEDED,
+            rollout_status=RolloutStatus.SUCCEEDED,
+            final=self.final,
+            reward=self.reward,
+            opened_unix_nano=10 * self.rollout + self.attempt,
+            triplets=[
+                TripletRecord(
+                    call_index=i,
+                    span_id=f"{i:016x}",
+                    trace_id="0" * 32,
+                    prompt_token_ids=pack_int32(range(length)),
+                    response_token_ids=pack_int32(range(2 * length)),
+                    response_mask=bytes(2 * length),
+                )
+                for i, length in enumerate(self.prompts)
+            ],
+            drops=[Drop(span_id="0" * 16, reason=reason, is_llm_call=is_call) for reason, is_call in self.drops],
+        )
+
+
+class View:
+    """A file, and where its log stands: a rollout's records are all of one partition."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database = ViewDatabase(path, {})
+        self._next = {(topic, partition): 0 for topic in (ROLLOUTS.name, TRAJECTORIES.name) for partition in (0, 1)}
+
+    def append(self, events: Sequence[State | Assembled], *, crash: bool) -> None:
+        """One transaction; with ``crash`` one that fails at its end, and is made again after a restart."""
+        offsets = dict(self._next)
+        logged: dict[type[Record], list[LoggedRecord]] = {}
+        for event in events:
+            topic, partition = ROLLOUTS if isinstance(event, State) else TRAJECTORIES, event.rollout % 2
+            record = event.record()
+            offset = offsets[topic.name, partition]
+            logged.setdefault(type(record), []).append(LoggedRecord(record, partition, offset, 1))
+            offsets[topic.name, partition] = offset + 1
+        tables = {table.name: arrow_table(table, rows) for kind, rows in logged.items() for table in tables_of(kind)}
+        tables = {name: rows for name, rows in tables.items() if len(rows)}
+        if crash:
+            with pytest.raises(duckdb.Error):
+                self._database.append(tables, {**offsets, (ROLLOUTS.name, 2**40): 1})
+            self.restart()
+        self._database.append(tables, offsets)
+        self._next = offsets
+
+    def restart(self) -> None:
+        self._database.close()
+        self._database = ViewDatabase(self._path, {})
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._database.cursor().execute(sql).fetchall()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+EVENTS = st.builds(
+    State, st.integers(0, 5), st.sampled_from(RolloutStatus), st.integers(0, 6), st.integers(0, 3)
+) | st.builds(
+    Assembled,
+    st.integers(0, 5),
+    st.integers(0, 1),
+    st.integers(0, 2),
+    st.booleans(),
+    st.none() | st.sampled_from([0.0, 0.5, 1.0, -2.0, float("inf")]),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.lists(st.tuples(st.sampled_from([DropReason.NO_TOKEN_IDS, DropReason.TOO_LARGE]), st.booleans()), max_size=3),
+)
+BATCHES = st.lists(st.lists(EVENTS, max_size=12), min_size=1, max_size=6)
+INTERRUPTIONS = st.lists(st.sampled_from([None, None, CRASH, RESTART]), min_size=6, max_size=6)
+
+
+@settings(deadline=None, max_examples=15)
+@given(batches=BATCHES, interruptions=INTERRUPTIONS)
+def test_sums_are_those_of_a_fold_over_the_raw_tables(
+    batches: list[list[State | Assembled]], interruptions: list[str | None]
+) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summaries, "JOINED_AFTER", 1)  # changes become one row every other time
+        view = View(Path(folder) / "view.duckdb")
+        for events, interruption in zip(batches, interruptions, strict=False):
+            view.append(events, crash=interruption == CRASH)
+            if interruption == RESTART:
+                view.restart()
+            for fold, kept in KEPT.items():
+                assert view.rows(kept) == view.rows(fold), fold
+            places = "SELECT rollout_id, attempt_id, log_partition, log_offset FROM {} ORDER BY ALL"
+            assert view.rows(places.format("trajectories_latest")) == view.rows(places.format("trajectories"))
+        view.close()
+
+
+def test_a_run_is_one_row_for_each_mode(tmp_path: Path) -> None:
+    view = View(tmp_path / "view.duckdb")
+    drops = [(DropReason.NO_TOKEN_IDS, True), (DropReason.NO_TOKEN_IDS, False)]
+    view.append(
+        [
+            State(1, RolloutStatus.QUEUING, 0, 0),
+            State(3, RolloutStatus.SUCCEEDED, 1, 2),
+            State(5, RolloutStatus.RUNNING, 2, 1),
+            Assembled(3, 0, 0, final=False, reward=None, drops=drops),
+            Assembled(3, 1, 0, final=True, reward=0.5, prompts=[3, 4]),
+        ],
+        crash=False,
+    )
+    columns = (
+        "rollouts, waiting, running, succeeded, failed, attempts, trajectories, rewarded, reward_mean, calls, triplets"
+    )
+    assert view.rows(f"SELECT run_id, mode, {columns}, prompt_tokens, response_tokens FROM runs ORDER BY mode") == [  # noqa: S608  # ours
+        ("run1", "train", 2, 1, 0, 1, 0, 2, 1, 1, 0.5, 3, 2, 7, 14),
+        ("run1", "val", 1, 0, 1, 0, 0, 1, 0, 0, None, 0, 0, 0, 0),
+    ]
+    assert view.rows("SELECT fate, reason, calls FROM calls_by_reason ORDER BY ALL") == [
+        ("dropped", "no_token_ids", 1),
+        ("triplet", "", 2),
+    ]
+    assert view.rows("SELECT group_id, trajectories, reward_mean, is_flat FROM groups") == [("g1", 1, 0.5, False)]
+    view.append([Assembled(1, 0, 0, final=True, reward=0.5)], crash=False)
+    assert view.rows("SELECT group_id, trajectories, reward_mean, is_flat FROM groups") == [("g1", 2, 0.5, True)]
+    view.close()
