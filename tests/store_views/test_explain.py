@@ -107,8 +107,8 @@ def test_the_command_says_where_an_answer_was_cut(
     monkeypatch.setattr("lightstream.cli.explain.ask_view", lambda _, query: cut(query))
     run_explain(Settings.load(), "r1", Format.JSON)
     said = capsys.readouterr()
-    assert len(json.loads(said.out)["calls"]) == 1
-    (more,) = [line for line in said.err.splitlines() if "FROM llm_calls" in line]
+    assert [segment["calls"] for segment in json.loads(said.out)["segments"]] == [[0]]
+    (more,) = [line for line in said.err.splitlines() if "FROM triplets_raw" in line]
     assert "Only the first 1 rows" in more
     rest = re.search('lightstream sql "(.*)"', more)
     assert rest is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lightstream.schemas.errors import NotFoundError
+from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
@@ -55,60 +55,93 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
         NotFoundError: the view has no such rollout.
         QueryError, ServiceUnavailableError: as ``ask`` raises them.
     """
-    of_it = f"WHERE rollout_id = {sql_literal(rollout_id)}"
-    rollouts = ask(f"SELECT * FROM rollouts {of_it}")  # noqa: S608  # quoted above
+    answer = ask(_statement(rollout_id))
+    if not answer:
+        raise QueryError(
+            f"what is known of rollout {rollout_id} is more than the view answers at once.",
+            next_step="Ask the views attempts, llm_calls, dropped and rewards for parts of it.",
+        )
+    rows = {name: _in_order(answer[0][name]) for name in _PARTS}
+    rollouts, reasons, trained = rows["rollouts"], rows["reasons"], rows["trained"]
     if not rollouts:
         raise NotFoundError(
             f"Rollout {rollout_id} not found",
             next_step='`lightstream sql "SELECT rollout_id, status FROM rollouts LIMIT 10"` lists some.',
         )
-
-    def rows(view: str, columns: str, order: str) -> list[dict[str, Any]]:
-        return ask(f"SELECT {columns} FROM {view} {of_it} ORDER BY {order}")  # noqa: S608  # as above
-
-    trained = rows("trained", "step, trainer_id, triplet_count, not_trained", "step")
-    reasons = rows("why_not_trained", "reason_code, reason, next_step", "reason_code")
     return Explanation(
         rollout=rollouts[0],
         conclusion=_conclusion(rollouts[0]["status"], trained, reasons),
         reason_code=reasons[0]["reason_code"] if reasons else "",
         next_step=reasons[0]["next_step"] if reasons else "",
-        attempts=rows(
-            "attempts",
-            "attempt_id, attempt_sequence, status, final, worker_id, seconds, error_type, error_message",
-            "attempt_sequence",
-        ),
-        calls=rows(
-            "llm_calls",
-            "attempt_id, span_id, response_id, choice_index AS choice, fate, reason, detail, "
-            "coalesce(response_model, requested_model) AS model, policy_version AS policy, "
-            "prompt_token_count AS prompt_tokens, response_token_count AS response_tokens, finish_reason, seconds, "
-            "start_unix_nano",
-            "start_unix_nano, choice",
-        ),
-        rewards=rows(
-            "rewards", "attempt_id, name, dimension, value, match, call_index, span_id", "source_offset, dimension"
-        ),
-        dropped=rows("dropped", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
-        shared=rows("shared_spans", "attempt_id, span_id, is_llm_call, reason, detail", "log_partition, log_offset"),
-        notes=rows(
-            "(SELECT rollout_id, attempt_id, attempt_sequence, unnest(notes) AS note FROM trajectories)",
-            "attempt_id, note.reason AS reason, note.span_id AS span_id, note.count AS count, note.detail AS detail",
-            "attempt_sequence, reason",
-        ),
-        segments=merge_segments(
-            [
-                _triplet(row)
-                for row in rows(
-                    "triplets",
-                    "final, call_index, span_id, trace_id, agent_name, policy_version, prompt_token_ids, "
-                    "response_token_ids, response_mask, reward",
-                    "call_index",
-                )
-                if row["final"]
-            ]
-        ),
+        attempts=rows["attempts"],
+        calls=rows["calls"],
+        rewards=rows["rewards"],
+        dropped=rows["dropped"],
+        shared=rows["shared"],
+        notes=rows["notes"],
+        segments=merge_segments([_triplet(row) for place in rows["final"] for row in ask(_triplets_at(**place))]),
     )
+
+
+_NOTES = "(SELECT rollout_id, attempt_id, attempt_sequence, unnest(notes) AS note FROM trajectories)"
+_LOST = "attempt_id, span_id, is_llm_call, reason, detail"
+_OF_CALL = """
+    attempt_id, span_id, response_id, choice_index AS choice, fate, reason, detail,
+    coalesce(response_model, requested_model) AS model, policy_version AS policy,
+    prompt_token_count AS prompt_tokens, response_token_count AS response_tokens, finish_reason, seconds,
+    start_unix_nano
+"""
+
+_PARTS: Mapping[str, tuple[str, str, str]] = {
+    "rollouts": ("rollouts", "*", "rollout_id"),
+    "trained": ("trained", "step, trainer_id, triplet_count, not_trained", "step"),
+    "reasons": ("why_not_trained", "reason_code, reason, next_step", "reason_code"),
+    "attempts": (
+        "attempts",
+        "attempt_id, attempt_sequence, status, final, worker_id, seconds, error_type, error_message",
+        "attempt_sequence",
+    ),
+    "calls": ("llm_calls", _OF_CALL, "start_unix_nano, choice_index"),
+    "rewards": (
+        "rewards",
+        "attempt_id, name, dimension, value, match, call_index, span_id",
+        "source_offset, dimension",
+    ),
+    "dropped": ("dropped", _LOST, "log_partition, log_offset"),
+    "shared": ("shared_spans", _LOST, "log_partition, log_offset"),
+    "notes": (
+        _NOTES,
+        "attempt_id, note.reason AS reason, note.span_id AS span_id, note.count AS count, note.detail AS detail",
+        "attempt_sequence, note.reason",
+    ),
+    "final": ("(FROM trajectories WHERE final)", "log_partition, log_offset", "log_offset"),
+}
+"""Part of an explanation -> what is read, which columns of it, and their order."""
+
+
+def _statement(rollout_id: str) -> str:
+    """One statement for all parts, each a column with a list of its rows, so that they are of one moment."""
+    of_it = f"WHERE rollout_id = {sql_literal(rollout_id)}"
+    lists = [
+        f"(SELECT list(found) FROM (SELECT row_number() OVER (ORDER BY {order}) AS place, {columns} "  # noqa: S608  # ours
+        f"FROM {view} {of_it}) AS found) AS {name}"
+        for name, (view, columns, order) in _PARTS.items()
+    ]
+    return f"SELECT {', '.join(lists)}"
+
+
+def _triplets_at(log_partition: int, log_offset: int) -> str:
+    """Of one record, which never changes, so that it fits the rest whenever it is read; and maybe large."""
+    return (
+        "SELECT call_index, span_id, trace_id, agent_name, policy_version, prompt_token_ids, response_token_ids, "  # noqa: S608  # numbers
+        f"response_mask, reward FROM triplets_raw WHERE log_partition = {log_partition} AND log_offset = {log_offset} "
+        "ORDER BY call_index"
+    )
+
+
+def _in_order(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    ordered = sorted(rows or [], key=lambda row: int(row["place"]))
+    return [{name: value for name, value in row.items() if name != "place"} for row in ordered]
 
 
 def _conclusion(status: str, trained: list[dict[str, Any]], reasons: list[dict[str, Any]]) -> str:
