@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -25,7 +26,7 @@ async def own(request: Request) -> Response:
 
 
 def test_without_checks_a_server_that_answers_is_alive_and_ready() -> None:
-    with TestClient(WithHealth(Starlette())) as http:
+    with TestClient(WithHealth(Starlette(), name="test")) as http:
         for path in ("/healthz", "/readyz"):
             answer = http.get(path)
             assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
@@ -36,7 +37,7 @@ def test_without_checks_a_server_that_answers_is_alive_and_ready() -> None:
 def test_every_reason_is_told() -> None:
     reasons: list[str | None] = ["Kafka is away", None, "it lags"]
     checks = [lambda reason=reason: reason for reason in reasons]
-    with TestClient(WithHealth(Starlette(), alive=lambda: "it stands still", ready=checks)) as http:
+    with TestClient(WithHealth(Starlette(), name="test", alive=lambda: "it stands still", ready=checks)) as http:
         answer = http.get("/readyz")
         assert (answer.status_code, answer.json()["reasons"]) == (503, ["Kafka is away", "it lags"])
         answer = http.get("/healthz")
@@ -45,7 +46,7 @@ def test_every_reason_is_told() -> None:
 
 def test_a_path_of_the_application_stays_its_own() -> None:
     app = Starlette(routes=[Route("/healthz", own)])
-    with TestClient(WithHealth(app, alive=lambda: "never asked")) as http:
+    with TestClient(WithHealth(app, name="test", alive=lambda: "never asked")) as http:
         assert http.get("/healthz").text == "the application's own"
         assert http.get("/readyz").status_code == 200
 
@@ -73,6 +74,26 @@ def test_a_broker_that_is_away_makes_a_process_unready_until_it_is_back(
     assert reason.startswith("Kafka has not answered for ")
     private_broker.start()
     assert eventually(lambda: check() is None, what="Kafka's answer")
+
+
+def test_requests_are_counted_by_status_and_further_metrics_are_told() -> None:
+    def readings() -> list[Metric]:
+        depth = GaugeMetricFamily("test_depth", "How deep.")
+        depth.add_metric([], 7)
+        return [depth]
+
+    app = WithHealth(Starlette(routes=[Route("/own", own)]), name="counting", metrics=[readings])
+    with TestClient(app) as http:
+        http.get("/own")
+        http.get("/own")
+        http.get("/elsewhere/r-1")
+        text = http.get("/metrics").text
+    assert 'lightstream_http_requests_total{server="counting",status="200"} 2.0' in text
+    assert 'lightstream_http_requests_total{server="counting",status="404"} 1.0' in text
+    assert 'lightstream_http_request_seconds_count{server="counting"} 3.0' in text
+    assert "test_depth 7.0" in text
+    assert 'lightstream_ready{server="counting"} 1.0' in text
+    assert "r-1" not in text
 
 
 def test_a_short_silence_is_no_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,24 @@
-"""What every HTTP server of ours answers besides its own: whether the process is alive, and ready.
+"""What every HTTP server of ours answers besides its own: whether the process is alive, and ready, and its metrics.
 
 ``GET /healthz``   200 while the process works; without an answer, whoever keeps it running starts it again
 ``GET /readyz``    200 while its answers are of now, else 503 and the reasons
+``GET /metrics``   metrics for Prometheus (:mod:`lightstream.runtime.metrics`)
 
-Neither needs a token: they tell nothing of what is in the log.
+None needs a token: they tell nothing of what is in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from anyio.to_thread import run_sync
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .metrics import Readings, counted, exposition
 
 __all__ = ["Check", "WithHealth"]
 
@@ -25,26 +30,61 @@ class WithHealth:
     """An ASGI application with these paths in front; those that it has itself stay its own.
 
     Args:
+        name: of the server, in its metrics.
         alive: says why the process does no work any more, though this server answers.
         ready: say why answers are not of now.
+        metrics: further ones.
     """
 
-    def __init__(self, app: ASGIApp, *, alive: Check | None = None, ready: Sequence[Check] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        name: str,
+        alive: Check | None = None,
+        ready: Sequence[Check] = (),
+        metrics: Sequence[Readings] = (),
+    ) -> None:
         self._app = app
+        self._name = name
+        self._alive = [] if alive is None else [alive]
+        self._ready = list(ready)
+        self._metrics = [self._readiness, *metrics]
         own = {getattr(route, "path", "") for route in getattr(app, "routes", ())}
-        checks = {"/healthz": [] if alive is None else [alive], "/readyz": list(ready)}
-        self._checks = {path: asked for path, asked in checks.items() if path not in own}
+        answers = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._exposition}
+        self._answers = {path: answer for path, answer in answers.items() if path not in own}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        checks = None
-        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
-            checks = self._checks.get(scope["path"])
-        app = self._app if checks is None else await _answer(checks)
-        await app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = self._answers.get(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
+        if answer is None:
+            await counted(self._name, self._app, scope, receive, send)
+        else:
+            await (await run_sync(answer))(scope, receive, send)
+
+    def _healthz(self) -> Response:
+        return _verdict(self._alive)
+
+    def _readyz(self) -> Response:
+        return _verdict(self._ready)
+
+    def _exposition(self) -> Response:
+        return Response(exposition(self._metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _readiness(self) -> Iterable[Metric]:
+        ready = GaugeMetricFamily("lightstream_ready", "1 while the answers are of now.", labels=["server"])
+        ready.add_metric([self._name], not _reasons(self._ready))
+        return [ready]
 
 
-async def _answer(checks: Sequence[Check]) -> Response:
-    reasons = [reason for check in checks if (reason := await run_sync(check)) is not None]
+def _verdict(checks: Sequence[Check]) -> Response:
+    reasons = _reasons(checks)
     if reasons:
         return JSONResponse({"status": "unready", "reasons": reasons}, status_code=503)
     return JSONResponse({"status": "ok"})
+
+
+def _reasons(checks: Sequence[Check]) -> list[str]:
+    return [reason for check in checks if (reason := check()) is not None]

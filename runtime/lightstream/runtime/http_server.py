@@ -23,6 +23,7 @@ from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from .clock import SystemClock
 from .health import Check, WithHealth
 from .listening import bind_listener, url_of
+from .metrics import Readings
 from .services import Service, announce, withdraw
 from .settings import Settings
 
@@ -111,7 +112,8 @@ class HttpServer:
         setting: the setting that names the port, for messages.
         listener: a socket that listens already, in place of ``port``. It is closed at the end.
         on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
-        alive, ready: what ``/healthz`` and ``/readyz`` ask (:mod:`lightstream.runtime.health`).
+        alive, ready, metrics: what ``/healthz``, ``/readyz`` and ``/metrics`` ask
+            (:mod:`lightstream.runtime.health`).
 
     Raises:
         ServiceUnavailableError: the port is taken; nothing was announced.
@@ -129,13 +131,14 @@ class HttpServer:
         on_stopping: Callable[[], None] | None = None,
         alive: Check | None = None,
         ready: Sequence[Check] = (),
+        metrics: Sequence[Readings] = (),
     ) -> None:
         self._settings = settings
         self._name = name
         self._socket = listener or bind_listener(settings.host, port, setting)
         self.url = url_of(self._socket)
         config = uvicorn.Config(
-            WithHealth(app, alive=alive, ready=ready),
+            WithHealth(app, name=name, alive=alive, ready=ready, metrics=metrics),
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -2,6 +2,7 @@
 
 from .database import ViewDatabase
 from .materialiser import Materialiser, default_path
+from .metrics import view_metrics
 from .positions import Place, Positions
 
-__all__ = ["Materialiser", "Place", "Positions", "ViewDatabase", "default_path"]
+__all__ = ["Materialiser", "Place", "Positions", "ViewDatabase", "default_path", "view_metrics"]

@@ -23,6 +23,7 @@ from .batch_reader import BatchReader
 from .catch_up import CatchUp, Progress
 from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase
+from .metrics import ROWS, TRANSACTION_SECONDS
 from .positions import Place, Positions
 
 __all__ = ["Materialiser", "default_path"]
@@ -194,7 +195,9 @@ class Materialiser:
                 return
             if batch.record_count:
                 began_s = time.thread_time()
-                self.database.append(batch.tables, batch.next_offsets)
+                with TRANSACTION_SECONDS.time():
+                    self.database.append(batch.tables, batch.next_offsets)
+                ROWS.inc(sum(map(len, batch.tables.values())))
                 self._append_cost_s += (time.thread_time() - began_s - self._append_cost_s) / APPENDS_AVERAGED
             self._catch_up.advance(batch.next_offsets)
             self.positions.advance(batch.next_offsets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -18,7 +19,7 @@ from lightstream.runtime.listening import bind_listener
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 
-from ..materialiser import Materialiser
+from ..materialiser import Materialiser, view_metrics
 from .app import create_app
 from .query import QueryLimits
 
@@ -56,8 +57,15 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
     with bind_listener(settings.host, settings.view_port, SETTING) as listener:
         app = create_app(materialiser, limits, lifespan, access)
         ready: list[Check] = [materialiser.unready, materialiser.kafka]
-        close = app.state.changes.close
-        server = HttpServer(app, settings, name=SERVICE, listener=listener, ready=ready, on_stopping=close)
+        server = HttpServer(
+            app,
+            settings,
+            name=SERVICE,
+            listener=listener,
+            on_stopping=app.state.changes.close,
+            ready=ready,
+            metrics=[partial(view_metrics, materialiser)],
+        )
         tune_gc()
         materialiser.start()
         try:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import faust
 from aiokafka.errors import TopicAuthorizationFailedError  # type: ignore[import-untyped]  # has no types
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.applications import Starlette
 
 from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
@@ -221,6 +223,14 @@ def _health_server(settings: Settings, processors: Processors) -> HttpServer:
         lag_max = settings.ready_lag_records_max
         return f"the worker is {records:,} records behind the log (over {lag_max:,})" if records > lag_max else None
 
+    def metrics() -> Iterable[Metric]:
+        records = GaugeMetricFamily("lightstream_worker_lag_records", "Records of its partitions not taken up yet.")
+        try:
+            records.add_metric([], processors.lag_records(kafka))
+        except ServiceUnavailableError:
+            return []
+        return [records]
+
     return HttpServer(
         Starlette(),
         settings,
@@ -229,6 +239,7 @@ def _health_server(settings: Settings, processors: Processors) -> HttpServer:
         setting="LIGHTSTREAM_WORKER_PORT",
         alive=alive,
         ready=[kafka, lag],
+        metrics=[metrics],
     )
 
 
