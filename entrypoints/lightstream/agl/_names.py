@@ -230,7 +230,8 @@ _CALLABLE = "a type of functions; `Callable`"
 _ONE_INSTRUMENTATION = "`lightstream.producers.instrument([…])`, by the field's own instrumentors"
 _APO = "`lightstream.trainers.apo`: instructions to the models are texts of its module `editor`"
 _NO_METRICS = (
-    "each server of ours answers `/metrics` itself; `lightstream status` shows processes and lags, `lightstream sql` counts"
+    "each server of ours answers `/metrics` itself; `lightstream status` shows processes and lags, `lightstream sql` "
+    "counts"
 )
 _PROXY = "the proxy does it by itself: `lightstream.producers.LLMProxy`"
 

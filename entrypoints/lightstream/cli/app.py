@@ -17,12 +17,13 @@ from rich.markup import escape
 from typer._completion_shared import get_completion_script
 from typer.completion import get_completion_inspect_parameters
 
+from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 
 from . import broker, export, model, runs, topics
 from .formats import Format, RowFormat, TraceFormat
-from .load import log_to_stderr, needs
+from .load import needs
 
 __all__ = ["app", "run"]
 
@@ -76,14 +77,14 @@ def up(
     from .up import run_up
 
     chosen = {"worker": worker, "view": view, "proxy": proxy, "gateway": gateway, "policy": policy}
-    log_to_stderr(logging.WARNING)
+    log_to_stderr(Settings.load(), logging.WARNING)
     run_up(Settings.load(), [name for name, wanted in chosen.items() if wanted], checkpoint, run_id)
 
 
 @app.command()
 def worker() -> None:
     """Run the stream processors (life cycle and assembler)."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("processors"):
         from lightstream.stream_processors.worker import run as run_service
     run_service(Settings.load())
@@ -92,7 +93,7 @@ def worker() -> None:
 @app.command()
 def view() -> None:
     """Run the DuckDB view: follows all topics, answers SQL."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("view"):
         from lightstream.store_views.server import run as run_service
     run_service(Settings.load())
@@ -106,7 +107,7 @@ def store(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Where to listen; 0 means any free one.")] = None,
 ) -> None:
     """Run the store's HTTP server, for agents and algorithms without access to Kafka."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("view"):
         from lightstream.store_views.stores.http import MakeTraces
         from lightstream.store_views.stores.http import run as run_service
@@ -124,7 +125,7 @@ def store(
 @app.command()
 def proxy() -> None:
     """Run the LLM proxy: the interfaces of OpenAI and Anthropic, recorded."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("proxy"):
         from lightstream.producers.llm_proxy import run as run_service
     run_service(Settings.load())
@@ -133,7 +134,7 @@ def proxy() -> None:
 @app.command()
 def gateway() -> None:
     """Run the OTLP gateway: accepts spans and logs over HTTP and gRPC."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("gateway"):
         from lightstream.producers.otlp.gateway import run as run_service
     run_service(Settings.load())
@@ -145,7 +146,7 @@ def policy(
     run_id: Annotated[str, typer.Option(help="Run whose resources to follow; empty means all.")] = "",
 ) -> None:
     """Run the policy server: serves the model under training, version by version."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("train"):
         from lightstream.trainers.policy_server import run as run_service
     run_service(Settings.load(), checkpoint=checkpoint, run_id=run_id)
@@ -159,7 +160,7 @@ def vllm(
     python: Annotated[str, typer.Option(help="Python of vLLM's environment; by default this one.")] = sys.executable,
 ) -> None:
     """Run vLLM in place of the policy server; what is not an option here is one of vLLM's."""
-    log_to_stderr()
+    log_to_stderr(Settings.load())
     with needs("train"):
         from lightstream.trainers.vllm_servers import VllmOptions
         from lightstream.trainers.vllm_servers import run as run_service
@@ -191,7 +192,7 @@ def train(
     """Train an agent on a file of tasks; the same command goes on after a crash."""
     from .train import run_train
 
-    log_to_stderr(logging.WARNING)
+    log_to_stderr(Settings.load(), logging.WARNING)
     run_train(
         Settings.load(),
         agent,
@@ -221,7 +222,7 @@ def runner(
     """Run an agent on the rollouts of a run, until Ctrl-C."""
     from .runner import run_runner
 
-    log_to_stderr(logging.WARNING)
+    log_to_stderr(Settings.load(), logging.WARNING)
     run_runner(Settings.load(), agent, run_id, concurrency, rollouts)
 
 

@@ -1,14 +1,13 @@
-"""Imports of what the plain install may lack, and logging of a command."""
+"""Imports of what the plain install may lack."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from lightstream.schemas.errors import LightstreamError
 
-__all__ = ["log_to_stderr", "needs"]
+__all__ = ["needs"]
 
 
 @contextmanager
@@ -30,8 +29,3 @@ def needs(extra: str) -> Generator[None]:
             f"the package {error.name!r} is not installed.",
             next_step=f'Install it with `pip install "lightstream[{extra}]"`.',
         ) from error
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """One line per event, on standard error; a supervisor keeps it in the process's log file."""
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 
-from .load import log_to_stderr, needs
+from .load import needs
 from .view_query import ask_view
 
 __all__ = ["app"]
@@ -67,8 +68,9 @@ def runs(context: typer.Context) -> None:
 @app.command()
 def cancel(run: Annotated[str, typer.Argument(help='The run; "" for rollouts that belong to none.')]) -> None:
     """Cancel every rollout of a run that is not over."""
-    log_to_stderr(logging.WARNING)
-    done = asyncio.run(_cancel(Settings.load(), run))
+    settings = Settings.load()
+    log_to_stderr(settings, logging.WARNING)
+    done = asyncio.run(_cancel(settings, run))
     console.print(f"{done:,} rollouts of run {escape(repr(run))} were cancelled.", soft_wrap=True)
 
 

@@ -85,6 +85,11 @@ class Settings(BaseSettings):
 
     # --- Processes and ports
     host: str = Field("127.0.0.1", description="Address that the HTTP and gRPC servers listen on; 0.0.0.0 means all.")
+    log_format: Literal["text", "json"] = Field(
+        "text",
+        description="Form of log lines: text, or JSON with the ids of the run, rollout and attempt that "
+        "a Runner is at.",
+    )
     broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker; 0 means any free one.")
     view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server; 0 means any free one.")
     proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy; 0 means any free one.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from lightstream.runtime.logs import logged_ids
 from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, NamedResources, ProxyLLM, Span, SpanCoreFields
@@ -109,6 +110,12 @@ class AttemptRunner:
 
     async def run(self, rollout: AttemptedRollout) -> Outcome:
         """Run one attempt and report its end. Whatever the agent does, this returns; only a cancel gets through."""
+        with logged_ids(
+            run_id=rollout.run_id or "", rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id
+        ):
+            return await self._run(rollout)
+
+    async def _run(self, rollout: AttemptedRollout) -> Outcome:
         try:
             outcome = await self._traced(rollout)
         except asyncio.CancelledError as error:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
-__all__ = ["LatestRows", "Row"]
+__all__ = ["LatestRows", "Row", "rows_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -28,7 +28,7 @@ class LatestRows:
         identity: columns that say whose row it is.
         near: a column that is the same in all rows of an identity, and grows along the log.
         age: columns by which one row is later than another; of equally late ones the first stays.
-        counted: columns of rows that come and go which the caller wants to know.
+        counted: columns of rows that go which the caller wants to know.
     """
 
     table: str
@@ -37,14 +37,14 @@ class LatestRows:
     age: tuple[str, ...]
     counted: tuple[str, ...]
 
-    def replace(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> tuple[list[Row], list[Row]]:
+    def replace(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> tuple[list[Row], list[int]]:
         """Put the latest of these rows in the place of older ones. Inside the caller's transaction.
 
         Args:
             rows: with all columns of the table.
 
         Returns:
-            The counted columns of rows that went, and of rows that came.
+            The counted columns of rows that went, and the indices of those that came, among the given ones.
 
         Raises:
             duckdb.Error: the disk is full, say; the caller rolls back.
@@ -52,18 +52,18 @@ class LatestRows:
         latest = self._latest_of(rows)
         if not latest:
             return [], []
-        came = rows.take([index for _, index in latest.values()])
-        with _registered(connection, came):
+        came = [index for _, index in latest.values()]
+        with _registered(connection, rows.take(came)):
             went, replaced, outdated = self._compare(latest, connection.execute(self._known).fetchall())
             if replaced:
                 connection.execute(f"DELETE FROM {self.table} WHERE rowid IN (SELECT unnest(?))", [replaced])  # noqa: S608  # our name
             if not outdated:
                 connection.execute(self._insert)
         if outdated:
-            came = came.filter(pa.array([identity not in outdated for identity in latest], pa.bool_()))
-            with _registered(connection, came):
+            came = [index for identity, (_, index) in latest.items() if identity not in outdated]
+            with _registered(connection, rows.take(came)):
                 connection.execute(self._insert)
-        return went, _rows(came, self.counted)
+        return went, came
 
     @property
     def _insert(self) -> str:
@@ -79,7 +79,7 @@ class LatestRows:
         """Identity -> age and index of its latest among these rows."""
         found: dict[Row, tuple[Row, int]] = {}
         width = len(self.identity)
-        for index, row in enumerate(_rows(rows, (*self.identity, *self.age))):
+        for index, row in enumerate(rows_of(rows, (*self.identity, *self.age))):
             identity, age = row[:width], row[width:]
             known = found.get(identity)
             if known is None or known[0] < age:
@@ -112,6 +112,7 @@ def _registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Genera
     connection.unregister("incoming")
 
 
-def _rows(table: pa.Table, names: Iterable[str]) -> list[Row]:
-    columns: list[list[Any]] = [table.column(name).to_pylist(maps_as_pydicts="strict") for name in names]
-    return list(zip(*columns, strict=True))
+def rows_of(table: pa.Table, names: Iterable[str]) -> Iterable[Row]:
+    """These columns, row by row."""
+    columns: list[list[Any]] = [table.column(name).to_pylist() for name in names]
+    return zip(*columns, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import duckdb
@@ -22,12 +22,16 @@ from ..tables.kept import (
     TRAJECTORIES_LATEST,
     KeptTable,
 )
-from .latest import LatestRows, Row
+from .latest import LatestRows, Row, rows_of
 
 __all__ = ["Summaries"]
 
 (_STATES,) = tables_of(RolloutState)
 _TRAJECTORIES, _TRIPLETS, _DROPS, _ = tables_of(Trajectory)
+
+_PLACE = ("log_partition", "log_offset")
+_OF_RUN = ("run_id", "mode", "final", "reward")
+_OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "dropped")
 
 _ROLLOUTS = LatestRows(
     ROLLOUTS_LATEST.name,
@@ -43,7 +47,7 @@ _ATTEMPTS = LatestRows(
     identity=("rollout_id", "attempt_id"),
     near="opened_unix_nano",
     age=("revision",),
-    counted=("run_id", "mode", "final", "reward", "triplets", "dropped", "prompt_tokens", "response_tokens"),
+    counted=(*_OF_RUN, *_OUTCOME),
 )
 
 JOINED_AFTER = 500
@@ -84,7 +88,9 @@ def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
     # Answers about rollouts that do not exist are not states. They are rare, and filtering copies all lists.
     states = rows if pc.all(known).as_py() else rows.filter(known)
     states = states.append_column("attempt_count", pc.list_value_length(states.column("attempts")).cast(pa.int64()))
-    went, came = _ROLLOUTS.replace(connection, states.select(list(ROLLOUTS_LATEST.types)))
+    states = states.select(list(ROLLOUTS_LATEST.types))
+    went, indices = _ROLLOUTS.replace(connection, states)
+    came = rows_of(states.select(_ROLLOUTS.counted).take(indices), _ROLLOUTS.counted) if indices else ()
     rollouts: Changes = {}
     for sign, counted in ((-1, went), (1, came)):
         for run_id, mode, status, attempts in counted:
@@ -93,11 +99,13 @@ def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
 
 
 def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> bool:
-    went, came = _ATTEMPTS.replace(connection, _with_calls(tables))
+    outcomes = _outcomes(tables)
+    went, came = _ATTEMPTS.replace(connection, _with_outcomes(tables[_TRAJECTORIES.name], outcomes))
+    described = list(rows_of(tables[_TRAJECTORIES.name], _OF_RUN))
     calls: Changes = {}
     rewards: Changes = {}
-    for sign, counted in ((-1, went), (1, came)):
-        for run_id, mode, final, reward, triplets, dropped, prompt_tokens, response_tokens in counted:
+    for sign, counted in ((-1, went), (1, ((*described[i], *outcomes[i]) for i in came))):
+        for run_id, mode, final, reward, triplets, prompt_tokens, response_tokens, dropped in counted:
             _change(calls, (run_id, mode, "triplet", ""), sign, (triplets, prompt_tokens, response_tokens))
             for reason, count in dropped.items():
                 _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
@@ -109,10 +117,9 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
     return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
 
 
-def _with_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Rows of ``trajectories_raw`` as ``trajectories_latest`` has them: what the calls of each became."""
-    rows = tables[_TRAJECTORIES.name]
-    index = {place: i for i, place in enumerate(_places(rows))}
+def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[str, int]]]:
+    """What the calls of each row of ``trajectories_raw`` became: the columns :data:`_OUTCOME`."""
+    index = {place: i for i, place in enumerate(rows_of(tables[_TRAJECTORIES.name], _PLACE))}
     counts = [[0, 0, 0] for _ in index]
     dropped: list[dict[str, int]] = [{} for _ in index]
     if (triplets := tables.get(_TRIPLETS.name)) is not None:
@@ -120,26 +127,26 @@ def _with_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
             pc.list_value_length(triplets.column(name)).to_pylist()
             for name in ("prompt_token_ids", "response_token_ids")
         ]
-        for place, prompt, response in zip(_places(triplets), *lengths, strict=True):
+        for place, prompt, response in zip(rows_of(triplets, _PLACE), *lengths, strict=True):
             count = counts[index[place]]
             count[0] += 1
             count[1] += prompt or 0
             count[2] += response or 0
     if (drops := tables.get(_DROPS.name)) is not None:
-        names = ("reason", "is_llm_call")
-        for place, reason, is_call in zip(_places(drops), *(drops.column(n).to_pylist() for n in names), strict=True):
+        for *place, reason, is_call in rows_of(drops, (*_PLACE, "reason", "is_llm_call")):
             if is_call:
-                of_it = dropped[index[place]]
+                of_it = dropped[index[tuple(place)]]
                 of_it[reason] = of_it.get(reason, 0) + 1
-    calls = pa.array([list(reasons.items()) for reasons in dropped], pa.map_(pa.string(), pa.int64()))
-    for i, name in enumerate(("triplets", "prompt_tokens", "response_tokens")):
-        rows = rows.append_column(name, pa.array([count[i] for count in counts], pa.int64()))
-    return rows.append_column("dropped", calls).select(list(TRAJECTORIES_LATEST.types))
+    return [(*count, reasons) for count, reasons in zip(counts, dropped, strict=True)]
 
 
-def _places(rows: pa.Table) -> Iterable[tuple[int, int]]:
-    """Position of each row's record in the log."""
-    return zip(rows.column("log_partition").to_pylist(), rows.column("log_offset").to_pylist(), strict=True)
+def _with_outcomes(rows: pa.Table, outcomes: list[tuple[int, int, int, dict[str, int]]]) -> pa.Table:
+    """Rows of ``trajectories_raw`` as ``trajectories_latest`` has them."""
+    *numbers, dropped = zip(*outcomes, strict=True)
+    for name, values in zip(_OUTCOME, numbers, strict=False):
+        rows = rows.append_column(name, pa.array(values, pa.int64()))
+    reasons = pa.array([list(of_it.items()) for of_it in dropped], pa.map_(pa.string(), pa.int64()))
+    return rows.append_column(_OUTCOME[-1], reasons).select(list(TRAJECTORIES_LATEST.types))
 
 
 def _change(changes: Changes, key: Row, sign: int, numbers: tuple[float, ...]) -> None:

@@ -31,6 +31,7 @@ from lightstream.runtime.kafka import (
     kafka_unavailable,
     kafka_user,
 )
+from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TopicMismatchError
@@ -79,7 +80,7 @@ def run(settings: Settings) -> None:
         TopicMismatchError: topics that belong together have different numbers of partitions.
         LightstreamError: a processor failed. Its unfinished work was not committed: restart the worker.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(settings)
     for noisy in ("faust", "mode", "aiokafka"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:

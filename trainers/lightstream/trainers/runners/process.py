@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.gc_tuning import tune_gc
+from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def main() -> None:
     import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the trainer too, which stops its Runners in order
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(Settings.load(), logging.WARNING)
     job: RunnerJob = cloudpickle.load(sys.stdin.buffer)
     sys.path[:] = job.search_path
     agent, hooks = cloudpickle.loads(job.agent)

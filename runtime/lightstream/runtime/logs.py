@@ -1,0 +1,54 @@
+"""Log lines of a process on standard error: as text, or as JSON with the ids of what they are about."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from .settings import Settings
+
+__all__ = ["log_to_stderr", "logged_ids"]
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_ids: ContextVar[Mapping[str, str]] = ContextVar("lightstream_logged_ids", default=MappingProxyType({}))
+
+
+def log_to_stderr(settings: Settings, level: int = logging.INFO) -> None:
+    """One line per event; a supervisor keeps it in the process's log file. Replaces what was configured before."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+@contextmanager
+def logged_ids(**ids: str) -> Generator[None, None, None]:
+    """Give each JSON line that is logged within these ids, beside those of blocks around it; empty ones are left out.
+
+    Follows tasks and copied contexts.
+    """
+    token = _ids.set({**_ids.get(), **{name: value for name, value in ids.items() if value}})
+    try:
+        yield
+    finally:
+        _ids.reset(token)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_ids.get(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
