@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def test_promtool_accepts_the_rules_and_the_configuration() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")
-    for check in (["rules", ALERTS], ["config", FOLDER / "prometheus.yml"]):
-        done = subprocess.run([promtool, "check", *check], capture_output=True, text=True, check=False)
+    for kind, path in (("rules", ALERTS), ("config", FOLDER / "prometheus.yml")):
+        done = subprocess.run([promtool, "check", kind, str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -69,13 +70,17 @@ def test_prometheus_asks_at_the_ports_of_the_compose_file() -> None:
     assert len(targets) == 6
 
 
+def is_ready(url: str) -> bool:
+    return httpx.get(f"{url}/readyz", timeout=60).status_code == 200
+
+
 def test_every_process_is_alive_and_ready_and_tells_the_metrics_that_are_asked_for(settings: Settings) -> None:
     told: dict[str, set[str]] = {}
     with Stack(settings, services=SERVICES) as stack:
         for service in SERVICES:
             url = discover(stack.settings, service).address
             assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200, service
-            eventually(lambda url=url: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, what=service)
+            eventually(partial(is_ready, url), what=service)
             answer = httpx.get(f"{url}/metrics", timeout=60)
             assert answer.headers["content-type"].startswith("text/plain")
             told[service] = set(re.findall(r"^([a-z_]+)(?:\{| )", answer.text, re.MULTILINE))
@@ -86,4 +91,4 @@ def test_every_process_is_alive_and_ready_and_tells_the_metrics_that_are_asked_f
             assert not labels & ID_LABELS
     assert "lightstream_view_lag_records" in told["view"]
     asked = {name for expression in expressions() for name in OWN_METRIC.findall(expression)}
-    assert asked - set.union(*told.values()) <= OF_PROMETHEUS | WHEN_THERE_IS_ONE
+    assert asked - {name for names in told.values() for name in names} <= OF_PROMETHEUS | WHEN_THERE_IS_ONE

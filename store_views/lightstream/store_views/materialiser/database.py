@@ -38,7 +38,7 @@ CHECKPOINT_INTERVAL_S = 60.0
 _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes", "version number")
 """DuckDB says this of a file that is none, that was cut off, or that a newer DuckDB wrote."""
 
-_TABLES = tuple(table.ddl for table in (*RAW_TABLES, *KEPT_TABLES))
+_TABLES = (*(table.ddl for table in RAW_TABLES), *(table.ddl for table in KEPT_TABLES))
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _INSERT_OFFSETS = "INSERT INTO offsets SELECT unnest(?), unnest(?), unnest(?)"  # one statement, whatever their number
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"

@@ -84,7 +84,7 @@ class Summaries:
 
 
 def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
-    known = pc.not_equal(rows.column("status"), RolloutStatus.UNKNOWN.value)
+    known = pc.not_equal(rows.column("status"), pa.scalar(RolloutStatus.UNKNOWN.value))
     # Answers about rollouts that do not exist are not states. They are rare, and filtering copies all lists.
     states = rows if pc.all(known).as_py() else rows.filter(known)
     states = states.append_column("attempt_count", pc.list_value_length(states.column("attempts")).cast(pa.int64()))
@@ -122,12 +122,10 @@ def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[
     index = {place: i for i, place in enumerate(rows_of(tables[_TRAJECTORIES.name], _PLACE))}
     counts = [[0, 0, 0] for _ in index]
     dropped: list[dict[str, int]] = [{} for _ in index]
-    if (triplets := tables.get(_TRIPLETS.name)) is not None:
-        lengths = [
-            pc.list_value_length(triplets.column(name)).to_pylist()
-            for name in ("prompt_token_ids", "response_token_ids")
-        ]
-        for place, prompt, response in zip(rows_of(triplets, _PLACE), *lengths, strict=True):
+    if (calls := tables.get(_TRIPLETS.name)) is not None:
+        ids = ("prompt_token_ids", "response_token_ids")
+        lengths = [pc.list_value_length(calls.column(name)).to_pylist() for name in ids]
+        for place, prompt, response in zip(rows_of(calls, _PLACE), *lengths, strict=True):
             count = counts[index[place]]
             count[0] += 1
             count[1] += prompt or 0
@@ -137,7 +135,9 @@ def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[
             if is_call:
                 of_it = dropped[index[tuple(place)]]
                 of_it[reason] = of_it.get(reason, 0) + 1
-    return [(*count, reasons) for count, reasons in zip(counts, dropped, strict=True)]
+    return [
+        (triplets, prompt, response, of_it) for (triplets, prompt, response), of_it in zip(counts, dropped, strict=True)
+    ]
 
 
 def _with_outcomes(rows: pa.Table, outcomes: list[tuple[int, int, int, dict[str, int]]]) -> pa.Table:

@@ -31,8 +31,8 @@ from lightstream.runtime.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError, SettingsError
 
 from ..materialiser import Materialiser, Place
-from .dashboard import explain_answer, page_routes, reasons_answer
 from .changes import Changes
+from .dashboard import explain_answer, page_routes, reasons_answer
 from .json_values import json_answer
 from .query import QueryLimits, QueryOutcome, run_query
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request

@@ -35,7 +35,8 @@ REMEMBERED_CHARACTERS_MAX = 16 * 1024
 CATALOGUE_FUNCTIONS = ("duckdb_columns", "duckdb_functions", "duckdb_tables", "duckdb_types", "duckdb_views")
 
 TABLES = frozenset(
-    [table.name for table in (*RAW_TABLES, *KEPT_TABLES)]
+    [table.name for table in RAW_TABLES]
+    + [table.name for table in KEPT_TABLES]
     + [view.name for view in VIEWS]
     + ["offsets", "origin", *CATALOGUE_FUNCTIONS]
 )
