@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import cast
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -28,7 +28,7 @@ ASK_INTERVAL_S = 2.0
 """An answer is good for so long: who asks for readiness often costs the cluster little."""
 ASK_TIMEOUT_S = 2.0
 
-LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+LATEST = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the library leaves it untyped
 
 
 class KafkaContact:
