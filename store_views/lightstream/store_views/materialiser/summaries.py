@@ -110,10 +110,9 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
             for reason, count in dropped.items():
                 _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
             if final:
-                counts = reward is not None and math.isfinite(
-                    reward
-                )  # of a sum with infinity nothing can be taken away
-                _change(rewards, (run_id, mode), sign, (1, counts, reward if counts else 0.0))
+                # Of a sum with infinity nothing can be taken away.
+                finite = reward if reward is not None and math.isfinite(reward) else None
+                _change(rewards, (run_id, mode), sign, (1, finite is not None, finite or 0.0))
     return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
 
 
