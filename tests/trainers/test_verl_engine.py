@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
+from transformers import AutoTokenizer
 
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import RolloutMode, Trajectory
@@ -503,3 +504,13 @@ def test_mini_batches_hold_every_row_once(rows: int, parts: int) -> None:
     assert sorted(row for batch in batches for row in batch) == list(range(rows))
     assert all(batches)
     assert max(map(len, batches), default=0) - min(map(len, batches), default=0) <= 1
+
+
+def test_a_model_that_looks_at_images_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}', "utf-8")
+    tokenizer: Any = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(TrainingError, match=r"Qwen2_5_VLConfig.* for this kind of AutoModel") as told:
+        write_initial_model(VERL(model=tmp_path, steps=1), tmp_path, seed=0)
+    assert len(told.value.message) < 400
+    assert "models that look at images are served, and not trained" in told.value.next_step

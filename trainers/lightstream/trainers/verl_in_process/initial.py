@@ -36,9 +36,11 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         tokenizer = load_tokenizer(config.model)
         model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        fault = str(error).partition("\n")[0].rstrip(".")  # what follows lists every model that there is
         raise TrainingError(
-            f"the model {str(config.model)!r} cannot be loaded: {error}.",
-            next_step="Name a folder as `save_pretrained` writes it, or a model of the Hugging Face Hub.",
+            f"the model {str(config.model)!r} cannot be loaded: {fault}.",
+            next_step="Name a folder as `save_pretrained` writes it, or a model of the Hugging Face Hub: a language "
+            "model (…ForCausalLM); models that look at images are served, and not trained.",
         ) from error
     if not tokenizer.chat_template:
         raise TrainingError(
