@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -76,6 +78,20 @@ def test_a_call_is_pending_then_in_a_triplet(log: LogFile) -> None:
     assert account(log) | {"made": 2, "in_triplets": 2, "dropped": 0, "pending": 0, "balanced": True} == account(log)
     (call,) = log.dicts("SELECT * FROM llm_calls WHERE response_id = 'resp-1'")
     assert (call["prompt_token_ids"], call["response_token_count"], call["http_status"]) == ([1, 2, 3], 2, 200)
+
+
+def test_each_response_token_has_its_text_where_the_proxy_saw_it(log: LogFile) -> None:
+    texts = ["Ünï", "", "🙂 c", "<|im_end|>"]
+    told = {
+        "response_token_ids": pack_int32([7, 8, 9, 2]),
+        "response_tokens_text": "".join(texts),
+        "response_token_ends": pack_int32(accumulate(map(len, texts))),
+    }
+    span = proxy_span(1)
+    assert span.llm_call is not None
+    log.write(opened(), span.model_copy(update={"llm_call": span.llm_call.model_copy(update=told)}), proxy_span(2))
+    found = log.rows("SELECT response_token_texts FROM llm_calls ORDER BY span_id")
+    assert found == [(texts,), (None,)]
 
 
 def test_closed_but_not_yet_assembled_is_pending(log: LogFile) -> None:

@@ -57,6 +57,7 @@ _TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 _CALL_SPAN = "00f067aa0ba902b7"
 _PROMPT = pack_int32([1, 41, 56, 86, 110, 2])
 _RESPONSE = pack_int32([68, 2])
+_ENDS = pack_int32([1, 11])
 _LOGPROBS = pack_float32([-0.25, -0.0009765625])
 
 _SPEC = RolloutSpec(
@@ -155,6 +156,8 @@ EXAMPLES: tuple[Record, ...] = (
             http_status=200,
             request_json='{"messages": [{"role": "user", "content": "Find the prime factorization of 980."}]}',
             response_json='{"role": "assistant", "content": "G"}',
+            response_tokens_text="G<|im_end|>",
+            response_token_ends=_ENDS,
         ),
     ),
     AttemptOpened(

@@ -27,6 +27,7 @@ _FINISH_REASONS = "gen_ai.response.finish_reasons"
 _IDS = {
     "prompt_token_ids": PROMPT_TOKEN_IDS,
     "response_token_ids": RESPONSE_TOKEN_IDS,
+    "response_token_ends": "lightstream.llm_call.response_token_ends",
 }
 _PLAIN = {
     "response_id": "gen_ai.response.id",
@@ -40,6 +41,7 @@ _PLAIN = {
     "error_message": "lightstream.llm_call.error_message",
     "request_json": "lightstream.llm_call.request_json",
     "response_json": "lightstream.llm_call.response_json",
+    "response_tokens_text": "lightstream.llm_call.response_tokens_text",
 }
 
 

@@ -38,6 +38,24 @@ def test_chunks_add_up() -> None:
     assert answer.prompt_token_ids == [1, 2, 3]
 
 
+def test_the_text_of_each_token_is_kept() -> None:
+    answer = Completion()
+    for body in (chunk(4, first=True), chunk(5)):
+        capture(answer, body)
+    assert answer.choices[0].token_texts == ["a", "a"]
+    of_text = Completion()
+    logprobs = {"tokens": [" é", "<end>"], "token_logprobs": [-1.0, -2.0], "text_offset": [0, 2]}
+    capture(of_text, {"choices": [{"index": 0, "text": " é", "token_ids": [1, 2], "logprobs": logprobs}]})
+    assert of_text.choices[0].token_texts == [" é", "<end>"]
+
+
+@pytest.mark.parametrize("content", [[{"logprob": -1.0}], [{"token": "token_id:7", "logprob": -1.0}], None, 3])
+def test_text_that_is_not_told_is_unknown(content: Any) -> None:
+    answer = Completion()
+    capture(answer, {"choices": [{"index": 0, "token_ids": [7], "logprobs": {"content": content}}]})
+    assert answer.choices[0].token_texts is None
+
+
 def test_streamed_tool_calls_add_up() -> None:
     answer = Completion()
     for arguments in ('{"a"', ": 1}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import anthropic
@@ -101,5 +102,8 @@ def test_the_announced_policy_server_is_found_and_its_tokens_are_exact(
         assert list(unpack_int32(call.response_token_ids or b"")) == choice["token_ids"]
         expected = [entry["logprob"] for entry in choice["logprobs"]["content"]]
         assert list(unpack_float32(call.response_logprobs or b"")) == pytest.approx(expected, abs=1e-4)
+        ends = list(unpack_int32(call.response_token_ends or b""))
+        texts = [(call.response_tokens_text or "")[a:b] for a, b in pairwise([0, *ends])]
+        assert texts == [entry["token"] for entry in choice["logprobs"]["content"]]
         assert (call.policy_version, call.response_model, call.streamed) == (0, "policy@0", streams)
         assert json.loads(call.response_json or "")["content"] == choice["message"]["content"]

@@ -27,7 +27,15 @@ _ITEM_BYTES = 10
 """Upper bound of an encoded number; also what a value costs in addition to its content."""
 
 _TEXT_FIELDS = ("name", "status_message", "scope_name", "scope_version", "trace_state")
-_CALL_FIELDS = ("request_json", "response_json", "prompt_token_ids", "response_token_ids", "response_logprobs")
+_CALL_FIELDS = (
+    "request_json",
+    "response_json",
+    "prompt_token_ids",
+    "response_token_ids",
+    "response_logprobs",
+    "response_tokens_text",
+    "response_token_ends",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Takes token ids and log-probabilities out of raw answers, and removes what the agent did not ask for. Pure.
 
 Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` next to the choices, ``token_ids`` in each), the same
-inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[].logprob``, and for completions
-``logprobs.token_logprobs[]``.
+inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[]`` (``logprob`` and ``token``), and for
+completions ``logprobs.token_logprobs[]`` and ``logprobs.tokens[]``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ _RESPONSE_IDS = "token_ids"
 _VERSION_RUNS = "policy_version_runs"
 _PROVIDER_FIELDS = "provider_specific_fields"
 
+_ID_IN_PLACE_OF_TEXT = "token_id:"
+"""What vLLM begins a token's text with where a request asks for its id instead."""
+
 INTERRUPTED = "interrupted"
 """Finish reason of an answer that the model server hands back, to be gone on with."""
 
 
 @dataclass(slots=True)
 class Choice:
-    """One sampled sequence. ``token_ids`` and ``logprobs`` are ``None`` where the upstream sends none.
+    """One sampled sequence. ``token_ids``, ``logprobs`` and ``token_texts`` are ``None`` where the upstream sends none.
 
     ``prompt_token_ids`` is its own prompt, where a request had several. ``version_runs`` are versions of the policy by
     the first token that each sampled, where the upstream says so: at least those after the first. ``is_interrupted``:
@@ -36,6 +39,7 @@ class Choice:
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
+    token_texts: list[str] | None = None
     finish_reason: str | None = None
     version_runs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     is_interrupted: bool = False
@@ -123,6 +127,7 @@ def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:
         choice.prompt_token_ids = _integers(_field(entry, _PROMPT_IDS))
     choice.token_ids = _joined(choice.token_ids, _integers(_field(entry, _RESPONSE_IDS)))
     choice.logprobs = _joined(choice.logprobs, _logprobs(entry.get("logprobs")))
+    choice.token_texts = _joined(choice.token_texts, _token_texts(entry.get("logprobs")))
     if isinstance(entry.get("message"), dict):
         choice.message = entry["message"]
     elif isinstance(entry.get("delta"), dict):
@@ -190,6 +195,19 @@ def _logprobs(value: Any) -> list[float] | None:
             return None
         numbers.append(number)
     return numbers
+
+
+def _token_texts(value: Any) -> list[str] | None:
+    if not isinstance(value, dict):
+        return None
+    entries = value.get("content", value.get("tokens"))
+    texts: list[str] = []
+    for entry in entries if isinstance(entries, list) else [None]:
+        text = entry.get("token") if isinstance(entry, dict) else entry
+        if not isinstance(text, str) or text.startswith(_ID_IN_PLACE_OF_TEXT):
+            return None
+        texts.append(text)
+    return texts
 
 
 def _version_runs(value: Any) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from concurrent.futures import Future
+from itertools import accumulate
 from typing import Any
 
 from pydantic_core import to_json
@@ -35,7 +36,12 @@ UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
 
 TRANSLATED = ("messages", "responses")
 
-CUT_ORDER = (("request_json",), ("response_json",), ("prompt_token_ids", "response_token_ids", "response_logprobs"))
+CUT_ORDER = (
+    ("response_tokens_text", "response_token_ends"),
+    ("request_json",),
+    ("response_json",),
+    ("prompt_token_ids", "response_token_ids", "response_logprobs"),
+)
 """Fields in the order of cutting: texts follow from token ids, and a call without tokens cannot be trained on."""
 
 
@@ -67,6 +73,8 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
     completion = call.completion
     notes: list[str] = [call.error_message] if call.error_message else []
     version, runs = _versions(call, choice)
+    texts = choice.token_texts or []
+    has_texts = bool(texts) and len(texts) == len(choice.token_ids or ())
     llm_call = LlmCall(
         response_id=call.seen_response_id or completion.response_id,
         requested_model=call.requested_model,
@@ -84,6 +92,8 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         error_message=call.error_message,
         request_json=request_json,
         response_json=to_json(choice.message).decode() if choice.message else None,
+        response_tokens_text="".join(texts) if has_texts else None,
+        response_token_ends=pack_int32(accumulate(map(len, texts))) if has_texts else None,
     )
     failed = call.error_message is not None
     return SpanRecord(

@@ -52,6 +52,7 @@ class Column:
 PACKED: dict[str, tuple[str, pa.DataType, Encoding]] = {
     "prompt_token_ids": ("INTEGER[]", pa.list_(pa.int32()), Encoding.INT32S),
     "response_token_ids": ("INTEGER[]", pa.list_(pa.int32()), Encoding.INT32S),
+    "response_token_ends": ("INTEGER[]", pa.list_(pa.int32()), Encoding.INT32S),
     "response_logprobs": ("FLOAT[]", pa.list_(pa.float32()), Encoding.FLOAT32S),
     "response_mask": ("UTINYINT[]", pa.list_(pa.uint8()), Encoding.UINT8S),
 }

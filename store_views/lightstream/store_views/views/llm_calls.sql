@@ -2,6 +2,7 @@
 -- the writer recorded it as one, else from the assembler, which reads the attributes of frameworks, or from
 -- `unassembled`.
 -- Columns of `call_spans` and `LlmCall`, and:
+--   response_token_texts: what each response token says, where the proxy saw it.
 --   fate: `triplet`, `dropped`, `pending` or `unaccounted`.
 --   prompt_token_count: length of the prompt in tokens.
 --   response_token_count: length of the response in tokens.
@@ -17,6 +18,12 @@ SELECT
     recorded.llm_policy_version AS policy_version,
     recorded.llm_prompt_token_ids AS prompt_token_ids, recorded.llm_response_token_ids AS response_token_ids,
     recorded.llm_response_logprobs AS response_logprobs,
+    list_transform(
+        range(1, len(recorded.llm_response_token_ends) + 1),
+        lambda i: recorded.llm_response_tokens_text[
+            coalesce(recorded.llm_response_token_ends[i - 1], 0) + 1 : recorded.llm_response_token_ends[i]
+        ]
+    ) AS response_token_texts,
     len(recorded.llm_prompt_token_ids) AS prompt_token_count,
     len(recorded.llm_response_token_ids) AS response_token_count,
     recorded.llm_finish_reason AS finish_reason, recorded.llm_streamed AS streamed,

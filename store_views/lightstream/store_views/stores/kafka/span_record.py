@@ -65,7 +65,7 @@ def span_of_record(record: SpanRecord) -> Span:
     row = record.model_dump(exclude={"llm_call"}) | {"status": record.status.value, f"{LLM}choice_index": None}
     if record.llm_call is not None:
         call = record.llm_call.model_dump()
-        for name in ("prompt_token_ids", "response_token_ids"):
+        for name in ("prompt_token_ids", "response_token_ids", "response_token_ends"):
             call[name] = None if call[name] is None else list(unpack_int32(call[name]))
         logprobs = record.llm_call.response_logprobs
         call["response_logprobs"] = None if logprobs is None else list(unpack_float32(logprobs))
