@@ -23,7 +23,7 @@ CODE := schemas runtime producers stream_processors trainers store_views entrypo
 # Editable installs leave the dashboard to `make dashboard`.
 export HATCH_BUILD_NO_HOOKS = true
 
-.PHONY: demo dashboard test test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -40,6 +40,7 @@ help:
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
+	@echo "make test-dashboard  that page in a browser; needs Chromium"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
 	@echo "make install-core  .venv-core, which test-core makes when it is missing"
 	@echo "make install  .venv, which all of these make when it is missing"
@@ -72,6 +73,10 @@ test-verl-ray: $(INSTALLED)
 
 test-agent-lightning: $(INSTALLED) $(AGL_VENV)/.installed
 	LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON=$(CURDIR)/$(AGL_VENV)/bin/python $(PY) -m pytest -q -m agent_lightning
+
+test-dashboard: dashboard
+	cd store_views/dashboard && PATH=$(CURDIR)/$(VENV)/bin:$$PATH node node_modules/typescript/bin/tsc
+	$(PY) -m pytest -q -m dashboard tests/store_views/dashboard
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak

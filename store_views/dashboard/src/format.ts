@@ -6,8 +6,8 @@ export function count(value: number): string {
   return whole.format(value);
 }
 
-export function plural(value: number, thing: string): string {
-  return `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
+export function plural(value: number, thing: string, things = `${thing}s`): string {
+  return `${count(value)} ${value === 1 ? thing : things}`;
 }
 
 /** Four significant digits, without trailing zeros. */

@@ -13,6 +13,7 @@ applyTheme();
 const client = new QueryClient({
   defaultOptions: {
     queries: {
+      networkMode: "always", // a view on this machine answers without any network
       // A refusal stays one; a view that is away comes back, and what was shown stays meanwhile.
       retry: (failures, error) => !(error instanceof ApiError && error.status >= 400 && error.status < 500) && failures < 2,
       staleTime: 2_000,

@@ -4,7 +4,7 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "
 
 import type { RolloutFilters } from "./api/rollouts";
 import { Layout } from "./ui/Layout";
-import { NotFound } from "./ui/NotFound";
+import { Broken, NotFound } from "./ui/NotFound";
 
 type Search = Record<string, unknown>;
 
@@ -74,7 +74,89 @@ const rollout = createRoute({
   component: lazyRouteComponent(() => import("./pages/Rollout"), "RolloutPage"),
 });
 
-const routeTree = rootRoute.addChildren([runs, run, rollouts, rollout]);
+export interface GroupSearch extends RunSearch {
+  id?: string | undefined;
+}
+
+const ofOne = (search: Search): GroupSearch => known({ run: text(search, "run"), id: text(search, "id") });
+
+const group = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/group",
+  validateSearch: ofOne,
+  component: lazyRouteComponent(() => import("./pages/Group"), "Group"),
+});
+
+export interface TrainingSearch extends RunSearch {
+  metric?: string | undefined;
+  ema?: string | undefined;
+  compare?: string | undefined;
+  step?: number | undefined;
+}
+
+const training = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/training",
+  validateSearch: (search: Search): TrainingSearch =>
+    known({
+      run: text(search, "run"),
+      metric: text(search, "metric"),
+      ema: text(search, "ema"),
+      compare: text(search, "compare"),
+      step: whole(search, "step"),
+    }),
+  component: lazyRouteComponent(() => import("./pages/Training"), "Training"),
+});
+
+const resources = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/resources",
+  validateSearch: ofOne,
+  component: lazyRouteComponent(() => import("./pages/Resources"), "Resources"),
+});
+
+const losses = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/losses",
+  validateSearch: ofRun,
+  component: lazyRouteComponent(() => import("./pages/Losses"), "Losses"),
+});
+
+const processes = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/processes",
+  validateSearch: ofRun,
+  component: lazyRouteComponent(() => import("./pages/Processes"), "Processes"),
+});
+
+const sql = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/sql",
+  validateSearch: (search: Search): RunSearch & { q?: string | undefined } =>
+    known({ run: text(search, "run"), q: text(search, "q") }),
+  component: lazyRouteComponent(() => import("./pages/Sql"), "Sql"),
+});
+
+const settings = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/settings",
+  validateSearch: ofRun,
+  component: lazyRouteComponent(() => import("./pages/Settings"), "Settings"),
+});
+
+const routeTree = rootRoute.addChildren([
+  runs,
+  run,
+  rollouts,
+  rollout,
+  group,
+  training,
+  resources,
+  losses,
+  processes,
+  sql,
+  settings,
+]);
 
 function parseSearch(search: string): Search {
   return Object.fromEntries(new URLSearchParams(search));
@@ -91,6 +173,7 @@ export const router = createRouter({
   parseSearch,
   stringifySearch,
   defaultPreload: false,
+  defaultErrorComponent: Broken,
   scrollRestoration: true,
 });
 

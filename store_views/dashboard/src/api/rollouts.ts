@@ -95,6 +95,8 @@ export const rolloutsQuery = (filters: RolloutFilters) =>
       return page.length === PAGE_ROWS && last ? { nanos: last.enqueued_unix_nano, id: last.rollout_id } : null;
     },
     placeholderData: keepPreviousData,
+    // Once somebody reads on, rows stay where they are.
+    refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : LIVE_MS),
   });
 
 export interface Explained {
@@ -241,16 +243,24 @@ export interface SpanDetail {
   scope_name: string | null;
   llm_request_json: string | null;
   llm_response_json: string | null;
+  characters: number;
   llm_error_message: string | null;
   llm_http_status: number | null;
   log_partition: number;
   log_offset: number;
 }
 
+/** Beyond this, texts of a span come cut: enough for a book, and no burden for a browser. */
+export const TEXT_CHARACTERS_MAX = 1_000_000;
+
 const SPAN = `
 SELECT name, trace_id, status_message, start_unix_nano::VARCHAR AS start_unix_nano,
-  end_unix_nano::VARCHAR AS end_unix_nano, attributes::VARCHAR AS attributes, events::VARCHAR AS events,
-  links::VARCHAR AS links, scope_name, llm_request_json, llm_response_json, llm_error_message, llm_http_status,
+  end_unix_nano::VARCHAR AS end_unix_nano, left(attributes::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS attributes,
+  left(events::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS events, left(links::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS links, scope_name,
+  left(llm_request_json, ${TEXT_CHARACTERS_MAX}) AS llm_request_json,
+  left(llm_response_json, ${TEXT_CHARACTERS_MAX}) AS llm_response_json,
+  greatest(length(attributes::VARCHAR), length(llm_request_json), length(llm_response_json)) AS characters,
+  llm_error_message, llm_http_status,
   log_partition, log_offset
 FROM spans WHERE rollout_id = $rollout AND span_id = $span AND log_partition = $partition AND log_offset = $offset`;
 
@@ -279,11 +289,16 @@ export interface TokenRow {
   finish_reason: string | null;
   log_partition: number;
   log_offset: number;
+  /** Reward of the rollout minus the mean of its group's; `null` where one of both is unknown. */
+  above_mean: number | null;
 }
 
-/** Advantage of a rollout: its reward minus the mean of its group, over the deviation, as GRPO has it. */
 const TOKENS = `
-SELECT call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
+WITH finished AS (
+  SELECT rollout_id, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories WHERE final
+), own AS (SELECT group_id, reward FROM finished WHERE rollout_id = $rollout)
+SELECT (SELECT own.reward - avg(finished.reward) FROM finished JOIN own USING (group_id) GROUP BY own.reward) AS above_mean,
+  call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
   policy_version, policy_version_runs, finish_reason, log_partition, log_offset
 FROM triplets WHERE rollout_id = $rollout AND span_id = $span ORDER BY choice_index`;
 

@@ -51,10 +51,23 @@ function messageTurn(message: unknown): Turn {
   const parts = [
     typeof fields["reasoning_content"] === "string" ? `(reasoning)\n${fields["reasoning_content"]}` : "",
     fields["content"] === undefined || fields["content"] === null ? "" : contentText(fields["content"]),
-    fields["tool_calls"] ? JSON.stringify(fields["tool_calls"], null, 2) : "",
+    fields["tool_calls"] ? toolCalls(fields["tool_calls"]) : "",
   ];
   const text = parts.filter(Boolean).join("\n\n");
   return { role: String(fields["role"] ?? "message"), text: text || JSON.stringify(message, null, 2) };
+}
+
+/** `name(arguments)`, a line each; what is of another shape stays JSON. */
+function toolCalls(calls: unknown): string {
+  if (!Array.isArray(calls)) return JSON.stringify(calls, null, 2);
+  return calls
+    .map((call: { function?: { name?: unknown; arguments?: unknown } } | null) => {
+      const called = call?.function;
+      return typeof called?.name === "string" && typeof called.arguments === "string"
+        ? `${called.name}(${called.arguments})`
+        : JSON.stringify(call, null, 2);
+    })
+    .join("\n");
 }
 
 function contentText(content: unknown): string {
@@ -65,6 +78,13 @@ function contentText(content: unknown): string {
       const text = part && typeof part === "object" ? (part as Record<string, unknown>)["text"] : part;
       return typeof text === "string" ? text : JSON.stringify(part, null, 2);
     })
+    .join("\n");
+}
+
+/** What the model answered, as text; empty where nothing was recorded. */
+export function responseText(response: string | null): string {
+  return responseTurns(response)
+    .map((turn) => turn.text)
     .join("\n");
 }
 

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
-import { type Call, type Explained, explainQuery, type SpanRow, spanQuery, spansQuery } from "../api/rollouts";
+import { type Call, type Explained, explainQuery, type SpanRow, spanQuery, spansQuery, TEXT_CHARACTERS_MAX } from "../api/rollouts";
 import { meaningsQuery } from "../api/runs";
 import { count, duration, exactTime, figure, plural, prettyJson } from "../format";
 import { Ago, classes, Facts, Message, Panel, Show, Status, Text } from "../ui/basics";
@@ -36,7 +36,7 @@ function Explanation({ found }: { found: Explained }) {
         <Status value={rollout.status} />
         <p>
           {rollout.mode === "train" ? "For training" : `For ${rollout.mode}`}, of the group{" "}
-          <Link to="/rollouts" search={{ run: rollout.run_id, group }}>
+          <Link to="/group" search={{ run: rollout.run_id, id: group }}>
             {group}
           </Link>
           . Enqueued <Ago nanos={rollout.enqueued_unix_nano} />
@@ -128,7 +128,7 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
     <div className={ui["panelBody"]} style={{ borderTop: "1px solid var(--line)" }}>
       <div className={styles["callHead"]}>
         <h3>{span.name}</h3>
-        <Status value={span.status} />
+        {span.status !== "unset" && <Status value={span.status} />}
         {call && <Status value={call.fate} />}
         {call?.reason && <code>{call.reason}</code>}
         <span className={ui["muted"]}>{place("spans", span.log_partition, span.log_offset)}</span>
@@ -161,7 +161,18 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
               />
             ),
           ]);
-          return <TabbedPanel key={spanKey(span)} label="The span" tabs={tabs} />;
+          return (
+            <>
+              {detail.characters > TEXT_CHARACTERS_MAX && (
+                <Message title={`Only the first ${count(TEXT_CHARACTERS_MAX)} of ${count(detail.characters)} characters are shown.`}>
+                  <span>
+                    <code>lightstream sql --format json</code> gives all of them.
+                  </span>
+                </Message>
+              )}
+              <TabbedPanel key={spanKey(span)} label="The span" tabs={tabs} />
+            </>
+          );
         }}
       </Show>
     </div>

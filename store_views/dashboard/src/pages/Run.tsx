@@ -175,12 +175,12 @@ function RewardCurve({ run, steps }: { run: string; steps: StepRow[] }) {
       </Panel>
     );
   return (
-    <Panel title="Mean reward by step" note="A click on a step lists its rollouts">
+    <Panel title="Mean reward by step" note="A click on a step lists its groups">
       <Chart
         label="Mean reward by step"
         x={rewarded.map((step) => step.step)}
         lines={[{ label: "mean reward", values: rewarded.map((step) => step.metrics["reward/mean"] ?? null), colour: 1 }]}
-        onPick={(step) => void navigate({ to: "/rollouts", search: { run, step } })}
+        onPick={(step) => void navigate({ to: "/training", search: { run, step } })}
       />
     </Panel>
   );

@@ -14,6 +14,7 @@ const SHOWN_TOKENS = 4_000;
 const COLOURINGS = [
   ["logprob", "log-probability"],
   ["mask", "mask"],
+  ["advantage", "reward above the group's mean"],
   ["version", "policy version"],
 ] as const;
 
@@ -50,6 +51,7 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
           {count(sampled)}
         </span>
         <span>reward of the call {figure(row.reward)}</span>
+        {row.above_mean !== null && <span>{`the rollout is ${signed(row.above_mean)} to the mean of its group`}</span>}
         <Legend by={by} />
       </div>
       <div className={styles["tokens"]} tabIndex={0} role="group" aria-label="Token ids of the call">
@@ -76,8 +78,13 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
 
 function Legend({ by }: { by: string }) {
   if (by === "mask") return <span>green: sampled by the policy, grey: not</span>;
+  if (by === "advantage") return <span>green: sampled, and the rollout was better than its group; red: worse</span>;
   if (by === "version") return <span>one colour for each policy version</span>;
   return <span>green: expected (log-probability near 0), red: a surprise (–4 and below)</span>;
+}
+
+function signed(value: number): string {
+  return `${value > 0 ? "+" : ""}${figure(value)}`;
 }
 
 const VERSION_COLOURS = ["#a9c3ff", "#f5c29a", "#a5dcbb", "#dcb6ea", "#f3df8f"];
@@ -85,6 +92,10 @@ const VERSION_COLOURS = ["#a9c3ff", "#f5c29a", "#a5dcbb", "#dcb6ea", "#f3df8f"];
 function colourOf(row: TokenRow, index: number, by: string): string {
   const grey = "#d5d6da";
   if (by === "mask") return row.response_mask[index] ? "#9fdcb9" : grey;
+  if (by === "advantage") {
+    if (!row.response_mask[index] || row.above_mean === null || row.above_mean === 0) return grey;
+    return row.above_mean > 0 ? "#9fdcb9" : "#f4b5af";
+  }
   if (by === "version") {
     const version = versionOf(row, index);
     return version === null ? grey : (VERSION_COLOURS[Math.abs(version) % VERSION_COLOURS.length] ?? grey);

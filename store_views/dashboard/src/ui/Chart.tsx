@@ -90,9 +90,9 @@ function options(lines: Line[], width: number, height: number, xLabel: string): 
     height,
     scales: { x: { time: false } },
     cursor: { points: { size: 7 }, drag: { x: false, y: false } },
-    legend: { live: true },
+    legend: { live: true, show: lines.length > 1 || height > 200 },
     axes: [
-      { ...axis, grid: { show: false }, space: 60 },
+      { ...axis, grid: { show: false }, space: 60, size: 28 },
       { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => figure(tick)) },
     ],
     series: [

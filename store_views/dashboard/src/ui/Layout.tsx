@@ -3,15 +3,29 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useSearch } from "@tanstack/react-router";
 
-import { ApiError } from "../api/request";
+import { ApiError, readToken } from "../api/request";
 import { positionsQuery } from "../api/runs";
 import { count } from "../format";
 import icon from "../icon.svg";
+import { Message } from "./basics";
 import styles from "./Layout.module.css";
+import { TokenForm } from "./TokenForm";
 
 const OF_A_RUN = [
   ["/run", "Overview"],
   ["/rollouts", "Rollouts"],
+  ["/training", "Training"],
+  ["/resources", "Resources"],
+  ["/losses", "Dropped"],
+] as const;
+
+/** Pages that say something only about one run. */
+const NEED_A_RUN = ["/run", "/training", "/resources"];
+
+const OF_ALL = [
+  ["/processes", "Processes"],
+  ["/sql", "SQL"],
+  ["/settings", "Settings"],
 ] as const;
 
 export function Layout() {
@@ -38,7 +52,7 @@ export function Layout() {
           <div className={styles["heading"]}>{run === undefined ? "Every run" : run || "no run named"}</div>
           <ul>
             {OF_A_RUN.map(([to, label]) =>
-              run === undefined && to === "/run" ? null : (
+              run === undefined && NEED_A_RUN.includes(to) ? null : (
                 <li key={to}>
                   <Link to={to} search={search} className={styles["link"] ?? ""} activeOptions={{ includeSearch: false }}>
                     {label}
@@ -47,13 +61,40 @@ export function Layout() {
               ),
             )}
           </ul>
+          <div className={styles["heading"]}>Everything</div>
+          <ul>
+            {OF_ALL.map(([to, label]) => (
+              <li key={to}>
+                <Link to={to} search={search} className={styles["link"] ?? ""} activeOptions={{ includeSearch: false }}>
+                  {label}
+                </Link>
+              </li>
+            ))}
+          </ul>
         </nav>
         <Freshness />
       </header>
       <main className={styles["main"]} id="main" tabIndex={-1}>
+        <TokenWanted />
         <Outlet />
       </main>
     </div>
+  );
+}
+
+/** Shown in place of nothing at all: what was on the page stays below, and is asked for again with the token. */
+function TokenWanted() {
+  const { error } = useQuery(positionsQuery);
+  if (!(error instanceof ApiError) || !error.needsToken) return null;
+  const had = readToken() !== "";
+  return (
+    <Message bad title={had ? "The view no longer takes this tab's token." : "The view asks for its token."}>
+      <span>
+        {had ? "It was changed, or the view was started with another. " : ""}It is the value of <code>LIGHTSTREAM_VIEW_TOKEN</code> where the
+        view was started.
+      </span>
+      <TokenForm />
+    </Message>
   );
 }
 

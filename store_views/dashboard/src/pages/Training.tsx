@@ -1,0 +1,153 @@
+/** Curves of the training: any metric of the steps, smoothed, beside other runs; a step opens its groups. */
+
+import { useMemo } from "react";
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+
+import { type StepGroup, stepGroupsQuery } from "../api/groups";
+import { runsQuery, type StepRow, stepsQuery } from "../api/runs";
+import { count, duration, figure, taskLine } from "../format";
+import type { TrainingSearch } from "../router";
+import { Button, Facts, Message, Panel, Show, Status } from "../ui/basics";
+import { Chart, type Line } from "../ui/Chart";
+import { type Column, DataTable } from "../ui/DataTable";
+import { Select } from "../ui/Select";
+import ui from "../ui/ui.module.css";
+import styles from "./pages.module.css";
+
+const SMOOTHINGS = [
+  ["0", "none"],
+  ["0.6", "0.6"],
+  ["0.9", "0.9"],
+  ["0.97", "0.97"],
+] as const;
+
+const SHOWN_BELOW = ["loss", "grad_norm", "actor/entropy", "actor/ppo_kl", "logprob_diff_max", "response_tokens/mean", "groups/without_signal", "seconds/update"];
+
+/** Exponential moving average without the bias of its start: each point weighs what came before by `weight`. */
+function smooth(values: readonly (number | null)[], weight: number): (number | null)[] {
+  let sum = 0;
+  let weights = 0;
+  return values.map((value) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    sum = weight * sum + (1 - weight) * value;
+    weights = weight * weights + (1 - weight);
+    return sum / weights;
+  });
+}
+
+export function Training() {
+  const search = useSearch({ from: "/training" });
+  const { run = "", metric = "reward/mean", ema = "0", compare, step } = search;
+  const navigate = useNavigate();
+  const change = (changed: TrainingSearch) =>
+    void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
+  const runs = compare === undefined || compare === run ? [run] : [run, compare];
+  const queries = useQueries({ queries: runs.map((id) => stepsQuery(id)) });
+  const others = useQuery(runsQuery);
+  const steps = queries.map((query) => (query.data ?? []).filter((row) => row.outcome !== "measured"));
+  const own = steps[0] ?? [];
+  const metrics = [...new Set(own.flatMap((row) => Object.keys(row.metrics)))].sort();
+  const shown = own.find((row) => row.step === step);
+  return (
+    <>
+      <title>{`Training of ${run || "no run named"} · Lightstream`}</title>
+      <div className={styles["head"]}>
+        <h1>Training</h1>
+        <p>What each committed step reported. A click on a step lists its groups.</p>
+      </div>
+      <div className={styles["filters"]}>
+        <Select label="Curve" value={metric} options={(metrics.length > 0 ? metrics : [metric]).map((name) => [name, name])} onChange={(value) => change({ metric: value })} />
+        <Select label="Smoothing (EMA)" value={ema} options={SMOOTHINGS} onChange={(value) => change({ ema: value === "0" ? undefined : value })} />
+        <Select
+          label="Beside"
+          value={compare ?? ""}
+          options={[["", "no other run"], ...(others.data ?? []).filter((row) => row.run_id && row.run_id !== run).map((row) => [row.run_id, row.run_id] as const)]}
+          onChange={(value) => change({ compare: value || undefined })}
+        />
+      </div>
+      {queries.map((query, index) => (query.error ? <Show key={index} query={query}>{() => null}</Show> : null))}
+      {own.length === 0 && !queries[0]?.isPending ? (
+        <Message title="No training step of this run has been committed yet." />
+      ) : (
+        <Panel title={metric}>
+          <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} onPick={(value) => change({ step: value })} />
+        </Panel>
+      )}
+      {shown && <Step run={run} step={shown} close={() => change({ step: undefined })} />}
+      <div className={styles["charts"]}>
+        {SHOWN_BELOW.filter((name) => name !== metric && metrics.includes(name)).map((name) => (
+          <Panel key={name} title={name} note={figure(own.at(-1)?.metrics[name])}>
+            <Curves runs={runs} steps={steps} metric={name} ema={Number(ema)} height={130} onPick={(value) => change({ step: value })} />
+          </Panel>
+        ))}
+      </div>
+    </>
+  );
+}
+
+interface CurvesProps {
+  runs: string[];
+  steps: StepRow[][];
+  metric: string;
+  ema: number;
+  height: number;
+  onPick: (step: number) => void;
+}
+
+function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
+  const { x, lines } = useMemo(() => {
+    const numbers = [...new Set(steps.flat().map((row) => row.step))].sort((one, other) => one - other);
+    const drawn = runs.flatMap((run, index): Line[] => {
+      const found = new Map((steps[index] ?? []).map((row) => [row.step, row.metrics[metric] ?? null]));
+      const values = numbers.map((number) => found.get(number) ?? null);
+      const label = runs.length > 1 ? run || "no run named" : metric;
+      if (ema === 0) return [{ label, values, colour: index + 1 }];
+      return [
+        { label: `${label} as it was`, values, colour: index + 1, faint: true },
+        { label, values: smooth(values, ema), colour: index + 1 },
+      ];
+    });
+    return { x: numbers, lines: drawn };
+  }, [runs, steps, metric, ema]);
+  return <Chart label={metric} x={x} lines={lines} height={height} onPick={onPick} />;
+}
+
+const GROUPS = (run: string): Column<StepGroup>[] => [
+  {
+    id: "group",
+    header: "Group",
+    cell: (row) => (
+      <Link to="/group" search={{ run, id: row.group_id }} className={styles["rowLink"] ?? ""}>
+        {row.group_id}
+      </Link>
+    ),
+  },
+  { id: "task", header: "Task", cell: (row) => <div className={ui["clip"]}>{taskLine(row.input_json ?? "")}</div> },
+  { id: "reward", header: "Mean reward", number: true, cell: (row) => figure(row.reward) },
+  { id: "deviation", header: "Deviation", number: true, cell: (row) => (row.deviation === 0 ? <Status value="flat" tone="warn" /> : figure(row.deviation)) },
+  { id: "range", header: "Lowest to highest", number: true, cell: (row) => `${figure(row.low)} to ${figure(row.high)}` },
+  { id: "trained", header: "Trained", number: true, cell: (row) => `${count(row.trained)} of ${count(row.rollouts)}` },
+];
+
+function Step({ run, step, close }: { run: string; step: StepRow; close: () => void }) {
+  const groups = useQuery(stepGroupsQuery(run, step.step));
+  const columns = useMemo(() => GROUPS(run), [run]);
+  return (
+    <Panel title={`Step ${step.step}`} flush note={<Button onPress={close}>Close</Button>}>
+      <div className={ui["panelBody"]}>
+        <Facts
+          facts={[
+            ["Outcome", <Status key="outcome" value={step.outcome} />],
+            ["Took", duration(step.seconds)],
+            ["From policy", step.policy_version === null ? "–" : String(step.policy_version)],
+            ["Made resources", step.resources_id ?? "–"],
+            ["Trained on", `${count(step.triplet_count)} calls of ${count(step.trajectory_count)} rollouts in ${count(step.group_count)} groups`],
+            ["In the log", <code key="place">{`training-steps/${step.log_partition} @ ${step.log_offset}`}</code>],
+          ]}
+        />
+      </div>
+      <Show query={groups}>{(rows) => <DataTable label={`Groups of step ${step.step}`} rows={rows} columns={columns} rowKey={(row) => row.group_id} empty="The step consumed no group." />}</Show>
+    </Panel>
+  );
+}

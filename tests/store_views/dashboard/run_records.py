@@ -1,0 +1,463 @@
+"""Records of small runs as they lie in the log: what the dashboard's tests look at."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightstream.schemas.packing import pack_float32, pack_int32
+from lightstream.schemas.records import (
+    AttemptClosed,
+    AttemptOpened,
+    AttemptState,
+    AttemptStatus,
+    ConsumedTrajectory,
+    DeadLetter,
+    DeadLetterReason,
+    EventKind,
+    LlmCall,
+    Record,
+    ResourcesRecord,
+    RolloutMode,
+    RolloutSpec,
+    RolloutState,
+    RolloutStatus,
+    SpanRecord,
+    SpanStatus,
+    TrainingStep,
+    Verdict,
+    VerdictOutcome,
+    WorkerHeartbeat,
+    WorkerStatus,
+)
+from lightstream.schemas.topics import (
+    DEAD_LETTERS,
+    RESOURCES,
+    ROLLOUTS,
+    SPANS,
+    TRAINING_STEPS,
+    TRAJECTORIES,
+    WORKERS,
+    Topic,
+)
+from lightstream.stream_processors.core.assembly import Assembler
+
+__all__ = ["HOSTILE", "LARGE", "LARGE_SPANS", "LOST", "RUN", "SEARCH", "WAITING", "XSS", "log_of_runs"]
+
+RUN, SEARCH, LOST = "arithmetic", "prompt-search", "lost-calls"
+STEPS, GROUPS, MEMBERS = 14, 4, 4
+LARGE, LARGE_SPANS = "large-rollout", 10_000
+WAITING = "waiting-rollout"
+SECOND = 1_000_000_000
+
+XSS = (
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    '"><svg onload=window.hacked=1>',
+    "javascript:window.hacked=1",
+    "{{constructor.constructor('window.hacked = 1')()}}",
+    "</title></textarea></style><iframe srcdoc='<script>parent.hacked = 1</script>'>",
+)
+"""Texts of which each would run a script where a page took it for markup."""
+HOSTILE = f"hostile {XSS[1]}"
+"""Run that has them in every text."""
+
+
+@dataclass
+class Log:
+    """One partition per topic, and the assembler at work."""
+
+    records: list[tuple[Topic, str, Record]] = field(default_factory=list[tuple[Topic, str, Record]])
+    spans: int = 0
+    assembler: Assembler = field(default_factory=lambda: Assembler(partition=0))
+
+    def write(self, topic: Topic, key: str, record: Record) -> None:
+        self.records.append((topic, key, record))
+
+    def span(self, record: SpanRecord | AttemptOpened | AttemptClosed, key: str) -> None:
+        """Log a record of ``spans``, and the trajectory that it completes."""
+        self.write(SPANS, key, record)
+        for trajectory in self.assembler.on_record(record, self.spans):
+            self.write(TRAJECTORIES, trajectory.group_id or trajectory.rollout_id, trajectory)
+        self.spans += 1
+
+
+def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
+    """Topic, key and record, in the order of the log; the last of them a moment before ``now_unix_nano``."""
+    log = Log()
+    start = now_unix_nano - (STEPS + 2) * 20 * SECOND
+    _training(log, start)
+    _search(log, start)
+    _lost(log, start)
+    _hostile(log, start)
+    _large(log, start)
+    spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
+    log.write(ROLLOUTS, WAITING, _state(spec, RolloutStatus.QUEUING, now_unix_nano, None))
+    for kind, status in (("trainer", WorkerStatus.BUSY), ("runner", WorkerStatus.BUSY), ("runner", WorkerStatus.IDLE)):
+        worker = f"{kind}-{status}"
+        beat = WorkerHeartbeat(
+            worker_id=worker, kind=kind, host="node-1", pid=4711, status=status, heartbeat_unix_nano=now_unix_nano
+        )
+        log.write(WORKERS, worker, beat)
+    letter = DeadLetter(
+        reason=DeadLetterReason.NOT_AVRO,
+        detail=f"the value does not begin with Avro's marker {XSS[0]}",
+        origin_topic="spans",
+        origin_partition=0,
+        origin_offset=17,
+        value=XSS[1].encode(),
+        value_size=len(XSS[1]),
+        reported_by="assembler",
+        observed_unix_nano=now_unix_nano,
+    )
+    log.write(DEAD_LETTERS, "spans-0-17", letter)
+    return log.records
+
+
+def _training(log: Log, start: int) -> None:
+    """A run that learns; some of its calls lack token ids, some attempts fail, some groups are flat."""
+    _publish(log, RUN, 0, start)
+    for step in range(1, STEPS + 1):
+        at = start + step * 20 * SECOND
+        consumed: list[ConsumedTrajectory] = []
+        rewards: list[float] = []
+        flat = 0
+        for group in range(GROUPS):
+            group_id = f"{RUN}-s{step}-g{group}"
+            a, b = 3 * step + group, 7 + 2 * group
+            share = min(MEMBERS, (step * MEMBERS + group) // STEPS)
+            good = [(member + group + step) % MEMBERS < share for member in range(MEMBERS)]
+            is_flat = len(set(good)) == 1
+            flat += is_flat
+            for member in range(MEMBERS):
+                spec = RolloutSpec(
+                    rollout_id=f"{group_id}-{member}",
+                    run_id=RUN,
+                    group_id=group_id,
+                    group_size=MEMBERS,
+                    resources_id=f"{RUN}-v{step - 1}",
+                    input_json=json.dumps({"question": f"What is {a} × {b}?", "answer": a * b}),
+                    enqueued_unix_nano=at + member,
+                )
+                fault = "no_token_ids" if (step + group + member) % 11 == 0 else ""
+                if step == 5 and group == 2 and member == 1:
+                    fault = "failed"
+                reward = float(good[member])
+                _arithmetic(log, spec, at + SECOND, (a, b), reward, step, fault)
+                if not fault:
+                    rewards.append(reward)
+                consumed.append(
+                    ConsumedTrajectory(
+                        rollout_id=spec.rollout_id,
+                        attempt_id=f"{spec.rollout_id}-a1",
+                        revision=0,
+                        group_id=group_id,
+                        triplet_count=0 if fault or is_flat else 2,
+                        not_trained={"no_calls": 1} if fault else {"no_signal": 2} if is_flat else {},
+                    )
+                )
+        mean = sum(rewards) / len(rewards)
+        metrics = {
+            "reward/mean": mean,
+            "loss": -0.02 * mean,
+            "grad_norm": 1.2 - 0.4 * mean,
+            "actor/entropy": 2.1 - 1.6 * mean,
+            "groups/without_signal": float(flat),
+            "response_tokens/mean": 9.0,
+        }
+        made = TrainingStep(
+            trainer_id=RUN,
+            run_id=RUN,
+            step=step,
+            steps_planned=30,
+            resources_id=f"{RUN}-v{step}",
+            consumed=consumed,
+            metrics=metrics,
+            started_unix_nano=at + 15 * SECOND,
+            ended_unix_nano=at + 17 * SECOND,
+        )
+        log.write(TRAINING_STEPS, RUN, made)
+        _publish(log, RUN, step, at + 17 * SECOND)
+
+
+def _arithmetic(
+    log: Log, spec: RolloutSpec, at: int, numbers: tuple[int, int], reward: float, step: int, fault: str
+) -> None:
+    a, b = numbers
+    question = [{"role": "system", "content": "Use the tool, then answer with the number alone."}]
+    question.append({"role": "user", "content": f"What is {a} × {b}?"})
+    tool_call = {
+        "id": "t1",
+        "type": "function",
+        "function": {"name": "multiply", "arguments": json.dumps({"a": a, "b": b})},
+    }
+    asked = {"role": "assistant", "content": None, "tool_calls": [tool_call]}
+    answer = str(a * b if reward else a + b)
+    after = [*question, asked, {"role": "tool", "tool_call_id": "t1", "content": str(a * b)}]
+    prompt = list(range(100, 124))
+    first = [31, 32, 33, 34, 35, 36]
+    ids = fault != "no_token_ids"
+    root = _span(spec, 1, "answer", at, 4 * SECOND, attributes={"agent.name": "calculator"})
+    spans = [
+        _call(spec, 2, 1, at + SECOND // 10, question, asked, prompt, first, step - 1, ids),
+        _span(spec, 3, "multiply", at + 2 * SECOND, SECOND // 2, parent=1, attributes={"tool.name": "multiply"}),
+    ]
+    if fault == "failed":
+        error = SpanStatus.ERROR
+        spans = [
+            _span(
+                spec,
+                3,
+                "multiply",
+                at + 2 * SECOND,
+                SECOND // 2,
+                parent=1,
+                status=error,
+                status_message="division by zero",
+            )
+        ]
+    else:
+        second = [*prompt, *first, 40, 41, 42]
+        spans.append(
+            _call(
+                spec,
+                4,
+                1,
+                at + 5 * SECOND // 2,
+                after,
+                {"role": "assistant", "content": answer},
+                second,
+                [51, 52, 53],
+                step - 1,
+                ids,
+            )
+        )
+        spans.append(_reward(spec, 5, reward, at + 4 * SECOND))
+    _rollout(log, spec, [root, *spans], at, failed=fault == "failed")
+
+
+def _search(log: Log, start: int) -> None:
+    """A search for a prompt: three were measured."""
+    tree = [
+        ("v0", "", "Answer.", 0.25),
+        ("v1", "v0", "Answer with the number alone.", 0.5),
+        ("v2", "v1", "Use the tool.\nAnswer with the number alone.", 0.875),
+    ]
+    for number, (name, parent, template, score) in enumerate(tree):
+        spec = RolloutSpec(
+            rollout_id=f"{SEARCH}-{name}",
+            run_id=SEARCH,
+            input_json=json.dumps({"prompt": name}),
+            enqueued_unix_nano=start + number,
+        )
+        apo = {"lightstream.apo.prompt": name, "lightstream.apo.parent": parent, "lightstream.apo.template": template}
+        critique = apo | {"gen_ai.completion.0.content": f"{parent} does not say to use the tool."}
+        spans = [
+            _span(spec, 1, "lightstream.apo.critique", start, SECOND, attributes=critique),
+            _span(
+                spec,
+                2,
+                "lightstream.apo.score",
+                start + SECOND,
+                SECOND,
+                attributes=apo | {"lightstream.apo.score": score, "lightstream.apo.tasks": 8},
+            ),
+        ]
+        _rollout(log, spec, spans, start)
+
+
+def _lost(log: Log, start: int) -> None:
+    """A run whose model server says no token ids."""
+    for number in range(6):
+        spec = RolloutSpec(
+            rollout_id=f"{LOST}-{number}",
+            run_id=LOST,
+            input_json='{"question": "2 × 3?"}',
+            enqueued_unix_nano=start + number,
+        )
+        _arithmetic(log, spec, start + number, (2, 3), 1.0, 1, "no_token_ids")
+
+
+def _hostile(log: Log, start: int) -> None:
+    for number, text in enumerate(XSS):
+        spec = RolloutSpec(
+            rollout_id=f"hostile-{number} {text}"[:200],
+            run_id=HOSTILE,
+            group_id=f"group {XSS[1]}",
+            group_size=len(XSS),
+            input_json=json.dumps({"question": text, text: text}),
+            metadata_json=json.dumps({text: text}),
+            enqueued_unix_nano=start + number,
+        )
+        message = [{"role": text, "content": [{"type": "text", "text": text}, {text: text}]}]
+        call = _call(spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3], 0, True)
+        spans = [_span(spec, 1, text, start, SECOND, attributes={text: text}, status_message=text), call]
+        _rollout(
+            log, spec, [*spans, _reward(spec, 3, 0.5, start + SECOND, name=text)], start, failed=number == 1, error=text
+        )
+    consumed = [
+        ConsumedTrajectory(
+            rollout_id="r", attempt_id="a", revision=0, group_id=XSS[0], triplet_count=0, not_trained={XSS[0]: 1}
+        )
+    ]
+    step = TrainingStep(
+        trainer_id=XSS[0],
+        run_id=HOSTILE,
+        step=1,
+        consumed=consumed,
+        metrics={"reward/mean": 0.5, XSS[1]: 1.0},
+        started_unix_nano=start,
+        ended_unix_nano=start + SECOND,
+    )
+    log.write(TRAINING_STEPS, HOSTILE, step)
+    made = ResourcesRecord(
+        resources_id=f"resources {XSS[1]}",
+        version=0,
+        run_id=HOSTILE,
+        resources={XSS[0]: json.dumps({"template": XSS[1]})},
+        model=XSS[0],
+        created_unix_nano=start,
+    )
+    log.write(RESOURCES, made.resources_id, made)
+
+
+def _large(log: Log, start: int) -> None:
+    """A tree of ten children each, and two spans that are each other's parents."""
+    spec = RolloutSpec(
+        rollout_id=LARGE, run_id=RUN, mode=RolloutMode.VAL, input_json='"a long one"', enqueued_unix_nano=start
+    )
+    spans = [
+        _span(spec, number, f"work {number}", start + number * 1_000_000, 5_000_000, parent=number // 10 or None)
+        for number in range(1, LARGE_SPANS - 1)
+    ]
+    spans += [_span(spec, LARGE_SPANS - 1, "chicken", start, SECOND, parent=LARGE_SPANS)]
+    spans += [_span(spec, LARGE_SPANS, "egg", start, SECOND, parent=LARGE_SPANS - 1)]
+    _rollout(log, spec, spans, start)
+
+
+def _rollout(
+    log: Log, spec: RolloutSpec, spans: Sequence[SpanRecord], at: int, *, failed: bool = False, error: str = ""
+) -> None:
+    """Log an attempt with these spans, and the final state."""
+    attempt_id, key = f"{spec.rollout_id}-a1", spec.rollout_id
+    status = AttemptStatus.FAILED if failed else AttemptStatus.SUCCEEDED
+    end = RolloutStatus.FAILED if failed else RolloutStatus.SUCCEEDED
+    told: dict[str, Any] = (
+        {"error_type": "ZeroDivisionError", "error_message": error or "division by zero"} if failed else {}
+    )
+    log.span(
+        AttemptOpened(
+            rollout=spec, attempt_id=attempt_id, attempt_sequence=1, worker_id="runner-busy", opened_unix_nano=at
+        ),
+        key,
+    )
+    for span in spans:
+        log.span(span, key)
+    closed = AttemptClosed(
+        rollout_id=key,
+        attempt_id=attempt_id,
+        attempt_sequence=1,
+        status=status,
+        rollout_status=end,
+        final=True,
+        closed_unix_nano=at + 5 * SECOND,
+        **told,
+    )
+    log.span(closed, key)
+    attempt = AttemptState(
+        attempt_id=attempt_id,
+        sequence=1,
+        status=status,
+        worker_id="runner-busy",
+        started_unix_nano=at,
+        ended_unix_nano=at + 5 * SECOND,
+        **told,
+    )
+    log.write(ROLLOUTS, key, _state(spec, end, at + 5 * SECOND, attempt))
+
+
+def _state(spec: RolloutSpec, status: RolloutStatus, at: int, attempt: AttemptState | None) -> RolloutState:
+    verdict = Verdict(event_id="e", kind=EventKind.ENQUEUED, outcome=VerdictOutcome.APPLIED)
+    return RolloutState(
+        rollout=spec,
+        status=status,
+        attempts=[attempt] if attempt else [],
+        updated_unix_nano=at,
+        ended_unix_nano=at if attempt else None,
+        source_offset=0,
+        verdict=verdict,
+    )
+
+
+def _publish(log: Log, run: str, version: int, at: int) -> None:
+    llm = {"resource_type": "proxy_llm", "endpoint": "http://127.0.0.1:4000/v1", "model": f"policy@{version}"}
+    prompt = {
+        "resource_type": "prompt_template",
+        "template": "Use the tool.\nAnswer with the number alone.",
+        "engine": "f-string",
+    }
+    record = ResourcesRecord(
+        resources_id=f"{run}-v{version}",
+        version=version,
+        run_id=run,
+        resources={"main_llm": json.dumps(llm), "instruction": json.dumps(prompt)},
+        model=f"policy@{version}",
+        checkpoint_url=f"/checkpoints/{run}/step-{version:06d}",
+        created_unix_nano=at,
+    )
+    log.write(RESOURCES, record.resources_id, record)
+
+
+def _ids(spec: RolloutSpec, number: int) -> dict[str, Any]:
+    return {
+        "rollout_id": spec.rollout_id,
+        "attempt_id": f"{spec.rollout_id}-a1",
+        "trace_id": hashlib.md5(spec.rollout_id.encode(), usedforsecurity=False).hexdigest(),
+        "span_id": f"{number:016x}",
+    }
+
+
+def _span(
+    spec: RolloutSpec, number: int, name: str, at: int, lasts: int, *, parent: int | None = None, **fields: Any
+) -> SpanRecord:
+    over: dict[str, Any] = {"parent_id": None if parent is None else f"{parent:016x}"}
+    return SpanRecord(**_ids(spec, number), **over, name=name, start_unix_nano=at, end_unix_nano=at + lasts, **fields)
+
+
+def _reward(spec: RolloutSpec, number: int, value: float, at: int, name: str = "correct") -> SpanRecord:
+    told = {"agentlightning.reward.0.name": name, "agentlightning.reward.0.value": value}
+    return _span(spec, number, "agentlightning.annotation", at, 20_000, parent=1, attributes=told)
+
+
+def _call(
+    spec: RolloutSpec,
+    number: int,
+    parent: int,
+    at: int,
+    messages: Sequence[Any],
+    answer: dict[str, Any],
+    prompt: Sequence[int],
+    response: Sequence[int],
+    version: int,
+    ids: bool,
+) -> SpanRecord:
+    tokens: dict[str, Any] = {
+        "prompt_token_ids": pack_int32(prompt),
+        "response_token_ids": pack_int32(response),
+        "response_logprobs": pack_float32([-0.05 - 0.7 * (place % 4) for place in range(len(response))]),
+    }
+    call = LlmCall(
+        response_id=f"{spec.rollout_id}-{number}"[:200],
+        requested_model=f"policy@{version}",
+        response_model=f"policy@{version}",
+        policy_version=version,
+        http_status=200,
+        finish_reason="stop",
+        request_json=json.dumps({"model": f"policy@{version}", "messages": list(messages)}),
+        response_json=json.dumps(answer),
+        **(tokens if ids else {}),
+    )
+    return _span(spec, number, "chat.completion", at, 6 * SECOND // 5, parent=parent, llm_call=call)

@@ -1,0 +1,253 @@
+"""The dashboard in a real browser, on a real view. Run by `make test-dashboard`."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, urlencode, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Response, expect, sync_playwright
+
+from lightstream.store_views.server.dashboard import BUILT
+from tests.store_views.dashboard.conftest import TOKEN
+from tests.store_views.dashboard.run_records import HOSTILE, LARGE, LARGE_SPANS, LOST, RUN, SEARCH, WAITING, XSS
+
+pytestmark = pytest.mark.dashboard
+
+FIRST_LOAD_BYTES_MAX = 220_000
+"""Of all that the first page needs, compressed."""
+DOM_NODES_MAX = 1_500
+"""Of the page of a rollout, whatever its number of spans."""
+PATIENCE_MS = 60_000
+"""Only against hanging: the machine may be busy."""
+
+TRAINED = f"{RUN}-s6-g0-1"
+PAGES = {
+    "runs": "/",
+    "run": f"/run?run={RUN}",
+    "rollouts": f"/rollouts?run={RUN}",
+    "rollout": f"/rollout?run={RUN}&id={TRAINED}",
+    "group": f"/group?run={RUN}&id={RUN}-s6-g0",
+    "training": f"/training?run={RUN}&ema=0.6&step=6",
+    "resources": f"/resources?run={RUN}&id={RUN}-v6",
+    "prompts": f"/resources?run={SEARCH}",
+    "dropped": f"/losses?run={RUN}",
+    "processes": "/processes",
+    "sql": "/sql",
+    "settings": "/settings",
+}
+
+PICTURES = {f"{name}-light" for name in ("run", "rollouts", "group", "resources", "processes", "sql")} | {
+    "rollout-dark",
+    "training-dark",
+}
+"""Those that docs/dashboard.md shows."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    assert path is not None, "these tests need Chromium: apt-get install chromium"
+    assert (BUILT / "index.html").is_file(), "the dashboard is not built: make dashboard"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that may only ask its own host, and complain of nothing."""
+    theme: Literal["light", "dark"] = getattr(request, "param", "light")
+    context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme=theme)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+    hosts: set[str] = set()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: hosts.add(urlsplit(asked.url).hostname or asked.url.partition(":")[0]))
+    yield page
+    context.close()
+    assert hosts <= {"127.0.0.1", "data"}
+    expected = ("401 (Unauthorized)", "400 (Bad Request)", "404 (Not Found)", "ERR_INTERNET_DISCONNECTED")
+    assert [text for text in complaints if not any(text_part in text for text_part in expected)] == []
+
+
+def open_page(page: Page, url: str) -> None:
+    """Go there, and wait until every question of the page is answered."""
+    page.goto(url)
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.get_by_text("Asking the view …")).to_have_count(0)
+
+
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+def test_every_page_can_be_used_by_everybody(
+    page: Page, view_url: str, screenshots: Path, request: pytest.FixtureRequest
+) -> None:
+    theme = request.node.callspec.params["page"]
+    for name, address in PAGES.items():
+        open_page(page, view_url + address)
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        found = Axe().run(page)
+        serious = [each for each in found.response["violations"] if each["impact"] in ("serious", "critical")]
+        assert serious == [], f"{name}: {[(each['id'], each['nodes'][0]['html']) for each in serious]}"
+        if f"{name}-{theme}" in PICTURES:
+            page.screenshot(path=screenshots / f"{name}-{theme}.png")
+
+
+def test_a_newcomer_finds_why_a_rollout_did_not_train(page: Page, view_url: str) -> None:
+    open_page(page, view_url)
+    page.get_by_role("link", name=RUN, exact=True).click()
+    expect(page.get_by_text("From tasks to training")).to_be_visible()
+    page.get_by_role("link", name="no_signal", exact=True).click()
+    expect(page).to_have_url(re.compile(r"reason=no_signal"))
+    page.get_by_role("link", name=re.compile(rf"^{RUN}-s")).first.click()
+    expect(page.get_by_role("heading", name="Why it did not train")).to_be_visible()
+    expect(page.get_by_text("It was as good as the mean of its group")).to_be_visible()
+
+
+def test_a_lost_call_is_an_alarm_with_what_to_do(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/run?run={LOST}")
+    alarms = page.get_by_label("Alarms")
+    expect(alarms).to_contain_text("100 % of the LLM calls were dropped: no_token_ids")
+    expect(alarms).to_contain_text("Call it through the LLM proxy, with a server that can return them.")
+    page.get_by_role("link", name="no_calls", exact=True).click()
+    page.get_by_role("link", name=re.compile(rf"^{LOST}-")).first.click()
+    expect(page.get_by_text("no_token_ids").first).to_be_visible()
+    expect(page.get_by_text("The model server returned no token ids").first).to_be_visible()
+
+
+def test_filters_are_in_the_address_and_pages_skip_nothing(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollouts?run={RUN}")
+    rows = page.get_by_role("region", name="Rollouts").locator("tbody tr")
+    expect(rows).to_have_count(100)
+    page.get_by_role("button", name="Show older ones").click()
+    expect(rows).to_have_count(200)
+    page.get_by_role("button", name="Show older ones").click()
+    expect(page.get_by_text("226 rollouts in all")).to_be_visible()
+    ids = rows.locator("td:first-child").all_inner_texts()
+    assert len(set(ids)) == len(ids) == 226
+    page.get_by_label("Status").click()
+    page.get_by_role("option", name="failed").click()
+    expect(page).to_have_url(re.compile(r"status=failed"))
+    expect(rows).to_have_count(1)
+    page.reload()
+    expect(rows).to_have_count(1)
+    page.get_by_label("Id or task").fill("nothing like this")
+    expect(page.get_by_text("No rollout fits these filters.")).to_be_visible()
+
+
+def test_a_rollout_shows_messages_tokens_and_exact_places(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?run={RUN}&id={TRAINED}")
+    tree = page.get_by_role("tree", name="Spans")
+    expect(tree.get_by_role("treeitem")).to_have_count(5)
+    expect(page.get_by_text("Use the tool, then answer with the number alone.")).to_be_visible()
+    page.get_by_role("tab", name="Tokens").click()
+    tokens = page.get_by_role("group", name="Token ids of the call")
+    expect(tokens).to_contain_text("31")
+    expect(tokens.get_by_title("token 1: id 32, log-probability -0.75, sampled, policy 5")).to_be_visible()
+    tree.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("tab", name="About").click()
+    expect(page.get_by_text(re.compile(r"\.\d{9}$")).first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^spans/0 @ \d+$")).first).to_be_visible()
+
+
+def test_a_trace_of_ten_thousand_spans_keeps_the_document_small(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?id={LARGE}")
+    tree = page.get_by_role("tree", name="Spans")
+    expect(page.get_by_text(f"{LARGE_SPANS:,} spans")).to_be_visible()
+    assert page.evaluate("document.querySelectorAll('*').length") <= DOM_NODES_MAX
+    tree.focus()
+    page.keyboard.press("End")
+    last = tree.get_by_role("treeitem", selected=True)
+    expect(last).to_have_attribute("aria-posinset", str(LARGE_SPANS))  # each span once, although two are in a cycle
+    assert page.evaluate("document.querySelectorAll('*').length") <= DOM_NODES_MAX
+
+
+def test_a_rollout_without_spans_says_what_it_waits_for(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?id={WAITING}")
+    expect(page.get_by_text("It waits for a Runner.")).to_be_visible()
+    expect(page.get_by_text("No span of it has come.")).to_be_visible()
+    open_page(page, f"{view_url}/run?run=nothing")
+    expect(page.get_by_text('The view knows no rollout of the run "nothing".')).to_be_visible()
+
+
+def test_no_text_of_the_log_runs_as_a_script(page: Page, view_url: str) -> None:
+    hostile = [f"hostile-{number} {text}"[:200] for number, text in enumerate(XSS)]
+    run = quote(HOSTILE)
+    addresses = ["/", f"/run?run={run}", f"/rollouts?run={run}", f"/group?run={run}&id={quote(f'group {XSS[1]}')}"]
+    addresses += [f"/training?run={run}&metric={quote(XSS[1])}&step=1", f"/resources?run={run}", f"/losses?run={run}"]
+    addresses += [f"/rollout?run={run}&id={quote(rollout)}" for rollout in hostile]
+    for address in addresses:
+        open_page(page, view_url + address)
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+        assert page.evaluate("window.hacked") is None, address
+        assert page.locator("iframe, main img, main script").count() == 0, address
+    expect(page.get_by_role("heading", name=hostile[-1])).to_be_visible()
+
+
+def test_a_curve_leads_to_the_groups_of_a_step(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/training?run={RUN}&step=6")
+    groups = page.get_by_role("region", name="Groups of step 6")
+    expect(groups.locator("tbody tr")).to_have_count(4)
+    page.get_by_label("Smoothing (EMA)").click()
+    page.get_by_role("option", name="0.9", exact=True).click()
+    expect(page).to_have_url(re.compile(r"ema=0\.9"))
+    page.locator(".u-over").first.click(position={"x": 5, "y": 60})
+    expect(page).to_have_url(re.compile(r"step=1(&|$)"))
+    expect(page.get_by_role("region", name="Groups of step 1")).to_be_visible()
+    page.get_by_role("link", name=f"{RUN}-s1-g0").click()
+    expect(page.get_by_label("Rollouts of the group").locator("li")).to_have_count(4)
+
+
+def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) -> None:
+    wrong = "SELECT count(*) AS rollouts FROM rollouts WHERE run_id = 1"
+    open_page(page, f"{view_url}/sql?{urlencode({'q': wrong})}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("Conversion Error")
+    page.get_by_role("button", name="Where work goes").click()
+    page.get_by_role("textbox", name="Statement in SQL").press("Control+Enter")
+    expect(page.get_by_role("region", name="Answer").last).to_contain_text("rollouts enqueued")
+
+
+def test_the_token_is_asked_for_and_a_wrong_one_is_told(page: Page, guarded_url: str) -> None:
+    page.goto(guarded_url)
+    expect(page.get_by_text("The view asks for its token.").first).to_be_visible()
+    page.get_by_label("Token of the view").fill("an older one")
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_text("The view no longer takes this tab's token.")).to_be_visible()
+    page.get_by_label("Token of the view").fill(TOKEN)
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
+    expect(page.get_by_label("Token of the view")).to_have_count(0)
+
+
+def test_what_was_shown_stays_while_the_view_is_away(page: Page, view_url: str) -> None:
+    open_page(page, view_url)
+    page.context.set_offline(True)
+    expect(page.get_by_text("The view does not answer.").first).to_be_visible()
+    expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text("The view does not answer.")).to_have_count(0)
+
+
+def test_the_first_load_is_small(page: Page, view_url: str) -> None:
+    bodies: list[Response] = []
+    page.on("response", lambda response: bodies.append(response) if "/v1/" not in response.url else None)
+    open_page(page, view_url)
+    sizes = {response.url: len(gzip.compress(response.body())) for response in bodies}
+    assert any(url.endswith(".js") for url in sizes)
+    assert sum(sizes.values()) <= FIRST_LOAD_BYTES_MAX, sizes
