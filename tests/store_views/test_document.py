@@ -11,8 +11,8 @@ from lightstream.schemas import records
 from lightstream.schemas.records import DropReason, NoteReason, Record
 from lightstream.schemas.records.meanings import SHARED_MEANINGS
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
-from lightstream.store_views.document import column_meanings, tables_as_markdown
-from lightstream.store_views.views import VIEWS, SqlView
+from lightstream.store_views.document import tables_as_markdown
+from lightstream.store_views.views import VIEWS, SqlView, column_meanings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 RECORDS = [value for value in vars(records).values() if isinstance(value, type) and issubclass(value, Record)]

@@ -91,12 +91,16 @@ def worker() -> None:
 
 
 @app.command()
-def view() -> None:
+def view(
+    name: Annotated[
+        str, typer.Option(help="Name of a view beside the one that training asks, with a file and a port of its own.")
+    ] = "",
+) -> None:
     """Run the DuckDB view: follows all topics, answers SQL."""
     log_to_stderr(Settings.load())
     with needs("view"):
         from lightstream.store_views.server import run as run_service
-    run_service(Settings.load())
+    run_service(Settings.load(), name=name)
 
 
 @app.command()
@@ -226,19 +230,38 @@ def runner(
     run_runner(Settings.load(), agent, run_id, concurrency, rollouts)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT statement; `-` reads it from standard input.")],
+    context: typer.Context,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            help="One SELECT statement; `-` reads it from standard input; :NAME is a query that there is, and : lists "
+            "these; by default a prompt. Values of its $name are given as --name VALUE.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[RowFormat, typer.Option("--format", help="Form of the answer.")] = RowFormat.TABLE,
     vertical: Annotated[bool, typer.Option("--vertical", "-x", help="Each column on a line of its own.")] = False,
     every_row: Annotated[bool, typer.Option("--all", help="All rows of a table, not only the first 100.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that the statement may run.")] = 30.0,
+    view_name: Annotated[str, typer.Option("--view", help="Name of another view: `lightstream view --name bi`.")] = "",
 ) -> None:
     """Query the view, also while everything runs."""
-    from .sql import run_sql
+    from .sql import Question, run_queries_list, run_sql, values_given
+    from .view_query import ViewSource
 
-    run_sql(
-        Settings.load(), sys.stdin.read() if query == "-" else query, output, vertical=vertical, every_row=every_row
-    )
+    source = ViewSource(Settings.load(), timeout_s=timeout_s, name=view_name)
+    if query is None:
+        from .sql_prompt import run_prompt
+
+        values_given(context.args, refuse=True)
+        run_prompt(source)
+    elif query == ":":
+        run_queries_list()
+    else:
+        question = Question.of(sys.stdin.read() if query == "-" else query, values_given(context.args))
+        run_sql(source, question, output, vertical=vertical, every_row=every_row)
 
 
 @app.command()

@@ -6,17 +6,19 @@ import csv
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
-from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import QueryError
+from lightstream.store_views.queries import QUERIES, named_query
 
 from .formats import RowFormat
 from .rows import as_text, console_for_rows, print_rows
-from .view_query import ask_view
+from .view_query import ViewSource
 
-__all__ = ["run_sql"]
+__all__ = ["Question", "run_queries_list", "run_sql", "values_given"]
 
 ROWS_SHOWN_MAX = 100
 """Of a table, unless all are asked for."""
@@ -24,8 +26,63 @@ ROWS_SHOWN_MAX = 100
 notes = Console(highlight=False, stderr=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement and the values of its ``$name``, which are no part of the SQL."""
+
+    sql: str
+    values: dict[str, Any]
+
+    @staticmethod
+    def of(text: str, values: dict[str, str]) -> Question:
+        """A statement, or a query by its name (``:stuck``).
+
+        Raises:
+            NotFoundError: there is no such query.
+            QueryError: it has no such parameter.
+        """
+        if not text.startswith(":"):
+            return Question(text, {name: _value(value) for name, value in values.items()})
+        query = named_query(text.strip())
+        return Question(query.sql, query.values(values))
+
+
+def values_given(arguments: Sequence[str], *, refuse: bool = False) -> dict[str, str]:
+    """Values of ``--name VALUE`` and ``--name=VALUE``.
+
+    Args:
+        refuse: there must be none.
+
+    Raises:
+        QueryError: they are something else.
+    """
+    values: dict[str, str] = {}
+    left = list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if refuse or not name.startswith("--") or not (equals or left):
+            raise QueryError(
+                f"{name!r} is no option.", next_step="`lightstream sql --help` lists them; --name VALUE is for $name."
+            )
+        values[name[2:].replace("-", "_")] = value if equals else left.pop(0)
+    return values
+
+
+def run_queries_list() -> None:
+    """Print the queries that have names, and their parameters."""
+    rows = [
+        [
+            f":{query.name}",
+            query.doc,
+            " ".join(f"--{one.name}" + ("" if one.default is None else f" {one.default}") for one in query.parameters),
+        ]
+        for query in QUERIES.values()
+    ]
+    print_rows(console_for_rows(), ["query", "tells", "parameters"], rows, cut=False)
+
+
 def run_sql(
-    settings: Settings, query: str, output: RowFormat, *, vertical: bool = False, every_row: bool = False
+    source: ViewSource, question: Question, output: RowFormat, *, vertical: bool = False, every_row: bool = False
 ) -> None:
     """Ask the view and print the answer to standard output.
 
@@ -38,7 +95,7 @@ def run_sql(
         ServiceUnavailableError: no view runs.
     """
     short = output is RowFormat.TABLE and not every_row
-    answer = ask_view(settings, query, ROWS_SHOWN_MAX if short else None)
+    answer = source.ask(question.sql, ROWS_SHOWN_MAX if short else None, params=question.values or None)
     columns: list[str] = answer["columns"]
     rows: list[Sequence[Any]] = answer["rows"]
     if output is RowFormat.JSON:
@@ -55,6 +112,15 @@ def run_sql(
     if answer["truncated"]:
         more = "--all shows all" if short and len(rows) == ROWS_SHOWN_MAX else "add LIMIT or aggregate"
         notes.print(f"Only the first {len(rows):,} rows are shown; {more}.", soft_wrap=True)
+
+
+def _value(text: str) -> Any:
+    """A number, ``true``, ``false`` or ``null``, or the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, str | list | dict) else value
 
 
 def _csv_value(value: Any) -> Any:

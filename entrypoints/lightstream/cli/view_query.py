@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 
@@ -16,7 +16,7 @@ from lightstream.schemas.errors import QueryError
 
 from .load import needs
 
-__all__ = ["PATIENCE_S", "ask_view"]
+__all__ = ["PATIENCE_S", "ViewSource", "ask_view"]
 
 PATIENCE_S = 5.0
 """A view that is being restarted is back within this time."""
@@ -24,14 +24,43 @@ PATIENCE_S = 5.0
 _notes = Console(highlight=False, stderr=True)
 
 
+Values: TypeAlias = list[Any] | dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """The view to ask.
+
+    Attributes:
+        timeout_s: seconds that a statement may run.
+        name: of a view that was started with one.
+    """
+
+    settings: Settings
+    timeout_s: float = 30.0
+    name: str = ""
+
+    def ask(self, query: str, rows_max: int | None = None, *, params: Values | None = None) -> dict[str, Any]:
+        """As :func:`ask_view`."""
+        return ask_view(self.settings, query, rows_max, params=params, timeout_s=self.timeout_s, name=self.name)
+
+
 def ask_view(
-    settings: Settings, query: str, rows_max: int | None = None, *, params: list[Any] | None = None
+    settings: Settings,
+    query: str,
+    rows_max: int | None = None,
+    *,
+    params: Values | None = None,
+    timeout_s: float = 30.0,
+    name: str = "",
 ) -> dict[str, Any]:
     """``columns``, ``types``, ``rows``, ``truncated``, ``rebuilding``, as the view's server answers.
 
     Args:
         rows_max: rows of the answer; ``None``: as many as the view gives at once.
-        params: values of the query's ``?``.
+        params: values of the query's ``?`` or ``$name``.
+        timeout_s: seconds that it may run.
+        name: of a view that was started with one.
 
     Raises:
         QueryError: the view refused the query or could not run it.
@@ -39,16 +68,16 @@ def ask_view(
     """
     if settings.view_url is None and not running_services(settings):
         with needs("view"):
-            from lightstream.store_views.materialiser import default_path
-        file = default_path(settings)
+            from lightstream.store_views.server.serve import named_path
+        file = named_path(settings, name)
         if file.exists():
             _say_once(f"Nothing runs with the data folder {settings.data_dir}; this is what its view held last.")
-            return _ask_file(file, query, rows_max, params)
+            return _ask_file(file, query, rows_max, params, timeout_s)
     with needs("view"):
         from lightstream.store_views.client import ViewClient
-    client = ViewClient(settings, patience_s=PATIENCE_S)
+    client = ViewClient(settings, patience_s=PATIENCE_S, name=name)
     try:
-        answer = client.query(query, params=params, rows_max=rows_max)
+        answer = client.query(query, params=params, rows_max=rows_max, timeout_s=timeout_s)
         if answer.rebuilding:
             _say_once(
                 "The view has not read all of the log yet, so rows may be missing; `lightstream status` tells more."
@@ -63,7 +92,7 @@ def _say_once(note: str) -> None:
     _notes.print(note, soft_wrap=True)
 
 
-def _ask_file(file: Path, query: str, rows_max: int | None, params: list[Any] | None) -> dict[str, Any]:
+def _ask_file(file: Path, query: str, rows_max: int | None, params: Values | None, timeout_s: float) -> dict[str, Any]:
     """As the view answers, on a connection that cannot write.
 
     Raises:
@@ -74,7 +103,7 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: list[Any] | 
 
         from lightstream.store_views.server.json_values import json_answer
         from lightstream.store_views.server.query import QueryLimits, run_query
-    limits = QueryLimits() if rows_max is None else QueryLimits(rows_max=rows_max)
+    limits = QueryLimits(timeout_s) if rows_max is None else QueryLimits(timeout_s, rows_max)
     try:
         connection = duckdb.connect(str(file), read_only=True)
         connection.execute("SET TimeZone = 'UTC'")

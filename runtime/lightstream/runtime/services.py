@@ -78,7 +78,7 @@ def withdraw(settings: Settings, name: str, pid: int) -> None:
         (_folder(settings) / f"{name}.json").unlink(missing_ok=True)
 
 
-_COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway"}
+_COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway", "flight-sql": "view"}
 """Commands of the services that have another name than their command."""
 
 
@@ -99,7 +99,7 @@ def discover(settings: Settings, name: str) -> Service:
         raise ServiceUnavailableError(
             f"no {name} runs with the data folder {settings.data_dir}.",
             next_step=f"Start everything with `lightstream up` (for training `lightstream up --policy`), or it alone "
-            f"with `lightstream {_COMMANDS.get(name, name)}`.",
+            f"with `lightstream {_COMMANDS.get(name, name.replace('view-', 'view --name '))}`.",
         )
     return service
 

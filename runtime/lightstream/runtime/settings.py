@@ -196,6 +196,18 @@ class Settings(BaseSettings):
         description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
         "machine's, at most 4 GiB.",
     )
+    view_flight_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the view's Flight SQL server (for ADBC and JDBC); 0 means any free one, unset means none.",
+    )
+    view_process_bytes_max: int | None = Field(
+        None,
+        ge=512 * 1024 * 1024,
+        description="Memory of the view's whole process, beyond which it ends (`lightstream up` starts it again) and "
+        "refuses for ten minutes what ran; unset means 3 GiB more than its queries and caches may have.",
+    )
 
     # --- Rollouts and Runners
     rollout_timeout_s: float = Field(

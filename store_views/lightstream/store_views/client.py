@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import httpx
 
@@ -18,8 +18,14 @@ from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["AsyncViewClient", "AtLeast", "QueryResult", "ViewClient"]
 
+LANE_HEADER = "x-lightstream-lane"
+TRUNCATED_HEADER = "x-lightstream-truncated"
+"""These headers are named here once more, since clients do without the server's packages."""
 RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
 
@@ -65,12 +71,15 @@ class ViewClient:
 
     Args:
         patience_s: how long to wait for an unavailable server (restarting, say) before giving up.
+        lane: whose statements these are (``stores``, ``dashboard``, ``others``): they wait only for others of it.
+        name: of a view that was started with one (``lightstream view --name bi``), on this machine.
     """
 
-    def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
+    def __init__(self, settings: Settings, *, patience_s: float = 30.0, lane: str = "others", name: str = "") -> None:
         self._settings = settings
+        self._name = name
         self._patience_s = patience_s
-        self._http = httpx.Client(headers=_headers(settings), verify=_certificates(settings))
+        self._http = httpx.Client(headers=_headers(settings, lane), verify=_certificates(settings))
 
     def query(
         self,
@@ -97,6 +106,23 @@ class ViewClient:
         body = _body(sql, at_least, params, timeout_s, wait_s, rows_max)
         return QueryResult(**self._request("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S))
 
+    def arrow(
+        self,
+        sql: str,
+        at_least: AtLeast | None = None,
+        *,
+        params: Params | None = None,
+        timeout_s: float = 30.0,
+        wait_s: float = 30.0,
+        rows_max: int | None = None,
+    ) -> tuple[pa.Table, bool]:
+        """As :meth:`query`; the answer is an Arrow table, of DuckDB's types, and whether rows were cut off."""
+        import pyarrow as pa
+
+        body = _body(sql, at_least, params, timeout_s, wait_s, rows_max) | {"format": "arrow"}
+        response = self._send("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S)
+        return pa.ipc.open_stream(response.content).read_all(), response.headers[TRUNCATED_HEADER] == "true"
+
     def wait_for(self, at_least: AtLeast = "now", *, wait_s: float = 30.0) -> None:
         """Block until the view reflects ``at_least``.
 
@@ -115,20 +141,26 @@ class ViewClient:
         self._http.close()
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+        values: dict[str, Any] = self._send(method, path, body, timeout_s).json()
+        return values
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
         patience, timeout = _Patience(self._patience_s), httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         while True:
             with patience:
-                return _answer(self._http.request(method, _url(self._settings, path), json=body, timeout=timeout))
+                return _answered(
+                    self._http.request(method, _url(self._settings, path, self._name), json=body, timeout=timeout)
+                )
             time.sleep(RETRY_PAUSE_S)
 
 
 class AsyncViewClient:
     """As :class:`ViewClient`, for the tasks of one event loop."""
 
-    def __init__(self, settings: Settings, *, patience_s: float = 30.0) -> None:
+    def __init__(self, settings: Settings, *, patience_s: float = 30.0, lane: str = "others") -> None:
         self._settings = settings
         self._patience_s = patience_s
-        self._http = httpx.AsyncClient(headers=_headers(settings), verify=_certificates(settings))
+        self._http = httpx.AsyncClient(headers=_headers(settings, lane), verify=_certificates(settings))
 
     async def query(
         self,
@@ -147,7 +179,7 @@ class AsyncViewClient:
         while True:
             with patience:
                 url = _url(self._settings, "/v1/sql")
-                return QueryResult(**_answer(await self._http.post(url, json=body, timeout=timeout)))
+                return QueryResult(**_answered(await self._http.post(url, json=body, timeout=timeout)).json())
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def close(self) -> None:
@@ -155,9 +187,9 @@ class AsyncViewClient:
         await self._http.aclose()
 
 
-def _headers(settings: Settings) -> dict[str, str]:
+def _headers(settings: Settings, lane: str) -> dict[str, str]:
     token = settings.view_token
-    return {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
+    return {LANE_HEADER: lane} | ({} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"})
 
 
 def _certificates(settings: Settings) -> ssl.SSLContext:
@@ -194,10 +226,10 @@ class _NotCaughtUpError(ServiceUnavailableError):
     """The server answered with a refusal."""
 
 
-def _answer(response: httpx.Response) -> dict[str, Any]:
+def _answered(response: httpx.Response) -> httpx.Response:
+    """The response, if it is an answer."""
     if response.status_code == HTTPStatus.OK:
-        values: dict[str, Any] = response.json()
-        return values
+        return response
     try:
         error = response.json()["error"]
         message, next_step = str(error["message"]), str(error["next_step"])
@@ -223,8 +255,9 @@ def _wire(at_least: AtLeast) -> Any:
     return wanted
 
 
-def _url(settings: Settings, path: str) -> str:
-    return (settings.view_url or discover(settings, "view").address).rstrip("/") + path
+def _url(settings: Settings, path: str, name: str = "") -> str:
+    address = discover(settings, f"view-{name}").address if name else settings.view_url
+    return (address or discover(settings, "view").address).rstrip("/") + path
 
 
 def _body(

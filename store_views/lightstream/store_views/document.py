@@ -8,24 +8,41 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from lightstream.schemas.records import AttemptState, DropReason, LlmCall, NoteReason
-from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
+from lightstream.schemas.records import DropReason, NoteReason
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN, SHARED_SPAN_MEANING
 
 from .materialiser import ViewDatabase
+from .queries import queries_as_markdown
 from .tables import KEPT_TABLES, RAW_TABLES
-from .views import VIEWS, time_column
+from .views import OFFSETS_DOC, VIEWS, column_meanings
 
 __all__ = ["tables_as_markdown"]
 
 HEAD = """# What the view holds
 
 Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql": "SELECT …"}` is answered with JSON, or
-with an Arrow stream where the request accepts `application/vnd.apache.arrow.stream`. The request may also say
-`params` (values: a list for `?`, an object for `$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what
-the answer must reflect), `wait_s` (how long that may take), `timeout_s` (how long the statement may) and `rows_max`.
-`GET /v1/positions` tells how far the view is. Requests are of type `application/json`, and carry `view_token` as their
-bearer token where one is set; pages of other origins are refused.
+in the form that `Accept` or the key `format` names (`json`, `ndjson`, `csv`, `parquet`, or `arrow`:
+`application/vnd.apache.arrow.stream`). The request may also say `params` (values: a list for `?`, an object for
+`$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what the answer must reflect), `wait_s` (how long that
+may take), `timeout_s` (how long the statement may) and `rows_max`. JSON has integers as numbers; browsers, which round
+those beyond 2^53, ask with `"integers": "text"` for text in place of these. `GET /v1/positions` tells how far the view
+is. Requests are of type `application/json`, and carry `view_token` as their bearer token where one is set; pages of
+other origins are refused.
+
+`GET /v1/queries` lists the statements that run, and `DELETE /v1/queries/ID` cancels one; a request may choose its
+`query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.
+Statements wait only for others of their lane (header `x-lightstream-lane`: `stores`, `dashboard`, or `others`); where
+too many wait, the answer is 503. A statement that does not stop within 2 s of its time limit, or fills the memory,
+ends the view, which `lightstream up` starts again; for ten minutes it is refused. What may be ended like that is better
+asked of a view of its own, with its own file and port: `lightstream view --name bi`.
+
+In a notebook, `from lightstream.trainers import view` and `view().sql("FROM rollouts WHERE run_id = $run", run="mine")`
+give an Arrow table, `.pl(…)` and `.df(…)` a frame of polars or pandas. With `LIGHTSTREAM_VIEW_FLIGHT_PORT` set the view
+speaks **Arrow Flight SQL**, which is what ADBC and JDBC drivers connect to (read only, no transactions; the view's
+token is the bearer token):
+
+    from adbc_driver_flightsql import dbapi
+    dbapi.connect("grpc://127.0.0.1:31337", autocommit=True)
 
 A statement reads the tables and views below, what it names by `WITH`, `information_schema`, `duckdb_tables()`,
 `duckdb_views()`, `duckdb_columns()`, `duckdb_functions()`, `duckdb_types()`, `pragma_table_info`, and `range`,
@@ -37,6 +54,16 @@ in JSON. Written by `python -m lightstream.store_views.document`; do not edit.
 
 Ask the **views**: each collapses repeated records by identity and shows the current state. The **raw tables** beneath
 are append-only, one row per record of the log, with `log_partition` and `log_offset` saying where in its topic it was.
+"""
+
+
+QUERIES_HEAD = """
+## Queries that there are
+
+`lightstream sql :stuck --run my-run` asks one, `lightstream sql :` lists them, and `view().pl(":stuck", run="my-run")`
+is the same in a notebook. Each is a file in `store_views/lightstream/store_views/queries`. `lightstream sql` alone is a
+prompt, which completes names, and has `\\d`, `\\timing` and `\\watch`.
+
 """
 
 
@@ -55,18 +82,18 @@ def tables_as_markdown() -> str:
             )
             by_table: dict[str, list[tuple[str, str, str]]] = {}
             for table, column, data_type in columns.fetchall():
-                if table in meanings:
+                if table in meanings and table != "origin":
                     row = (column, data_type, meanings[table][column])
                     by_table.setdefault(table, []).append(row)
             reasons = database.cursor().execute("FROM not_trained_reasons").fetchall()
         finally:
             database.close()
-    parts = [HEAD, "\n## Views\n"]
+    parts = [HEAD, QUERIES_HEAD, queries_as_markdown(), "\n## Views\n"]
     parts += [_section(view.name, view.doc, by_table[view.name]) for view in VIEWS]
     parts += ["\n## Raw tables\n"]
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in KEPT_TABLES]
-    parts += [_section("offsets", "How far the tables reflect each partition.", by_table["offsets"])]
+    parts += [_section("offsets", OFFSETS_DOC, by_table["offsets"])]
     parts += [
         "\n## Reasons\n\nIn `dropped`, and of LLM calls that are not in a triplet:\n\n",
         _meanings(DROP_MEANINGS),
@@ -98,32 +125,6 @@ def _sentence(meaning: str) -> str:
     """A docstring's words in Markdown, and in SQL's terms."""
     text = re.sub(r":\w+:`([^`]+)`", r"`\1`", meaning).replace("``None``", "`NULL`").replace("``", "`")
     return text[:1].upper() + text[1:]
-
-
-OFFSETS = {
-    "topic": "the topic, without prefix.",
-    "partition": "the partition.",
-    "next_offset": "first offset that the tables do not reflect yet.",
-}
-
-
-def column_meanings() -> dict[str, Mapping[str, str]]:
-    """Table or view -> column -> meaning. Columns that are nowhere may be among them."""
-    known: dict[str, Mapping[str, str]] = {
-        record.__name__: field_meanings(record) for record in (AttemptState, LlmCall)
-    }
-    known |= {table.name: {column.name: column.meaning for column in table.all_columns} for table in RAW_TABLES}
-    known |= {table.name: table.meanings for table in KEPT_TABLES}
-    known["offsets"] = OFFSETS
-    for view in VIEWS:
-        taken = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}
-        meanings = taken | dict(view.meanings)
-        known[view.name] = meanings | _times(meanings)
-    return {name: {**SHARED_MEANINGS, **meanings} for name, meanings in known.items()}
-
-
-def _times(meanings: Mapping[str, str]) -> dict[str, str]:
-    return {at: f"`{name}` as a time (UTC)." for name in meanings if (at := time_column(name)) is not None}
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         RolloutConfig,
     )
     from lightstream.store_views.client import AsyncViewClient, ViewClient
+    from lightstream.store_views.notebook import View, view
     from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
@@ -71,6 +72,7 @@ __all__ = [
     "Trackio",
     "Trainer",
     "VerlConfig",
+    "View",
     "ViewClient",
     "VllmOptions",
     "Wandb",
@@ -79,6 +81,7 @@ __all__ = [
     "teach_answers",
     "train_recorded",
     "trajectories",
+    "view",
 ]
 
 _MODULES = {
@@ -112,6 +115,7 @@ _MODULES = {
     "Trainer": "trainer",
     "VERL": "verl_in_process",
     "VerlConfig": "verl_in_process",
+    "View": "lightstream.store_views.notebook",
     "ViewClient": "lightstream.store_views.client",
     "VllmOptions": "vllm_servers",
     "Wandb": "trackers",
@@ -121,6 +125,7 @@ _MODULES = {
     "teach_answers": "verl_in_process",
     "train_recorded": "recorded",
     "trajectories": "consumer",
+    "view": "lightstream.store_views.notebook",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lightstream.schemas.errors import ServiceUnavailableError
 
 from ..tables import KEPT_TABLES, RAW_TABLES
-from ..views import VIEWS, SqlView
+from ..views import make_views, views_fingerprint
 from .positions import Place
 from .summaries import Summaries
 from .view_file import CATALOG, FileLock, ShownFile, default_memory_bytes, open_file, spill_folder
@@ -92,12 +92,13 @@ class ViewDatabase:
         connection.execute("BEGIN TRANSACTION")
         for statement in (_ORIGIN, _OFFSETS, *_TABLES):
             connection.execute(statement)
+        views = views_fingerprint()
+        found = found or {}
+        if found.get("views") != views:
+            make_views(connection)
+        origin = {**found, **origin, "views": views}
         connection.execute("DELETE FROM origin")
-        connection.executemany(
-            "INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in {**(found or {}), **origin}.items()]
-        )
-        for view in VIEWS:
-            _create_view(connection, view)
+        connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in origin.items()])
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
         connection.execute("SET enable_external_access = false")
@@ -211,11 +212,6 @@ def _is_unreadable(error: duckdb.Error) -> bool:
     if isinstance(error, duckdb.IOException):
         return any(said in str(error) for said in _NO_DATABASE)
     return not isinstance(error, duckdb.OutOfMemoryException)
-
-
-def _create_view(connection: duckdb.DuckDBPyConnection, view: SqlView) -> None:
-    columns = [name for name, *_ in connection.execute(f"DESCRIBE {view.select}").fetchall()]
-    connection.execute(view.ddl(columns))
 
 
 def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str] | None:

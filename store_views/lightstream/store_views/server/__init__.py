@@ -1,6 +1,7 @@
 """The SQL server: read-only, bounded, never in the writer's way."""
 
-from .app import ARROW_STREAM, create_app
+from .app import create_app
+from .formats import ARROW_STREAM
 from .query import QueryLimits, QueryOutcome, run_query
 from .serve import run
 

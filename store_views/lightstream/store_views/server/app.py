@@ -1,6 +1,9 @@
 """The HTTP interface of the view.
 
-``POST /v1/sql``        ``{"sql", "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?}`` -> JSON or an Arrow stream
+``POST /v1/sql``        ``{"sql", "params"?, "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?, "query_id"?, "format"?,
+                        "integers"?}`` -> JSON, NDJSON, CSV, Parquet or an Arrow stream
+``GET /v1/queries``     the statements that run
+``DELETE /v1/queries/ID``  cancels one
 ``GET /v1/positions``   how far the view reflects the log, where the log ends, the lag, and the progress of a rebuild
 ``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
 ``GET /v1/reasons``      what each code of a dropped call means
@@ -18,7 +21,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
 
-import pyarrow as pa
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -28,22 +30,25 @@ from starlette.routing import Route
 
 from lightstream.runtime.http_access import Access, bearer_token, foreign_page
 from lightstream.runtime.http_server import BodyTooLargeError, read_body
-from lightstream.schemas.errors import LightstreamError, QueryError, ServiceUnavailableError, SettingsError
+from lightstream.schemas.errors import (
+    LightstreamError,
+    NotFoundError,
+    QueryError,
+    ServiceUnavailableError,
+    SettingsError,
+)
 
 from ..materialiser import Materialiser, Place
+from .answering import REBUILDING_HEADER, TRUNCATED_HEADER, Answering
 from .changes import Changes
 from .dashboard import explain_answer, page_routes, reasons_answer
-from .json_values import json_answer
-from .query import QueryLimits, QueryOutcome, run_query
+from .formats import ARROW_STREAM
+from .query import QueryLimits
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
 __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
-TRUNCATED_HEADER = "x-lightstream-truncated"
-REBUILDING_HEADER = "x-lightstream-rebuilding"
-QUERIES_AT_ONCE_MAX = 8
-"""Each uses every core DuckDB has; more would only share them."""
+EXPLAINED_AT_ONCE_MAX = 4
 FRESH_WAIT_S = 0.1
 WAITERS_AT_ONCE_MAX = 200
 """Requests that wait for the view to catch up: a thread each, asleep."""
@@ -56,18 +61,23 @@ def create_app(
     limits: QueryLimits | None = None,
     lifespan: Lifespan | None = None,
     access: Access | None = None,
+    answering: Answering | None = None,
 ) -> Starlette:
     """The application, over a materialiser that has been started.
 
     Args:
         access: which token a request must carry; by default none.
+        answering: runs the statements; by default one without a watchdog.
 
     Returns:
         The application; ``app.state.changes.close`` ends the event streams, which otherwise last as long as the view.
     """
-    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access())
+    answering = answering or Answering(lambda: materialiser.database.cursor())
+    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access(), answering)
     routes = [
         Route("/v1/sql", endpoints.sql, methods=["POST"]),
+        Route("/v1/queries", endpoints.queries),
+        Route("/v1/queries/{query_id}", endpoints.cancel, methods=["DELETE"]),
         Route("/v1/positions", endpoints.positions),
         Route("/v1/rollouts/{rollout_id:path}/explain", endpoints.explain),
         Route("/v1/reasons", endpoints.reasons),
@@ -81,11 +91,12 @@ def create_app(
 
 
 class _Endpoints:
-    def __init__(self, materialiser: Materialiser, limits: QueryLimits, access: Access) -> None:
+    def __init__(self, materialiser: Materialiser, limits: QueryLimits, access: Access, answering: Answering) -> None:
         self._materialiser = materialiser
         self._access = access
         self._limits = limits
-        self._queries = CapacityLimiter(QUERIES_AT_ONCE_MAX)
+        self._answering = answering
+        self._explains = CapacityLimiter(EXPLAINED_AT_ONCE_MAX)
         self._waits = CapacityLimiter(WAITERS_AT_ONCE_MAX)
         self.stream = Changes(materialiser)
 
@@ -109,18 +120,24 @@ class _Endpoints:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(asked)
             rebuilding = self._materialiser.rebuilding is not None
-            cursor = self._materialiser.database.cursor()
-            run = partial(run_query, cursor, asked.sql, asked.limits, asked.parameters)
-            outcome = await run_sync(run, limiter=self._queries)
-            if ARROW_STREAM in request.headers.get("accept", ""):
-                return await run_sync(_arrow_response, outcome, rebuilding)
-            return await run_sync(_json_response, outcome, rebuilding)
+            return await self._answering.answer(request, asked, rebuilding=rebuilding)
         except ServiceUnavailableError as error:
             return _error(503, error)
         except BodyTooLargeError as error:
             return _error(413, error)
         except LightstreamError as error:
             return _error(400, error)
+
+    async def queries(self, request: Request) -> Response:
+        return self._refusal(request) or self._answering.list()
+
+    async def cancel(self, request: Request) -> Response:
+        if refusal := self._refusal(request):
+            return refusal
+        try:
+            return self._answering.cancel(request.path_params["query_id"])
+        except NotFoundError as error:
+            return _error(404, error)
 
     async def _wait(self, asked: SqlRequest) -> None:
         if isinstance(asked.wanted, dict):
@@ -149,7 +166,7 @@ class _Endpoints:
             return refusal
         try:
             cursor = self._materialiser.database.cursor
-            return await explain_answer(request.path_params["rollout_id"], cursor, self._queries)
+            return await explain_answer(request.path_params["rollout_id"], cursor, self._explains)
         except LightstreamError as error:
             return _error(400, error)
 
@@ -189,24 +206,6 @@ class _Endpoints:
         if failure is not None:
             return JSONResponse({"status": "failed", "reason": str(failure)}, status_code=503)
         return JSONResponse({"status": "ok"})
-
-
-def _json_response(outcome: QueryOutcome, rebuilding: bool) -> Response:
-    body = json_answer(
-        outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated, rebuilding=rebuilding
-    )
-    return Response(body, media_type="application/json", headers=_headers(outcome, rebuilding))
-
-
-def _arrow_response(outcome: QueryOutcome, rebuilding: bool) -> Response:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, outcome.table.schema) as writer:
-        writer.write_table(outcome.table)
-    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_STREAM, headers=_headers(outcome, rebuilding))
-
-
-def _headers(outcome: QueryOutcome, rebuilding: bool) -> dict[str, str]:
-    return {TRUNCATED_HEADER: str(outcome.truncated).lower(), REBUILDING_HEADER: str(rebuilding).lower()}
 
 
 def _error(status: int, error: LightstreamError) -> Response:

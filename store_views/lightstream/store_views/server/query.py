@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 from lightstream.schemas.errors import QueryError
 
 from .gate import check_statement
+from .statements import Statement
 
 __all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query"]
 
@@ -21,8 +20,6 @@ Parameters: TypeAlias = list[Any] | dict[str, Any]
 """Values of a statement's ``?`` and ``$1``, in order, or of its ``$name``."""
 
 HUGE_INTEGERS = ("HUGEINT", "UHUGEINT")
-
-INTERRUPT_INTERVAL_S = 0.05
 
 FETCH_ROWS = 2048
 """DuckDB's own vector size."""
@@ -53,25 +50,33 @@ class QueryOutcome:
 
 
 def run_query(
-    connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits, parameters: Parameters | None = None
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    limits: QueryLimits,
+    parameters: Parameters | None = None,
+    statement: Statement | None = None,
 ) -> QueryOutcome:
     """Run one reading statement in a read-only transaction, on one snapshot of the data.
 
     Args:
         connection: a cursor of its own; it is closed here.
         parameters: values for the statement's placeholders; never parsed as SQL.
+        statement: by which it is cancelled.
 
     Raises:
-        QueryError: not one reading statement, wrong SQL or parameters, or too slow. Nothing has changed.
+        QueryError: not one reading statement, wrong SQL or parameters, too slow, or cancelled. Nothing has changed.
     """
+    statement = statement or Statement()
     try:
         check_statement(sql)
-        with _time_limit(connection, limits.timeout_s) as expired:
+        with statement.limited(connection, limits.timeout_s) as stopped:
             try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 return _fetch(connection.sql(sql, params=parameters), limits)
             except (duckdb.Error, OSError, OverflowError, pa.ArrowInvalid) as error:
-                if expired.is_set():
+                if statement.is_cancelled:
+                    raise QueryError("the statement was cancelled.") from error
+                if stopped.is_set():
                     raise QueryError(
                         f"the statement took longer than {limits.timeout_s:g} s and was stopped.",
                         next_step="Narrow it (WHERE, LIMIT), or ask for more time with timeout_s.",
@@ -114,25 +119,3 @@ def _usual_numbers(values: pa.ChunkedArray[Any]) -> tuple[str, pa.ChunkedArray[A
         return "BIGINT", values.cast(pa.int64())
     except pa.ArrowInvalid:
         return "DOUBLE", values.cast(pa.float64())
-
-
-@contextmanager
-def _time_limit(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Generator[threading.Event, None, None]:
-    """Interrupt what the block runs, again and again: DuckDB forgets an interrupt that comes before a statement."""
-    expired, done = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        if done.wait(timeout_s):
-            return
-        expired.set()
-        connection.interrupt()
-        while not done.wait(INTERRUPT_INTERVAL_S):
-            connection.interrupt()
-
-    watcher = threading.Thread(target=watch, daemon=True, name="lightstream-query-limit")
-    watcher.start()
-    try:
-        yield expired
-    finally:
-        done.set()
-        watcher.join()

@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+import re
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 
+from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.runtime.health import Check
 from lightstream.runtime.http_access import Access
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
 from lightstream.runtime.listening import bind_listener
+from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 
-from ..materialiser import Materialiser, view_metrics
+from ..materialiser import Materialiser, default_path, view_metrics
+from .answering import Answering
 from .app import create_app
 from .query import QueryLimits
+from .watchdog import Watchdog
 
-__all__ = ["run"]
+__all__ = ["named_path", "run"]
 
 logger = logging.getLogger(__name__)
 
 SERVICE = "view"
+FLIGHT_SERVICE = "flight-sql"
 SETTING = "LIGHTSTREAM_VIEW_PORT"
+NAME = re.compile(r"(?!lightstream$)[a-z0-9][a-z0-9-]{0,31}")
 SHOWN_AGAIN_S_MAX = 30.0
 """After a crash, until the view answers: reading a second's records again takes a fraction of that."""
 
 
-def run(settings: Settings, limits: QueryLimits | None = None) -> None:
+def named_path(settings: Settings, name: str) -> Path:
+    """Return the path of the file of a view with a name; with an empty one, of the view."""
+    path = default_path(settings)
+    return path.with_name(f"{name}{path.suffix}") if name else path
+
+
+def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = "") -> None:
     """Serve the view until SIGTERM or SIGINT; blocks. Announces itself as ``view``.
 
+    Args:
+        name: of a view beside that one, with a file of its own and any free port, announced as ``view-<name>``: what
+            is asked of it, and what ends it, is of no concern to training.
+
     Raises:
+        SettingsError: the name is none.
         ServiceUnavailableError: no Kafka is named or runs, or it does not answer, the port is taken, another process
             owns the file, or the materialiser failed while it ran.
     """
@@ -48,19 +70,29 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         await run_sync(materialiser.wait_until_shown, SHOWN_AGAIN_S_MAX)
         logger.info("the view answers on %s", server.url)
-        yield
+        with _flight_sql(settings, answering, limits or QueryLimits(), access):
+            yield
 
+    if name and not NAME.fullmatch(name):
+        raise SettingsError(f"a view's name is 1 to 32 small letters, digits and '-', not {name!r:.100}.")
+    path = named_path(settings, name)
     bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
     access = Access(*([] if settings.view_token is None else [settings.view_token.get_secret_value()]))
     access.warn_where_open(settings.host, "view", "LIGHTSTREAM_VIEW_TOKEN")
-    materialiser = Materialiser(settings, on_failure=stop)
-    with bind_listener(settings.host, settings.view_port, SETTING) as listener:
-        app = create_app(materialiser, limits, lifespan, access)
+    materialiser = Materialiser(settings, path, on_failure=stop)
+    with bind_listener(settings.host, 0 if name else settings.view_port, SETTING) as listener:
+        watchdog = Watchdog(
+            path,
+            memory_bytes_max=settings.view_process_bytes_max,
+            duckdb_bytes_max=settings.view_memory_bytes_max,
+        )
+        answering = Answering(lambda: materialiser.database.cursor(), watchdog)
+        app = create_app(materialiser, limits, lifespan, access, answering)
         ready: list[Check] = [materialiser.unready, materialiser.kafka]
         server = HttpServer(
             app,
             settings,
-            name=SERVICE,
+            name=f"{SERVICE}-{name}" if name else SERVICE,
             listener=listener,
             on_stopping=app.state.changes.close,
             ready=ready,
@@ -74,3 +106,23 @@ def run(settings: Settings, limits: QueryLimits | None = None) -> None:
             materialiser.stop()
     if materialiser.failure is not None:
         raise ServiceUnavailableError(f"the view stopped: {materialiser.failure}") from materialiser.failure
+
+
+@contextmanager
+def _flight_sql(settings: Settings, answering: Answering, limits: QueryLimits, access: Access) -> Generator[None]:
+    """Serve Flight SQL too while the block runs, where a setting asks for it. Announced as ``flight-sql``."""
+    if settings.view_flight_port is None:
+        yield
+        return
+    from .flight_sql import FlightSqlServer  # takes 0.2 s to load
+
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"grpc://{host}:{settings.view_flight_port}"
+    server = FlightSqlServer(address, answering, asyncio.get_running_loop(), limits, access)
+    here = Service(FLIGHT_SERVICE, f"grpc://{host}:{server.port}", os.getpid(), SystemClock().now_unix_nano())
+    announce(settings, here)
+    try:
+        yield
+    finally:
+        withdraw(settings, FLIGHT_SERVICE, os.getpid())
+        threading.Thread(target=server.shutdown, daemon=True).start()  # waits for calls, which wait for this loop

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from lightstream.schemas.errors import QueryError
 from lightstream.schemas.topics import topic_named
 
 from ..materialiser import Place
+from .formats import AnswerFormat
+from .json_values import Integers
 from .query import Parameters, QueryLimits
 
 __all__ = ["REQUEST_BYTES_MAX", "SqlRequest", "parse_request"]
@@ -19,7 +22,7 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 WAIT_S_DEFAULT = 30.0
 SECONDS_MAX = 3600.0
 TIMEOUT_S_MIN = 0.01
-_KEYS = frozenset({"sql", "params", "at_least", "wait_s", "timeout_s", "rows_max"})
+_KEYS = frozenset({"sql", "params", "at_least", "wait_s", "timeout_s", "rows_max", "query_id", "format", "integers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,9 @@ class SqlRequest:
         parameters: values of the statement's placeholders; ``None`` without any.
         wanted: place -> next offset that the view must have reached first; ``"now"`` means the log's present end.
         wait_s: how long it may take to get there.
+        query_id: names the statement to who may cancel it; empty for an id of the server's choice.
+        answer_format: form of the answer; ``None`` for what the request's ``Accept`` says.
+        integers: how integers beyond 2^53 are written in JSON.
     """
 
     sql: str
@@ -37,6 +43,9 @@ class SqlRequest:
     wanted: dict[Place, int] | Literal["now"]
     wait_s: float
     limits: QueryLimits
+    query_id: str = ""
+    answer_format: AnswerFormat | None = None
+    integers: Integers = "number"
 
 
 def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
@@ -71,7 +80,31 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
             next_step='Send {"sql": "FROM rollouts WHERE run_id = $run", "params": {"run": "my-run"}}.',
         )
     wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, 0.0)
-    return SqlRequest(sql, cast("Parameters | None", parameters), _wanted(values.get("at_least")), wait_s, limits)
+    answer_format = _one_of(values, "format", [*AnswerFormat])
+    return SqlRequest(
+        sql,
+        cast("Parameters | None", parameters),
+        _wanted(values.get("at_least")),
+        wait_s,
+        limits,
+        _query_id(values),
+        None if answer_format is None else AnswerFormat(answer_format),
+        cast("Integers", _one_of(values, "integers", get_args(Integers)) or "number"),
+    )
+
+
+def _query_id(values: dict[str, Any]) -> str:
+    query_id = values.get("query_id", "")
+    if not isinstance(query_id, str):
+        raise QueryError(f"'query_id' must be text, not {query_id!r:.100}.")
+    return query_id
+
+
+def _one_of(values: dict[str, Any], key: str, known: Sequence[str]) -> str | None:
+    value = values.get(key)
+    if value is not None and value not in known:
+        raise QueryError(f"{key!r} must be one of {', '.join(known)}, not {value!r:.100}.")
+    return value
 
 
 def _seconds(values: dict[str, Any], key: str, default: float, minimum: float) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Offsets", "ViewReader"]
 
 QUESTIONS_AT_ONCE_MAX = 8
-"""As many as the view answers at once."""
+"""Some of them wait in the view, so that it is never idle."""
 
 KEYS_PER_QUESTION_MAX = 500
 """The view makes 2,048 rows at a time, however large they are, before it cuts an answer off: so that it makes fewer."""
@@ -108,7 +108,9 @@ class ViewReader:
     async def _connected(self) -> AsyncViewClient:
         if self._client is None:  # a Runner asks the view nothing and needs no HTTP client, which takes 0.1 s to load
             client = await asyncio.to_thread(_import_client)
-            self._client = self._client or client(self._settings, patience_s=self._settings.publish_timeout_s)
+            self._client = self._client or client(
+                self._settings, patience_s=self._settings.publish_timeout_s, lane="stores"
+            )
         return self._client
 
 

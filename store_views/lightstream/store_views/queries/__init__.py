@@ -1,0 +1,5 @@
+"""Queries by name: one a file, with what it tells and its parameters at its head."""
+
+from .named import QUERIES, NamedQuery, QueryParameter, named_query, queries_as_markdown
+
+__all__ = ["QUERIES", "NamedQuery", "QueryParameter", "named_query", "queries_as_markdown"]

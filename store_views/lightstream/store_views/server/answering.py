@@ -1,0 +1,153 @@
+"""Runs the statements of requests: each in its lane, stopped when its client leaves, answered in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from duckdb import DuckDBPyConnection
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, unless_disconnected
+
+from .formats import AnswerFormat, accepted_format, pieces_of
+from .lanes import LANES, Lane, lane_named
+from .query import QueryOutcome, run_query
+from .sql_request import SqlRequest
+from .statements import Statement, Statements, new_query_id
+from .watchdog import Watchdog
+
+__all__ = ["QUERY_ID_HEADER", "REBUILDING_HEADER", "TRUNCATED_HEADER", "Answering"]
+
+TRUNCATED_HEADER = "x-lightstream-truncated"
+REBUILDING_HEADER = "x-lightstream-rebuilding"
+QUERY_ID_HEADER = "x-lightstream-query-id"
+
+SENDING_S_MAX = 300.0
+"""For a client to take its answer, which keeps its place in the lane and up to 256 MiB until then."""
+
+
+class Answering:
+    """Answers statements, lists those that run, and cancels them. Belongs to one event loop.
+
+    Args:
+        cursor: makes a connection of its own for a statement.
+        watchdog: ends the process where a statement does not stop, or takes too much memory.
+    """
+
+    def __init__(self, cursor: Callable[[], DuckDBPyConnection], watchdog: Watchdog | None = None) -> None:
+        self._cursor = cursor
+        self._watchdog = watchdog
+        self._statements = Statements()
+        self._lanes = {name: Lane(name, size) for name, size in LANES.items()}
+        self._threads = CapacityLimiter(2 * sum(size.at_once for size in LANES.values()))
+
+    async def answer(self, request: Request, asked: SqlRequest, *, rebuilding: bool = False) -> Response:
+        """Run a statement and answer in the form that the request accepts. A client that leaves cancels it.
+
+        Args:
+            rebuilding: whether the view has yet to read what it had before, which the answer says.
+
+        Raises:
+            QueryError: refused, wrong, too slow, or cancelled.
+            ServiceUnavailableError: its lane is full.
+        """
+        try:
+            return await unless_disconnected(request, self._answer(request, asked, rebuilding))
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+
+    def list(self) -> Response:
+        """``{"queries": [{"query_id", "sql", "lane", "seconds", "state"}]}``, the oldest first."""
+        return JSONResponse({"queries": [statement.as_json() for statement in self._statements.all()]})
+
+    def cancel(self, query_id: str) -> Response:
+        """Stop a statement; its own request is told.
+
+        Raises:
+            NotFoundError: it does not run.
+        """
+        self._statements.cancel(query_id)
+        return JSONResponse({"cancelled": query_id})
+
+    async def run(self, asked: SqlRequest, lane_name: str) -> QueryOutcome:
+        """Run a statement; being cancelled stops it.
+
+        Raises:
+            QueryError, ServiceUnavailableError: as :meth:`answer` does.
+        """
+        lane, _, outcome = await self._run(asked, lane_name)
+        lane.leave()
+        return outcome
+
+    async def _answer(self, request: Request, asked: SqlRequest, rebuilding: bool) -> Response:
+        lane, query_id, outcome = await self._run(asked, lane_named(request.headers))
+        try:
+            answer_format = asked.answer_format or accepted_format(request.headers.get("accept", ""))
+            pieces = pieces_of(outcome, answer_format, asked.integers, rebuilding=rebuilding)
+            # What a form cannot hold shows before the answer has begun.
+            beginning = await run_sync(lambda: [*_first(pieces, 2)], limiter=self._threads)
+        except BaseException:
+            lane.leave()
+            raise
+        headers = {
+            TRUNCATED_HEADER: str(outcome.truncated).lower(),
+            REBUILDING_HEADER: str(rebuilding).lower(),
+            QUERY_ID_HEADER: query_id,
+        }
+        return _Answer(chain(beginning, pieces), answer_format, headers, lane)
+
+    async def _run(self, asked: SqlRequest, lane_name: str) -> tuple[Lane, str, QueryOutcome]:
+        """The outcome, with a place in the lane, which the caller gives back."""
+        lane, watchdog = self._lanes[lane_name], self._watchdog
+        on_ignored = None if watchdog is None else watchdog.on_ignored
+        statement = Statement(asked.query_id or new_query_id(), asked.sql, lane.name, on_ignored=on_ignored)
+        with self._statements.listed(statement):
+            await lane.enter()
+            try:
+                run = partial(run_query, self._cursor(), asked.sql, asked.limits, asked.parameters, statement)
+                with nullcontext() if watchdog is None else watchdog.watched(statement, asked.parameters):
+                    outcome = await self._until_ended(run, statement)
+            except BaseException:
+                lane.leave()
+                raise
+        return lane, statement.query_id, outcome
+
+    async def _until_ended(self, run: Callable[[], QueryOutcome], statement: Statement) -> QueryOutcome:
+        """The outcome. When cancelled, the statement is stopped, and its place is kept until it is gone."""
+        running = asyncio.ensure_future(run_sync(run, limiter=self._threads))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            statement.cancel()
+            await asyncio.wait((running,))
+            raise
+
+
+class _Answer(StreamingResponse):
+    """An answer that gives its place in the lane back when it was sent, or its client has left."""
+
+    def __init__(
+        self, pieces: Iterator[bytes], answer_format: AnswerFormat, headers: dict[str, str], lane: Lane
+    ) -> None:
+        super().__init__(pieces, media_type=answer_format.media_type, headers=headers)
+        self._lane = lane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(SENDING_S_MAX):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._lane.leave()
+
+
+def _first(pieces: Iterator[bytes], count: int) -> Generator[bytes]:
+    for _, piece in zip(range(count), pieces, strict=False):
+        yield piece

@@ -1,0 +1,342 @@
+"""The view over Arrow Flight SQL, for ADBC, JDBC and what stands on them: the same gate, lanes, limits and token."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyarrow import flight
+
+from lightstream.runtime.http_access import Access, bearer_token
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
+
+from .answering import Answering
+from .flight_messages import decode_any, encode_any, make
+from .gate import check_statement
+from .query import Parameters, QueryLimits, QueryOutcome
+from .sql_request import SqlRequest
+
+__all__ = ["FlightSqlServer"]
+
+LANE = "others"
+
+CANCEL_LOOK_S = 0.05
+
+HELD_BYTES_MAX = 512 * 1024 * 1024
+"""Of answers that their clients have not fetched; beyond it the oldest is let go."""
+
+PREPARED_MAX = 1_000
+"""Prepared statements that nobody has closed; beyond it the oldest is let go."""
+
+CATALOGS = "SELECT 'lightstream' AS catalog_name"
+
+SCHEMAS = """
+SELECT * FROM (SELECT 'lightstream' AS catalog_name, 'main' AS db_schema_name)
+WHERE ($catalog::VARCHAR IS NULL OR catalog_name = $catalog)
+    AND ($schema::VARCHAR IS NULL OR db_schema_name LIKE $schema ESCAPE '\\')
+"""
+
+TABLE_TYPES = "SELECT unnest(['TABLE', 'VIEW']) AS table_type"
+
+TABLES = """
+SELECT * FROM (
+    SELECT database_name AS catalog_name, schema_name AS db_schema_name, table_name, 'TABLE' AS table_type
+    FROM duckdb_tables() WHERE NOT internal
+    UNION ALL
+    SELECT database_name, schema_name, view_name, 'VIEW' FROM duckdb_views() WHERE NOT internal
+)
+WHERE catalog_name = 'lightstream'
+    AND ($catalog::VARCHAR IS NULL OR catalog_name = $catalog)
+    AND ($schema::VARCHAR IS NULL OR db_schema_name LIKE $schema ESCAPE '\\')
+    AND ($table::VARCHAR IS NULL OR table_name LIKE $table ESCAPE '\\')
+    AND (len($types::VARCHAR[]) = 0 OR list_contains($types, table_type))
+ORDER BY ALL
+"""
+
+_NAME = pa.field("catalog_name", pa.string())
+_SCHEMA = pa.field("db_schema_name", pa.string())
+_TYPE = pa.field("table_type", pa.string(), nullable=False)
+CATALOGS_SCHEMA = pa.schema([_NAME.with_nullable(False)])
+SCHEMAS_SCHEMA = pa.schema([_NAME, _SCHEMA.with_nullable(False)])
+TABLE_TYPES_SCHEMA = pa.schema([_TYPE])
+TABLES_SCHEMA = pa.schema([_NAME, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TYPE])
+"""What Flight SQL says they are; drivers look closely."""
+
+SQL_INFO: Mapping[int, str | bool] = {
+    0: "Lightstream",  # FLIGHT_SQL_SERVER_NAME
+    1: "1",  # FLIGHT_SQL_SERVER_VERSION
+    2: pa.__version__,  # FLIGHT_SQL_SERVER_ARROW_VERSION
+    3: True,  # FLIGHT_SQL_SERVER_READ_ONLY
+    4: True,  # FLIGHT_SQL_SERVER_SQL
+    5: False,  # FLIGHT_SQL_SERVER_SUBSTRAIT
+    8: False,  # FLIGHT_SQL_SERVER_TRANSACTION: none
+}
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A prepared statement and its values, once they were bound."""
+
+    sql: str
+    values: Parameters | None = None
+
+
+class FlightSqlServer(flight.FlightServerBase):
+    """Serves until :meth:`shutdown`, on threads of its own.
+
+    A statement runs when its client asks for its ``FlightInfo``; the answer is kept until it is fetched. A client that
+    cancels, or leaves, cancels its statement.
+
+    Args:
+        address: ``grpc://host:port``; port 0 for any free one.
+        answering: runs statements, in ``loop``.
+        access: which bearer token a call must carry.
+
+    Raises:
+        ServiceUnavailableError: the port is taken.
+    """
+
+    def __init__(
+        self, address: str, answering: Answering, loop: asyncio.AbstractEventLoop, limits: QueryLimits, access: Access
+    ) -> None:
+        try:
+            super().__init__(address, middleware={"access": _AccessFactory(access)})
+        except (OSError, pa.ArrowException) as error:
+            raise ServiceUnavailableError(
+                f"Flight SQL cannot be served at {address}: {error}.",
+                next_step="Set LIGHTSTREAM_VIEW_FLIGHT_PORT to a free port.",
+            ) from error
+        self._answering = answering
+        self._loop = loop
+        self._limits = limits
+        self._changing = threading.Lock()
+        self._held: OrderedDict[bytes, QueryOutcome] = OrderedDict()
+        self._prepared: OrderedDict[bytes, _Prepared] = OrderedDict()
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """Run a statement, or tell where a list of the catalogue is had."""
+        name, message = _decoded(descriptor.command)
+        match name:
+            case "CommandStatementQuery":
+                outcome = self._run(context, message.query, None)
+            case "CommandPreparedStatementQuery":
+                prepared = self._prepared_statement(message.prepared_statement_handle)
+                outcome = self._run(context, prepared.sql, prepared.values)
+            case _:
+                table = self._catalogue(context, name, message)
+                return _info(table, descriptor, descriptor.command or b"")
+        handle = uuid.uuid4().bytes
+        with self._changing:
+            self._held[handle] = outcome
+            while len(self._held) > 1 and sum(one.table.nbytes for one in self._held.values()) > HELD_BYTES_MAX:
+                self._held.popitem(last=False)
+        ticket = encode_any(make("TicketStatementQuery", statement_handle=handle))
+        return _info(outcome.table, descriptor, ticket)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.RecordBatchStream:
+        """An answer, or a list of the catalogue."""
+        name, message = _decoded(ticket.ticket)
+        if name != "TicketStatementQuery":
+            return flight.RecordBatchStream(self._catalogue(context, name, message))
+        with self._changing:
+            outcome = self._held.pop(message.statement_handle, None)
+        if outcome is None:
+            raise flight.FlightServerError(
+                "this answer was fetched already, or was let go of; run the statement again."
+            )
+        return flight.RecordBatchStream(outcome.table)
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        """Prepare a statement, or forget it."""
+        name, message = _decoded(action.body.to_pybytes())
+        if name == "ActionClosePreparedStatementRequest":
+            with self._changing:
+                self._prepared.pop(message.prepared_statement_handle, None)
+            return []
+        if name != "ActionCreatePreparedStatementRequest":
+            raise NotImplementedError(f"the view knows no action {action.type}.")
+        with _errors():
+            check_statement(message.query)
+        handle = uuid.uuid4().bytes
+        with self._changing:
+            self._prepared[handle] = _Prepared(message.query)
+            while len(self._prepared) > PREPARED_MAX:
+                self._prepared.popitem(last=False)
+        schema = pa.schema([pa.field(name, pa.null()) for name in _parameter_names(message.query)])
+        made = make(
+            "ActionCreatePreparedStatementResult",
+            prepared_statement_handle=handle,
+            parameter_schema=schema.serialize().to_pybytes(),
+        )
+        return [encode_any(made)]
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Bind values to a prepared statement: one row of them."""
+        name, message = _decoded(descriptor.command)
+        if name != "CommandPreparedStatementQuery":
+            raise flight.FlightServerError("the view only reads.")
+        prepared = self._prepared_statement(message.prepared_statement_handle)
+        table = reader.read_all()
+        if table.num_rows != 1:
+            raise flight.FlightServerError(f"a statement takes one row of values, not {table.num_rows}.")
+        (row,) = table.to_pylist()
+        names = _parameter_names(prepared.sql)
+        prepared.values = list(row.values()) if all(map(str.isdecimal, names)) else row
+        writer.write(make("DoPutPreparedStatementResult").SerializeToString())
+
+    def _run(self, context: flight.ServerCallContext, sql: str, values: Parameters | None) -> QueryOutcome:
+        """The outcome of a statement, which is stopped when the call is cancelled."""
+        asked = SqlRequest(sql, values, {}, 0.0, self._limits)
+        running = asyncio.run_coroutine_threadsafe(self._answering.run(asked, LANE), self._loop)
+        with _errors():
+            return _result_unless_cancelled(running, context.is_cancelled)
+
+    def _prepared_statement(self, handle: bytes) -> _Prepared:
+        with self._changing:
+            prepared = self._prepared.get(handle)
+        if prepared is None:
+            raise flight.FlightServerError("this prepared statement is gone; prepare it again.")
+        return prepared
+
+    def _catalogue(self, context: flight.ServerCallContext, name: str, message: Any) -> pa.Table:
+        """A list that a driver asks for."""
+        match name:
+            case "CommandGetCatalogs":
+                return self._run(context, CATALOGS, None).table.cast(CATALOGS_SCHEMA)
+            case "CommandGetDbSchemas":
+                values = {"catalog": _given(message, "catalog"), "schema": _given(message, "db_schema_filter_pattern")}
+                return self._run(context, SCHEMAS, values).table.cast(SCHEMAS_SCHEMA)
+            case "CommandGetTableTypes":
+                return self._run(context, TABLE_TYPES, None).table.cast(TABLE_TYPES_SCHEMA)
+            case "CommandGetTables":
+                return self._tables(context, message)
+            case "CommandGetSqlInfo":
+                return _sql_info(list(message.info))
+            case _:
+                raise NotImplementedError(f"the view does not answer {name or 'this command'}.")
+
+    def _tables(self, context: flight.ServerCallContext, message: Any) -> pa.Table:
+        values = {
+            "catalog": _given(message, "catalog"),
+            "schema": _given(message, "db_schema_filter_pattern"),
+            "table": _given(message, "table_name_filter_pattern"),
+            "types": list(message.table_types),
+        }
+        tables = self._run(context, TABLES, values).table.cast(TABLES_SCHEMA)
+        if not message.include_schema:
+            return tables
+        schemas = [
+            self._run(context, f'FROM "{name}" LIMIT 0', None).table.schema.serialize().to_pybytes()
+            for name in tables["table_name"].to_pylist()
+        ]
+        return tables.append_column(
+            pa.field("table_schema", pa.binary(), nullable=False), pa.array(schemas, pa.binary())
+        )
+
+
+class _AccessFactory(flight.ServerMiddlewareFactory):
+    """Refuses calls without the token."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access = access
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str] | list[bytes]]) -> None:
+        sent = {name.lower(): str(values[0]) for name, values in headers.items() if values}
+        if not self._access.allows(bearer_token(sent)):
+            raise flight.FlightUnauthenticatedError(
+                "the view asks for its token. Send LIGHTSTREAM_VIEW_TOKEN as bearer."
+            )
+
+
+class _errors:  # noqa: N801  # used as a statement
+    """Turns our errors into Flight's."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ServiceUnavailableError):
+            raise flight.FlightUnavailableError(str(error)) from error
+        if isinstance(error, LightstreamError):
+            raise flight.FlightServerError(str(error)) from None
+
+
+def _result_unless_cancelled(running: Future[QueryOutcome], is_cancelled: Callable[[], bool]) -> QueryOutcome:
+    while True:
+        try:
+            return running.result(CANCEL_LOOK_S)
+        except TimeoutError:
+            if is_cancelled():
+                running.cancel()
+                raise flight.FlightCancelledError("the statement was cancelled.") from None
+
+
+def _decoded(data: bytes | None) -> tuple[str, Any]:
+    try:
+        return decode_any(data or b"")
+    except ValueError as error:
+        raise flight.FlightServerError(str(error)) from None
+
+
+def _info(table: pa.Table, descriptor: flight.FlightDescriptor, ticket: bytes) -> flight.FlightInfo:
+    endpoint = flight.FlightEndpoint(ticket, [])
+    return flight.FlightInfo(table.schema, descriptor, [endpoint], table.num_rows, table.nbytes)
+
+
+def _parameter_names(sql: str) -> list[str]:
+    """In order where they are numbers."""
+    names = duckdb.extract_statements(sql)[0].named_parameters
+    return sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+
+
+def _given(message: Any, field: str) -> str | None:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _sql_info(wanted: list[int]) -> pa.Table:
+    """What the server is, as the dense union that Flight SQL has for it."""
+    known = {number: value for number, value in SQL_INFO.items() if not wanted or number in wanted}
+    texts = [value for value in known.values() if isinstance(value, str)]
+    truths = [value for value in known.values() if isinstance(value, bool)]
+    kinds: list[int] = []
+    places: list[int] = []
+    for value in known.values():
+        kind = 1 if isinstance(value, bool) else 0
+        places.append(kinds.count(kind))
+        kinds.append(kind)
+    values = pa.UnionArray.from_dense(
+        pa.array(kinds, pa.int8()),
+        pa.array(places, pa.int32()),
+        [
+            pa.array(texts, pa.string()),
+            pa.array(truths, pa.bool_()),
+            pa.array([], pa.int64()),
+            pa.array([], pa.int32()),
+            pa.array([], pa.list_(pa.string())),
+            pa.array([], pa.map_(pa.int32(), pa.list_(pa.int32()))),
+        ],
+        ["string_value", "bool_value", "bigint_value", "int32_bitmask", "string_list", "int32_to_int32_list_map"],
+    )
+    return pa.Table.from_arrays(
+        [pa.array(known, pa.uint32()), values],
+        schema=pa.schema(
+            [pa.field("info_name", pa.uint32(), nullable=False), pa.field("value", values.type, nullable=False)]
+        ),
+    )

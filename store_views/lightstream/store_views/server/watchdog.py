@@ -1,0 +1,162 @@
+"""Ends the process where a statement cannot be ended, and remembers the statement for the process that comes after.
+
+DuckDB looks at its interrupt and its memory limit between blocks of rows: one call of a function may run for hours, or
+take all memory of the machine. The supervisor starts the view again within seconds, and nothing is lost: what was not
+yet in the file is in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
+from lightstream.runtime.files import write_text
+from lightstream.schemas.errors import QueryError
+
+from ..materialiser.view_file import default_memory_bytes
+from .query import Parameters
+from .statements import Statement
+
+__all__ = ["Watchdog", "refused_path"]
+
+logger = logging.getLogger(__name__)
+
+REFUSED_S = 600.0
+"""For so long a statement is not run again that has ended the process: clients repeat what got no answer."""
+
+REFUSED_MAX = 100
+
+ROOM_BESIDE_DUCKDB_BYTES = 3 * 1024**3
+"""Batches on their way in (1 GB), and answers under way."""
+
+LOOK_INTERVAL_S = 0.05
+
+EXIT_STATUS = 70
+"""``EX_SOFTWARE``; any but 0 makes a supervisor say that it ended."""
+
+_STATM = "/proc/self/statm"
+
+
+def refused_path(path: Path) -> Path:
+    """Return the file with the statements that are not run again, beside the view's."""
+    return path.with_name(path.name + ".refused")
+
+
+class Watchdog:
+    """Watches the statements of one process. On any thread.
+
+    Args:
+        path: of the view's file.
+        memory_bytes_max: of the whole process; ``None`` for DuckDB's limit and 3 GiB.
+        duckdb_bytes_max: DuckDB's limit; ``None`` for its default.
+        end: ends the process; tests have another.
+        memory_bytes: memory of the process now.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        memory_bytes_max: int | None = None,
+        duckdb_bytes_max: int | None = None,
+        clock: Clock | None = None,
+        end: Callable[[], None] | None = None,
+        memory_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        self._path = refused_path(path)
+        self._limit = memory_bytes_max or (duckdb_bytes_max or default_memory_bytes()) + ROOM_BESIDE_DUCKDB_BYTES
+        self._clock = clock or SystemClock()
+        self._end = end or _end_process
+        self._memory_bytes = memory_bytes or _resident_bytes
+        self._ending = threading.Lock()
+        self._changed = threading.Condition()
+        self._watched: dict[Statement, str] = {}
+        self._refused = self._read()
+        threading.Thread(target=self._look, daemon=True, name="lightstream-view-watchdog").start()
+
+    @contextmanager
+    def watched(self, statement: Statement, parameters: Parameters | None) -> Generator[None]:
+        """Watch a statement while the block runs.
+
+        Raises:
+            QueryError: it has ended the process within the last ten minutes.
+        """
+        fingerprint = _fingerprint(statement.sql, parameters)
+        left_s = self._refused.get(fingerprint, 0.0) - self._clock.now_unix_nano() / NANOS_PER_SECOND
+        if left_s > 0:
+            raise QueryError(
+                f"this statement has ended the view a while ago, and is refused for another {left_s:.0f} s.",
+                next_step="Write it in another way, or run it in a view of its own: `lightstream view --name bi`.",
+            )
+        with self._changed:
+            self._watched[statement] = fingerprint
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._watched[statement]
+
+    def on_ignored(self, statement: Statement) -> None:
+        """End the process: the statement does not stop."""
+        self._end_for([statement], "it does not stop, though told to for 2 s")
+
+    def _look(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._watched))
+                watched = list(self._watched)
+            used = self._memory_bytes()
+            if used > self._limit:
+                # Which of them it is cannot be told: of training's statements none is, where there are others.
+                blamed = [one for one in watched if one.lane != "stores"] or watched
+                self._end_for(blamed, f"the process has {used >> 20:,} MiB, and {self._limit >> 20:,} are allowed")
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _end_for(self, statements: Sequence[Statement], why: str) -> None:
+        with self._ending:
+            until_s = self._clock.now_unix_nano() / NANOS_PER_SECOND + REFUSED_S
+            with self._changed:
+                fingerprints = [self._watched[one] for one in statements if one in self._watched]
+            if not fingerprints:
+                return  # it has ended after all
+            self._refused |= dict.fromkeys(fingerprints, until_s)
+            try:
+                write_text(self._path, json.dumps(dict(list(self._refused.items())[-REFUSED_MAX:])))
+            except OSError as error:
+                logger.error("the statement may come again: %s cannot be written: %s", self._path, error)
+            for one in statements:
+                logger.error("the view ends, to be started again: %s. The statement was: %.500s", why, one.sql)
+            self._end()
+
+    def _read(self) -> dict[str, float]:
+        now_s = self._clock.now_unix_nano() / NANOS_PER_SECOND
+        try:
+            found: Any = json.loads(self._path.read_text("utf-8"))
+            return {str(key): float(until_s) for key, until_s in found.items() if float(until_s) > now_s}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}  # none, or not ours
+
+
+def _fingerprint(sql: str, parameters: Parameters | None) -> str:
+    text = json.dumps([" ".join(sql.split()), parameters], default=str)
+    return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
+
+
+def _resident_bytes() -> int:
+    with open(_STATM, "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _end_process() -> None:
+    logging.shutdown()
+    os._exit(EXIT_STATUS)

@@ -1,0 +1,133 @@
+"""``lightstream sql`` with named queries, values, and as a prompt, over a view that is at rest."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from lightstream.cli.sql_prompt import SqlCompleter, SqlPrompt
+from lightstream.cli.view_query import ViewSource
+from lightstream.runtime.processes import child_environment
+from lightstream.runtime.settings import Settings
+from tests.store_views.log_file import open_log_file
+from tests.store_views.test_accounting import state
+from tests.stream_processors.assembly.build import closed, opened, proxy_span
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "view").mkdir()
+    with open_log_file(tmp_path / "view" / "lightstream.duckdb") as log:
+        log.write(state("r1", run_id="it's"))
+        failed = proxy_span(1, http_status=500, error_message="out of memory")
+        log.write_and_assemble(opened(run_id="it's"), failed, closed())
+    return Settings.load(data_dir=tmp_path)
+
+
+def command(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lightstream.cli", "sql", *arguments],
+        env=child_environment(settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_named_queries_and_values_of_the_command_line(settings: Settings) -> None:
+    listed = command(settings, ":").stdout
+    assert ":stuck" in listed
+    assert "--seconds 60" in listed
+    lost = command(settings, ":lost-calls", "--run", "it's", "--format", "csv").stdout.split("\n")
+    assert lost[0].startswith("run_id,rollout_id,")
+    assert lost[1].startswith("it's,r1,")
+    assert command(settings, ":lost-calls", "--run=other", "--format", "json").stdout == ""
+    plain = command(settings, "SELECT $text AS t, $n + 1 AS n", "--text", "x;y", "--n", "41", "--format", "csv")
+    assert plain.stdout == "t,n\nx;y,42\n"
+    for arguments, said in [
+        ((":stuk",), "there is :stuck"),
+        ((":stuck", "--rum", "x"), "has no parameter 'rum'"),
+        (("SELECT 1", "--vertcal"), "'--vertcal' is no option"),
+        (("SELECT 1", "again"), "'again' is no option"),
+    ]:
+        wrong = command(settings, *arguments)
+        assert wrong.returncode == 1
+        assert said in wrong.stderr
+
+
+def test_what_is_typed_is_run(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt = SqlPrompt(ViewSource(settings))
+
+    def shown(text: str) -> str:
+        prompt.take(text)
+        return "".join(capsys.readouterr())
+
+    assert "r1" in shown("SELECT rollout_id\nFROM rollouts;")
+    assert "call_failed" in shown(":lost-calls --limit 1;")
+    assert ":stuck" in shown(":")
+    assert "Every rollout in its current state." in shown("\\d")
+    assert "Id of the rollout." in shown("\\d rollouts")
+    assert "there is no table nothing" in shown("\\d nothing")
+    assert "timing: on" in shown("\\timing")
+    assert " s\n" in shown("SELECT 1;")
+    assert "vertical: on" in shown("\\x")
+    assert "── row 1 ──" in shown("SELECT 1 AS one;")
+    assert "takes a number of seconds" in shown("\\watch often")
+    assert "\\timing" in shown("\\h")
+    assert "Error: there is no query :stuk" in shown(":stuk").replace("\n", " ")
+    assert "Error" in shown("SELECT nothing FROM rollouts;")
+    assert shown("  ") == ""
+    assert not prompt.is_over
+    shown("\\q")
+    assert prompt.is_over
+
+
+def test_completion_offers_columns_of_what_is_named_first(settings: Settings) -> None:
+    completer = SqlCompleter(SqlPrompt(ViewSource(settings)).read_names())
+
+    def offers(text: str) -> list[str]:
+        return [one.text for one in completer.get_completions(Document(text), CompleteEvent())]
+
+    assert offers("SELECT * FROM rollouts_l") == ["rollouts_latest"]
+    assert offers("FROM rollouts WHERE sta") == ["status"]
+    assert offers("sel") == ["select"]
+    assert offers("SEL") == ["SELECT"]
+    assert offers(":st") == [":staleness", ":stuck"]
+    assert offers("\\ti") == ["\\timing"]
+
+
+def test_the_prompt_reads_from_a_terminal_and_remembers(settings: Settings) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lightstream.cli", "sql"],
+        env=child_environment(settings) | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    shown = ""
+
+    def read_until(text: str) -> None:
+        nonlocal shown
+        while text not in shown:
+            shown += os.read(ours, 65_536).decode(errors="replace")
+
+    try:
+        read_until("lightstream>")
+        os.write(ours, b"SELECT 40 +\r2 AS answer;\r")
+        read_until("1 row")
+        assert "42" in shown
+        os.write(ours, b"\\q\r")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        os.close(ours)
+    assert "+SELECT 40 +\n+2 AS answer;\n" in (settings.data_dir / "sql_history").read_text()

@@ -1,0 +1,119 @@
+"""Statements that cannot be ended end the process, which comes back and refuses them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lightstream.runtime.clock import ManualClock
+from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.processes import ProcessUnit, Supervisor
+from lightstream.runtime.services import discover
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import QueryError, SettingsError
+from lightstream.schemas.topics import SPANS
+from lightstream.store_views.client import ViewClient
+from lightstream.store_views.server import run
+from lightstream.store_views.server.statements import Statement
+from lightstream.store_views.server.watchdog import Watchdog, refused_path
+from tests.stream_processors.assembly.build import proxy_span
+
+DEAF = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
+LARGE = "SELECT length(repeat('x', 4000000000) || repeat('y', range::INTEGER)) FROM range(8)"
+
+
+def view_unit(settings: Settings, *arguments: str, name: str = "view") -> ProcessUnit:
+    return ProcessUnit(name, [sys.executable, "-m", "lightstream.cli", "view", *arguments], settings)
+
+
+def test_a_statement_that_ignores_its_limit_ends_the_view_which_comes_back(settings: Settings) -> None:
+    publisher, supervisor, client = KafkaPublisher(settings), Supervisor(), ViewClient(settings, patience_s=120)
+    written = publisher.publish(SPANS, "r1", proxy_span(1)).result(60)
+    unit = view_unit(settings)
+    try:
+        supervisor.start([unit])
+        assert client.query("SELECT count(*) FROM spans", [written]).scalar() == 1
+        before = unit.pid
+        # Its client asks again where there was no answer, and is told.
+        with pytest.raises(QueryError, match=r"has ended the view.*refused for another \d+ s.*--name bi"):
+            client.query(DEAF, timeout_s=0.1)
+        assert unit.pid != before
+        assert client.query("SELECT count(*) FROM spans", [written]).scalar() == 1
+        log = unit.log_file.read_text("utf-8")
+        assert "the view ends, to be started again: it does not stop" in log
+        assert DEAF in log
+    finally:
+        supervisor.stop()
+        publisher.close()
+        client.close()
+
+
+def test_a_view_of_its_own_may_be_ended_for_its_memory_and_leaves_the_other_alone(settings: Settings) -> None:
+    settings = settings.model_copy(update={"view_process_bytes_max": 1 << 30, "view_memory_bytes_max": 256 << 20})
+    supervisor = Supervisor()
+    main, bi = view_unit(settings), view_unit(settings, "--name", "bi", name="view-bi")
+    training, people = ViewClient(settings), ViewClient(settings, patience_s=120, name="bi")
+    try:
+        supervisor.start([main, bi])
+        before = main.pid, bi.pid
+        with pytest.raises(QueryError, match="has ended the view"):
+            people.query(LARGE, timeout_s=600)
+        assert "1,024 are allowed. The statement was: SELECT length" in bi.log_file.read_text("utf-8")
+        assert people.query("SELECT 1").scalar() == 1
+        assert training.query("SELECT 1").scalar() == 1
+        assert main.pid == before[0]
+        assert bi.pid != before[1]
+        assert discover(settings, "view").address != discover(settings, "view-bi").address
+    finally:
+        supervisor.stop()
+        training.close()
+        people.close()
+
+
+@pytest.mark.parametrize("name", ["../x", "A", "x" * 33, "lightstream"])
+def test_a_name_that_is_none_is_refused(name: str, settings: Settings) -> None:
+    with pytest.raises(SettingsError, match="a view's name is"):
+        run(settings, name=name)
+
+
+def test_what_ended_the_process_is_refused_for_ten_minutes(tmp_path: Path) -> None:
+    clock, ended = ManualClock(), threading.Event()
+    path = tmp_path / "view.duckdb"
+
+    def watchdog() -> Watchdog:
+        return Watchdog(path, clock=clock, end=ended.set, memory_bytes=lambda: 0)
+
+    first, culprit = watchdog(), Statement("a", "SELECT  deaf($x)")
+    with first.watched(culprit, {"x": 1}):
+        first.on_ignored(culprit)
+    assert ended.is_set()
+    again = watchdog()
+    with pytest.raises(QueryError, match="another 600 s"), again.watched(Statement("b", "SELECT deaf($x)"), {"x": 1}):
+        pass
+    with again.watched(Statement("c", "SELECT deaf($x)"), {"x": 2}):
+        pass
+    clock.advance(601.0)
+    with again.watched(Statement("d", "SELECT deaf($x)"), {"x": 1}), watchdog().watched(culprit, {"x": 1}):
+        pass
+    refused_path(path).write_text("[no file of ours")
+    with watchdog().watched(culprit, {"x": 1}):
+        pass
+
+
+def test_memory_is_blamed_on_others_before_training(tmp_path: Path) -> None:
+    ended, used = threading.Event(), [0]
+    watchdog = Watchdog(
+        tmp_path / "view.duckdb", memory_bytes_max=10, end=ended.set, memory_bytes=lambda: used[0], clock=ManualClock()
+    )
+    stores, person = Statement("a", "SELECT 1", "stores"), Statement("b", "SELECT 2", "others")
+    with watchdog.watched(stores, None), watchdog.watched(person, None):
+        used[0] = 11
+        assert ended.wait(60)
+        used[0] = 0
+    with watchdog.watched(stores, None):
+        pass
+    with pytest.raises(QueryError, match="is refused"), watchdog.watched(person, None):
+        pass

@@ -1,0 +1,47 @@
+"""The view in a notebook."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import NotFoundError, QueryError
+from lightstream.trainers import view
+from tests.store_views.view_process import running_view
+
+
+def test_answers_are_tables_of_arrow_polars_and_pandas(settings: Settings) -> None:
+    with running_view(settings), view(settings, at_least="now") as ours:
+        sql = "SELECT range + $first AS n, [range] AS list FROM range($count)"
+        assert ours.sql(sql, first=1700000000000000001, count=2).to_pydict() == {
+            "n": [1700000000000000001, 1700000000000000002],
+            "list": [[0], [1]],
+        }
+        frame = ours.pl(sql, first=1, count=3)
+        assert isinstance(frame, pl.DataFrame)
+        assert frame["n"].to_list() == [1, 2, 3]
+        pandas = ours.df(sql, first=1, count=3)
+        assert isinstance(pandas, pd.DataFrame)
+        assert pandas["n"].tolist() == [1, 2, 3]
+        assert ours.sql(":stuck", run="mine").num_rows == 0
+        assert "quiet_seconds" in ours.sql(":stuck").column_names
+        with pytest.warns(UserWarning, match="only the first 100,000 rows came"):
+            assert ours.sql("FROM range(100001)").num_rows == 100_000
+        with pytest.raises(QueryError, match="the view only reads"):
+            ours.sql("DROP VIEW rollouts")
+        with pytest.raises(NotFoundError, match="lightstream sql :"):
+            ours.sql(":nothing")
+
+
+def test_asking_for_the_view_imports_no_frames() -> None:
+    program = (
+        "import sys; from lightstream.trainers import View, view; view(); "
+        "print([name for name in ('polars', 'pandas', 'torch', 'duckdb') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
