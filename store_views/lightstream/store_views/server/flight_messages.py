@@ -80,7 +80,8 @@ def encode_any(message: Any) -> bytes:
     """The message in a ``google.protobuf.Any``, as Flight SQL sends them."""
     wrapped = any_pb2.Any()
     wrapped.Pack(message)
-    return wrapped.SerializeToString()
+    data: bytes = wrapped.SerializeToString()
+    return data
 
 
 def decode_any(data: bytes) -> tuple[str, Any]:

@@ -62,8 +62,10 @@ def column_meanings() -> dict[str, Mapping[str, str]]:
 
 def _relations() -> Iterator[tuple[str, str, str]]:
     """``TABLE`` or ``VIEW``, name, and meaning of each."""
-    for table in (*RAW_TABLES, *KEPT_TABLES):
+    for table in RAW_TABLES:
         yield "TABLE", table.name, table.doc
+    for kept in KEPT_TABLES:
+        yield "TABLE", kept.name, kept.doc
     yield "TABLE", "offsets", OFFSETS_DOC
     yield "TABLE", "origin", ORIGIN_DOC
     for view in VIEWS:
