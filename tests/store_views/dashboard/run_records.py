@@ -449,6 +449,9 @@ def _call(
         "response_token_ids": pack_int32(response),
         "response_logprobs": pack_float32([-0.05 - 0.7 * (place % 4) for place in range(len(response))]),
     }
+    text = answer["content"]
+    if text and len(response) == 3:
+        tokens |= {"response_tokens_text": text, "response_token_ends": pack_int32([1, 2, len(text)])}
     call = LlmCall(
         response_id=f"{spec.rollout_id}-{number}"[:200],
         requested_model=f"policy@{version}",

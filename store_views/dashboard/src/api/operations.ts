@@ -3,7 +3,6 @@
 import { queryOptions } from "@tanstack/react-query";
 
 import { ask } from "./request";
-import { LIVE_MS } from "./runs";
 
 export interface DropRow {
   reason: string;
@@ -28,7 +27,7 @@ export const dropsQuery = (run: string | undefined) =>
   queryOptions({
     queryKey: ["drops", run],
     queryFn: ({ signal }) => ask<DropRow>(DROPS, { run: run ?? null }, signal),
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["dropped"] },
   });
 
 export interface LetterRow {
@@ -54,7 +53,7 @@ FROM dead_letters ORDER BY log_offset DESC LIMIT 200`;
 export const lettersQuery = queryOptions({
   queryKey: ["dead-letters"],
   queryFn: ({ signal }) => ask<LetterRow>(LETTERS, {}, signal),
-  refetchInterval: 3 * LIVE_MS,
+  meta: { reads: ["dead_letters"] },
 });
 
 export interface WorkerRow {
@@ -77,7 +76,7 @@ FROM workers ORDER BY workers.heartbeat_unix_nano DESC LIMIT 500`;
 export const workersQuery = queryOptions({
   queryKey: ["workers"],
   queryFn: ({ signal }) => ask<WorkerRow>(WORKERS, {}, signal),
-  refetchInterval: LIVE_MS,
+  meta: { reads: ["workers"] },
 });
 
 export interface ResourcesRow {
@@ -106,7 +105,7 @@ export const resourcesQuery = (run: string) =>
   queryOptions({
     queryKey: ["resources", run],
     queryFn: ({ signal }) => ask<ResourcesRow>(RESOURCES, { run }, signal),
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["resources", "trajectories"] },
   });
 
 export interface PromptRow {
@@ -127,7 +126,7 @@ export const promptsQuery = (run: string) =>
   queryOptions({
     queryKey: ["prompts", run],
     queryFn: ({ signal }) => ask<PromptRow>(PROMPTS, { run }, signal),
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["prompts"] },
   });
 
 export interface CatalogueColumn {

@@ -33,7 +33,7 @@ interface ErrorBody {
   error?: { message?: string; next_step?: string };
 }
 
-async function request(path: string, init: RequestInit): Promise<unknown> {
+async function answer(path: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   const token = readToken();
   if (token) headers.set("authorization", `Bearer ${token}`);
@@ -44,10 +44,21 @@ async function request(path: string, init: RequestInit): Promise<unknown> {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "The view does not answer.", "See `lightstream status`: it may be restarting. This page asks again.");
   }
-  if (response.ok) return response.json();
+  if (response.ok) return response;
   const body = (await response.json().catch(() => ({}))) as ErrorBody;
   const message = body.error?.message ?? `The view answered ${response.status}.`;
   throw new ApiError(response.status, message, body.error?.next_step ?? "");
+}
+
+async function request(path: string, init: RequestInit): Promise<unknown> {
+  return (await answer(path, init)).json();
+}
+
+/** The bytes of an answer as they come. */
+export async function openStream(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+  const { body } = await answer(path, { signal });
+  if (!body) throw new ApiError(0, "The view answered with nothing.", "");
+  return body;
 }
 
 export function getJson<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
@@ -68,6 +79,8 @@ export interface AskOptions {
   signal?: AbortSignal;
   rowsMax?: number;
   timeoutS?: number;
+  /** What the pages ask has places of its own; a statement of a person waits among everybody else's. */
+  lane?: "dashboard" | "others";
 }
 
 export function askSql(sql: string, params: Parameters = {}, options: AskOptions = {}): Promise<SqlAnswer> {
@@ -77,7 +90,7 @@ export function askSql(sql: string, params: Parameters = {}, options: AskOptions
   if (options.timeoutS !== undefined) body["timeout_s"] = options.timeoutS;
   const init: RequestInit = {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: { "content-type": "application/json", "x-lightstream-lane": options.lane ?? "others" },
     body: JSON.stringify(body),
     ...(options.signal ? { signal: options.signal } : {}),
   };
@@ -91,6 +104,6 @@ export function askSql(sql: string, params: Parameters = {}, options: AskOptions
  * beyond 2^53 are cast to VARCHAR in the statement: JSON numbers of a browser would round them.
  */
 export async function ask<Row>(sql: string, params: Parameters = {}, signal?: AbortSignal): Promise<Row[]> {
-  const answer = await askSql(sql, params, signal ? { signal } : {});
+  const answer = await askSql(sql, params, { lane: "dashboard", ...(signal ? { signal } : {}) });
   return answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as Row);
 }

@@ -95,8 +95,7 @@ export const rolloutsQuery = (filters: RolloutFilters) =>
       return page.length === PAGE_ROWS && last ? { nanos: last.enqueued_unix_nano, id: last.rollout_id } : null;
     },
     placeholderData: keepPreviousData,
-    // Once somebody reads on, rows stay where they are.
-    refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : LIVE_MS),
+    meta: { reads: ["rollouts", "trajectories", "trained"] },
   });
 
 export interface Explained {
@@ -182,12 +181,19 @@ export interface Lost {
   detail: string;
 }
 
+const MAY_STILL_TRAIN = new Set(["not_assembled", "group_incomplete", "not_consumed"]);
+
+function isSettled(found: Explained | undefined): boolean {
+  const isFinished = ["succeeded", "failed", "cancelled"].includes(found?.rollout.status ?? "");
+  return isFinished && !MAY_STILL_TRAIN.has(found?.reason_code ?? "");
+}
+
 export const explainQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["explain", rollout],
     queryFn: ({ signal }) => getJson<Explained>(`/v1/rollouts/${encodeURIComponent(rollout)}/explain`, signal),
-    refetchInterval: (query) =>
-      ["succeeded", "failed", "cancelled"].includes(query.state.data?.rollout.status ?? "") ? false : LIVE_MS,
+    // One that is settled does not change; one that waits for others may.
+    refetchInterval: ({ state: { data } }) => (isSettled(data) ? false : LIVE_MS),
   });
 
 export interface SpanRow {
@@ -291,6 +297,8 @@ export interface TokenRow {
   log_offset: number;
   /** Reward of the rollout minus the mean of its group's; `null` where one of both is unknown. */
   above_mean: number | null;
+  /** What each response token says; `null` where the proxy did not see it. */
+  texts: string[] | null;
 }
 
 const TOKENS = `
@@ -299,8 +307,11 @@ WITH finished AS (
 ), own AS (SELECT group_id, reward FROM finished WHERE rollout_id = $rollout)
 SELECT (SELECT own.reward - avg(finished.reward) FROM finished JOIN own USING (group_id) GROUP BY own.reward) AS above_mean,
   call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
-  policy_version, policy_version_runs, finish_reason, log_partition, log_offset
-FROM triplets WHERE rollout_id = $rollout AND span_id = $span ORDER BY choice_index`;
+  policy_version, policy_version_runs, finish_reason, log_partition, log_offset, said.texts
+FROM triplets
+LEFT JOIN (SELECT choice_index, any_value(response_token_texts) AS texts FROM llm_calls
+  WHERE rollout_id = $rollout AND span_id = $span GROUP BY choice_index) AS said USING (choice_index)
+WHERE rollout_id = $rollout AND span_id = $span ORDER BY choice_index`;
 
 export const tokensQuery = (rollout: string, span: string) =>
   queryOptions({

@@ -4,7 +4,7 @@ import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 
 import { ask, getJson } from "./request";
 
-/** How often an open page asks again, in milliseconds, while it is looked at. */
+/** How often an open page asks for what no table tells, in milliseconds, while it is looked at. */
 export const LIVE_MS = 4_000;
 
 export interface RunRow {
@@ -41,7 +41,7 @@ SELECT * FROM of_run FULL JOIN trained USING (run_id) ORDER BY last_unix_nano DE
 export const runsQuery = queryOptions({
   queryKey: ["runs"],
   queryFn: ({ signal }) => ask<RunRow>(RUNS, {}, signal),
-  refetchInterval: LIVE_MS,
+  meta: { reads: ["rollouts", "training_steps_raw"] },
 });
 
 export interface RunFigures {
@@ -68,7 +68,7 @@ SELECT count(DISTINCT coalesce(group_id, rollout_id)) AS groups, count(*) AS rol
   count(*) FILTER (status = 'succeeded') AS succeeded, count(*) FILTER (status = 'failed') AS failed,
   count(*) FILTER (status = 'cancelled') AS cancelled,
   coalesce(sum(attempt_count), 0)::BIGINT AS attempts, count(*) FILTER (attempt_count > 1) AS retried,
-  (SELECT count(DISTINCT rollout_id) FROM trajectories WHERE run_id = $run AND final AND reward IS NOT NULL) AS rewarded,
+  (SELECT coalesce(sum(rewarded), 0)::BIGINT FROM runs WHERE run_id = $run) AS rewarded,
   min(enqueued_unix_nano)::VARCHAR AS first_unix_nano, max(updated_unix_nano)::VARCHAR AS last_unix_nano
 FROM rollouts WHERE run_id = $run`;
 
@@ -76,7 +76,7 @@ export const figuresQuery = (run: string) =>
   queryOptions({
     queryKey: ["figures", run],
     queryFn: async ({ signal }) => (await ask<RunFigures>(FIGURES, { run }, signal))[0],
-    refetchInterval: LIVE_MS,
+    meta: { reads: ["rollouts"] },
   });
 
 export interface CountByReason {
@@ -85,16 +85,15 @@ export interface CountByReason {
   count: number;
 }
 
+/** Of assembled attempts, from sums that the view keeps. */
 const CALLS = `
-SELECT fate, reason, count(*) AS count
-FROM llm_calls JOIN (SELECT rollout_id FROM rollouts WHERE run_id = $run) USING (rollout_id)
-GROUP BY ALL ORDER BY count DESC`;
+SELECT fate, reason, sum(calls)::BIGINT AS count FROM calls_by_reason WHERE run_id = $run GROUP BY ALL ORDER BY count DESC`;
 
 export const callsByFateQuery = (run: string) =>
   queryOptions({
     queryKey: ["calls", run],
     queryFn: ({ signal }) => ask<CountByReason>(CALLS, { run }, signal),
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["calls_by_reason"] },
   });
 
 export interface NotTrainedReason {
@@ -115,7 +114,7 @@ export const notTrainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["not-trained", run],
     queryFn: ({ signal }) => ask<NotTrainedReason>(NOT_TRAINED, { run }, signal),
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["why_not_trained"] },
   });
 
 export interface TrainedCount {
@@ -131,7 +130,7 @@ export const trainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["trained", run],
     queryFn: async ({ signal }) => (await ask<TrainedCount>(TRAINED, { run }, signal))[0],
-    refetchInterval: 3 * LIVE_MS,
+    meta: { reads: ["trained"] },
   });
 
 export interface StepRow {
@@ -160,7 +159,7 @@ export const stepsQuery = (run: string) =>
   queryOptions({
     queryKey: ["steps", run],
     queryFn: ({ signal }) => ask<StepRow>(STEPS, { run }, signal),
-    refetchInterval: LIVE_MS,
+    meta: { reads: ["training_steps"] },
     placeholderData: keepPreviousData,
   });
 
@@ -169,6 +168,8 @@ export interface Positions {
   positions: Record<string, Record<string, number>>;
   end: Record<string, Record<string, number>>;
   lag_records: number;
+  /** While the view reads the log from its beginning; answers lack rows until then. */
+  rebuilding: { records_done: number; records_total: number; seconds_left: number | null } | null;
 }
 
 export const positionsQuery = queryOptions({

@@ -1,5 +1,6 @@
 /** One rollout: what it came to and why, its attempts, calls, rewards and spans, each with its place in the log. */
 
+import { useEffect, useRef, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
@@ -89,17 +90,39 @@ function place(topic: string, partition: number, offset: number) {
   return <span className={ui["mono"]}>{`${topic}/${partition} @ ${offset}`}</span>;
 }
 
-function Spans({ found }: { found: Explained }) {
+/** The chosen span: at once on the page, and in the address once somebody has settled on it. */
+function useChosenSpan(): [string | undefined, (span: string) => void] {
   const search = useSearch({ from: "/rollout" });
   const navigate = useNavigate();
+  const [chosen, setChosen] = useState(search.span);
+  const inAddress = useRef(search.span);
+  useEffect(() => {
+    if (search.span === inAddress.current) return;
+    inAddress.current = search.span;
+    setChosen(search.span);
+  }, [search.span]);
+  useEffect(() => {
+    if (chosen === inAddress.current) return undefined;
+    const timer = window.setTimeout(() => {
+      inAddress.current = chosen;
+      void navigate({ to: "/rollout", search: (known) => ({ ...known, span: chosen }), replace: true, resetScroll: false });
+    }, SETTLES_MS);
+    return () => window.clearTimeout(timer);
+  }, [chosen, navigate]);
+  return [chosen, setChosen];
+}
+
+const SETTLES_MS = 250;
+
+function Spans({ found }: { found: Explained }) {
+  const [picked, pick] = useChosenSpan();
   const id = found.rollout.rollout_id;
   const query = useQuery(spansQuery(id));
   const spans = query.data?.spans ?? [];
   const chosen =
-    spans.find((span) => spanKey(span) === search.span || span.span_id === search.span) ??
+    spans.find((span) => spanKey(span) === picked || span.span_id === picked) ??
     spans.find((span) => span.is_llm_call) ??
     spans[0];
-  const select = (span: string) => void navigate({ to: "/rollout", search: { ...search, span }, replace: true, resetScroll: false });
   return (
     <Panel title="What the agent did" flush note={`${plural(spans.length, "span")}; arrow keys move`}>
       <Show query={query}>
@@ -110,7 +133,7 @@ function Spans({ found }: { found: Explained }) {
             </div>
           ) : (
             <>
-              <Timeline spans={spans} selected={chosen && spanKey(chosen)} onSelect={select} />
+              <Timeline spans={spans} selected={chosen && spanKey(chosen)} onSelect={pick} />
               {chosen && <SpanDetails found={found} span={chosen} />}
             </>
           )

@@ -37,7 +37,7 @@ export function Rollouts() {
       <Panel
         title="Newest first"
         flush
-        note={<Button onPress={() => void query.refetch()}>{query.isFetching ? "Asking …" : "Ask again"}</Button>}
+        note={<Button onPress={() => void query.refetch()}>Ask again</Button>}
       >
         <Show query={{ data: query.data, error: query.error }}>
           {() =>

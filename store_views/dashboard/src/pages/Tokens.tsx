@@ -1,4 +1,4 @@
-/** The tokens of a call, coloured by what is known of each. The log has ids; the text of single tokens it has not. */
+/** The tokens of a call, coloured by what is known of each: as text where the proxy saw what each says, else as ids. */
 
 import { useState } from "react";
 import { useQuery } from "@tanstack/react-query";
@@ -7,6 +7,7 @@ import { type TokenRow, tokensQuery } from "../api/rollouts";
 import { count, figure, plural } from "../format";
 import { classes, Message, Show } from "../ui/basics";
 import { Select } from "../ui/Select";
+import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
 
 const SHOWN_TOKENS = 4_000;
@@ -42,6 +43,7 @@ export function Tokens({ rollout, span }: { rollout: string; span: string }) {
 function Call({ row, by }: { row: TokenRow; by: string }) {
   const prompt = row.prompt_token_ids;
   const response = row.response_token_ids.slice(0, SHOWN_TOKENS);
+  const texts = row.texts?.length === row.response_token_ids.length ? row.texts : null;
   const sampled = row.response_mask.reduce((total, one) => total + one, 0);
   return (
     <>
@@ -54,26 +56,35 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
         {row.above_mean !== null && <span>{`the rollout is ${signed(row.above_mean)} to the mean of its group`}</span>}
         <Legend by={by} />
       </div>
-      <div className={styles["tokens"]} tabIndex={0} role="group" aria-label="Token ids of the call">
-        {prompt.slice(-SHOWN_TOKENS).map((id, index) => (
-          <span key={`p${index}`} className={classes(styles["token"], styles["tokenPlain"])}>
-            {id}
-          </span>
-        ))}
-        <br />
+      <details>
+        <summary className={ui["muted"]}>Prompt tokens</summary>
+        <div className={styles["tokens"]}>
+          {prompt.slice(-SHOWN_TOKENS).map((id, index) => (
+            <span key={index} className={classes(styles["token"], styles["tokenPlain"])}>
+              {id}
+            </span>
+          ))}
+        </div>
+      </details>
+      <div className={styles["tokens"]} tabIndex={0} role="group" aria-label="Response tokens of the call">
         {response.map((id, index) => (
           <span
             key={index}
-            className={styles["token"]}
+            className={classes(styles["token"], texts !== null && styles["tokenText"])}
             style={{ background: colourOf(row, index, by) }}
             title={`token ${index}: id ${id}, log-probability ${figure(row.response_logprobs?.[index])}, ${row.response_mask[index] ? "sampled" : "not sampled"}, policy ${figure(versionOf(row, index))}`}
           >
-            {id}
+            {texts ? visible(texts[index] ?? "") : id}
           </span>
         ))}
       </div>
     </>
   );
+}
+
+/** A token's text with its line ends to be seen; they still end the line. */
+function visible(text: string): string {
+  return text === "" ? "∅" : text.replaceAll("\n", "↵\n");
 }
 
 function Legend({ by }: { by: string }) {

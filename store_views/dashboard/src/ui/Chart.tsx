@@ -102,7 +102,7 @@ function options(lines: Line[], width: number, height: number, xLabel: string): 
           label: line.label,
           stroke: colour(`--series-${line.colour}`) + (line.faint ? "55" : ""),
           width: line.faint ? 1 : 2,
-          points: { show: line.values.length < 3 },
+          points: { show: line.values.length < 3, fill: colour("--surface") },
           spanGaps: true,
           value: (_plot, value) => (value === null ? "–" : figure(value)),
         }),

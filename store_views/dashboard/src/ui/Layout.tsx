@@ -3,9 +3,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useSearch } from "@tanstack/react-router";
 
+import { useLive } from "../api/live";
 import { ApiError, readToken } from "../api/request";
 import { positionsQuery } from "../api/runs";
-import { count } from "../format";
+import { count, duration, percent } from "../format";
 import icon from "../icon.svg";
 import { Message } from "./basics";
 import styles from "./Layout.module.css";
@@ -29,6 +30,7 @@ const OF_ALL = [
 ] as const;
 
 export function Layout() {
+  useLive();
   const { run } = useSearch({ strict: false });
   const search = run === undefined ? {} : { run };
   return (
@@ -76,6 +78,7 @@ export function Layout() {
       </header>
       <main className={styles["main"]} id="main" tabIndex={-1}>
         <TokenWanted />
+        <Incomplete />
         <Outlet />
       </main>
     </div>
@@ -98,11 +101,24 @@ function TokenWanted() {
   );
 }
 
+/** While the view reads the log from its beginning, nothing that it counts is final. */
+function Incomplete() {
+  const rebuilding = useQuery(positionsQuery).data?.rebuilding;
+  if (!rebuilding) return null;
+  const left = rebuilding.seconds_left === null ? "" : `, about ${duration(rebuilding.seconds_left)} left`;
+  return (
+    <Message title="The view is reading the log: figures are not complete yet.">
+      <span>{`${count(rebuilding.records_done)} of ${count(rebuilding.records_total)} records${left}.`}</span>
+    </Message>
+  );
+}
+
 function Freshness() {
   const { data, error } = useQuery(positionsQuery);
   let said = "Asking the view …";
   if (error instanceof ApiError && error.needsToken) said = "The view asks for its token.";
   else if (error) said = "The view does not answer.";
+  else if (data?.rebuilding) said = `Reading the log: ${percent(data.rebuilding.records_done, data.rebuilding.records_total)}`;
   else if (data)
     said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
   return (

@@ -165,6 +165,7 @@ class _Endpoints:
         if refusal := self._refusal(request):
             return refusal
         try:
+            await self._wait_briefly()
             cursor = self._materialiser.database.cursor
             return await explain_answer(request.path_params["rollout_id"], cursor, self._explains)
         except LightstreamError as error:
