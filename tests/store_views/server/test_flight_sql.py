@@ -78,15 +78,15 @@ def test_prepared_statements_take_parameters(connection: Any) -> None:
 
 
 def test_errors_say_what_the_gate_says(connection: Any) -> None:
-    for sql, said in [
-        ("DROP VIEW rollouts", "the view only reads"),
-        ("FROM read_text('/etc/hostname')", "'read_text' is not allowed"),
-        ("SELECT nothing FROM rollouts", "nothing"),
+    for sql, values, said in [
+        ("DROP VIEW rollouts", None, "the view only reads"),
+        ("DROP VIEW rollouts", ("x",), "the view only reads"),
+        ("FROM read_text('/etc/hostname')", None, "'read_text' is not allowed"),
+        ("FROM read_text(?)", ("/etc/hostname",), "'read_text' is not allowed"),
+        ("SELECT nothing FROM rollouts", None, "nothing"),
     ]:
         with pytest.raises(adbc_driver_manager.Error, match=said):
-            ask(connection, sql)
-        with pytest.raises(adbc_driver_manager.Error, match=said), connection.cursor() as cursor:
-            cursor.execute(sql, ("x",))
+            ask(connection, sql, values)
     with pytest.raises(adbc_driver_manager.Error), connection.cursor() as cursor:
         cursor.executemany("INSERT INTO offsets VALUES (?, 0, 0)", [("x",)])
 
