@@ -23,7 +23,7 @@ CODE := schemas runtime producers stream_processors trainers store_views entrypo
 # Editable installs leave the dashboard to `make dashboard`.
 export HATCH_BUILD_NO_HOOKS = true
 
-.PHONY: demo dashboard test test-dashboard test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench    every benchmark"
 	@echo "make gpu-bundle  what a GPU machine without a network needs, into .gpu-bundle; make gpu-proof, there"
 	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
+	@echo "make test-examples    every example to its end, with a bar on what it learns"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
 	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
@@ -58,6 +59,9 @@ test: $(INSTALLED)
 test-core: $(CORE_VENV)/.installed
 	$(CORE_VENV)/bin/python -m pytest -q -m "not kafka and not soak" --numprocesses $(TEST_PROCESSES) \
 		--ignore tests/runtime/test_kafka.py --ignore tests/schemas/test_prompts.py $(CORE_TESTS)
+
+test-examples: $(INSTALLED)
+	$(PY) -m pytest -q -m examples
 
 test-frameworks: $(APART)/.installed
 	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(APART)/bin/python -m pytest -q tests/frameworks/apart

@@ -22,7 +22,7 @@ def grpo_in_twenty_lines(
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     data_dir: Annotated[Path, typer.Option(help="Emptied first.")] = DATA_DIR,
 ) -> None:
-    """Start everything, train until the model says the digit that it is asked for, and show the curve."""
+    """Start everything, train until the model says in which drawer a thing is, and show the curve."""
     console = Console()
 
     def work() -> bool:

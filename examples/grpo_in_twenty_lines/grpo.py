@@ -19,15 +19,16 @@ def advantages(group: Group) -> list[float]:
 
 
 async def grpo(
-    run_id: str, policy: Policy, dataset: Sequence[Any], *, tasks: int, steps: int, settings: Settings
+    run_id: str, policy: Policy, dataset: Sequence[Any], *, tasks: int, steps: int, updates: int = 1, settings: Settings
 ) -> None:
-    """Train a policy for so many steps; started again, go on after the last one."""
+    """Train a policy for so many steps, each with so many updates; started again, go on after the last one."""
     policy.sample(dataset, tasks=tasks)
     run = trajectories(run_id, trainer_id=run_id, policy=policy, groups=tasks, steps=steps, settings=settings)
     async for step in run:
         data = [(t, a) for group in step.groups for t, a in zip(group.trajectories, advantages(group), strict=True)]
-        step.metrics |= await policy.forward_backward(data)
-        step.metrics |= await policy.optim_step()
+        for _ in range(updates):
+            step.metrics |= await policy.forward_backward(data)
+            step.metrics |= await policy.optim_step()
         await policy.publish()
         policy.sample(dataset, tasks=tasks)
         print(

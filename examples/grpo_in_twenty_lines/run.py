@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from examples.drawers import TASKS, find, make_model, teach_the_form
 from examples.watch import show_checks, show_result
 from lightstream.producers import Runner
 from lightstream.trainers import (
@@ -19,28 +20,20 @@ from lightstream.trainers import (
     Settings,
     Trainer,
     ViewClient,
-    make_tiny_model,
-    teach_answers,
 )
 from lightstream.up import Stack
 
-from .agent import DIGITS, DigitTask, question_of, say_digit
 from .grpo import grpo
 
 __all__ = ["REWARD_MIN", "run_grpo", "steps_to"]
 
 RUN_ID = "twenty-lines"
-TASKS, SAMPLES = 16, 8
-CONCURRENCY = TASKS * SAMPLES
-WARM_UP_STEPS = 60
-"""Two seconds, in which the random model learns to read a question and to answer with any digit."""
-
+TASKS_PER_STEP, SAMPLES, UPDATES = 8, 8, 4
+CONCURRENCY = TASKS_PER_STEP * SAMPLES
 REWARD_MIN, LAST_STEPS = 0.95, 5
 """The task is learned at the first step with which so many in a row have this mean."""
 
 ACCOUNTED = "every LLM call, trajectory and step is accounted for"
-
-DATASET = [DigitTask(digit=digit) for digit in DIGITS]
 
 
 def steps_to(rewards: Sequence[float], reward: float = REWARD_MIN, steps: int = LAST_STEPS) -> int | None:
@@ -52,17 +45,11 @@ def steps_to(rewards: Sequence[float], reward: float = REWARD_MIN, steps: int = 
 def options_of(settings: Settings, seed: int) -> dict[str, Any]:
     """What both are given."""
     return {
-        "model": make_tiny_model(settings.data_dir / "model", seed=seed),
-        "warm_up": teach_answers(
-            [question_of(task) for task in DATASET],
-            list(DIGITS),
-            steps=WARM_UP_STEPS,
-            end_turn=False,
-            read_prompts=True,
-            seed=seed,
-        ),
-        "learning_rate": 2e-3,
+        "model": make_model(settings.data_dir / "model", seed=seed),
+        "warm_up": teach_the_form(seed),
+        "learning_rate": 3e-3,
         "weight_decay": 0.0,
+        "clip_ratio_high": 0.28,
         "sampling_parameters": {"max_tokens": 1},
         "threads": 1,
     }
@@ -97,11 +84,11 @@ async def _train(settings: Settings, *, steps: int, seed: int) -> None:
     """Train, with the agents in this process."""
     store = KafkaLightningStore(settings)
     await store.start()
-    runner = Runner(store, say_digit, run_id=RUN_ID, settings=settings, n_concurrent=CONCURRENCY)
+    runner = Runner(store, find, run_id=RUN_ID, settings=settings, n_concurrent=CONCURRENCY)
     rolling_out = asyncio.create_task(runner.run())
     try:
         policy = Policy(seed=seed, store=store, **options_of(settings, seed))
-        await grpo(RUN_ID, policy, DATASET, tasks=TASKS, steps=steps, settings=settings)
+        await grpo(RUN_ID, policy, TASKS, tasks=TASKS_PER_STEP, steps=steps, updates=UPDATES, settings=settings)
     finally:
         runner.stop()
         with suppress(asyncio.CancelledError):
@@ -111,10 +98,16 @@ async def _train(settings: Settings, *, steps: int, seed: int) -> None:
 
 def _train_by_verl(settings: Settings, *, steps: int, seed: int) -> None:
     trainer = Trainer(
-        algorithm=VERL(steps=steps, tasks_per_step=TASKS, rollouts_per_task=SAMPLES, **options_of(settings, seed)),
+        algorithm=VERL(
+            steps=steps,
+            tasks_per_step=TASKS_PER_STEP,
+            rollouts_per_task=SAMPLES,
+            epochs_per_step=UPDATES,
+            **options_of(settings, seed),
+        ),
         settings=settings,
         trainer_id=RUN_ID,
         runner_concurrency=CONCURRENCY,
         seed=seed,
     )
-    trainer.fit(say_digit, DATASET)
+    trainer.fit(find, TASKS)

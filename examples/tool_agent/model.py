@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lightstream.trainers import make_tiny_model, teach_answers
+from examples.word_model import make_word_model
+from lightstream.trainers import teach_answers
 
 from .agent import COUNTS, SHELF_OF, SHELVES, TOOLS, Task, question_of, sample_tasks
 
@@ -24,7 +25,6 @@ WORDS = [
     *(json.dumps(tool["function"]) for tool in TOOLS),
     *(f"{role}\n" for role in ROLES),
 ]
-VOCABULARY_MULTIPLE = 8
 
 TRIED_TASKS = 256
 WARM_UP_STEPS = 300
@@ -35,19 +35,7 @@ look there at all is more than rewards could teach a random model: they only wei
 
 def make_model(folder: Path, *, seed: int) -> Path:
     """The tiny model of bytes, with a token for each of :data:`WORDS`: a call is six tokens, not eighty."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    make_tiny_model(folder, seed=seed)
-    load_model: Any = AutoModelForCausalLM.from_pretrained
-    load_tokenizer: Any = AutoTokenizer.from_pretrained
-    model, tokenizer = load_model(folder, dtype=torch.float32), load_tokenizer(folder)
-    tokenizer.add_tokens(WORDS)
-    torch.manual_seed(seed)  # of the new words' embeddings
-    model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=VOCABULARY_MULTIPLE, mean_resizing=False)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
-    return folder
+    return make_word_model(folder, WORDS, seed=seed)
 
 
 def teach_the_form(seed: int) -> Callable[[Any, Any], None]:

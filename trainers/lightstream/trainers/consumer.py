@@ -156,7 +156,7 @@ async def trajectories(
                 await policy.leave()
             await loop.run_in_executor(thread, _commit, context, step, started, steps or 0)
             if policy is not None:
-                policy.keep()
+                await loop.run_in_executor(thread, policy.keep)
             if step.is_last:
                 return
     finally:

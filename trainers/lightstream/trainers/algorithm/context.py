@@ -287,7 +287,7 @@ class AlgorithmContext:
             started_unix_nano: when the step began.
             metrics: numbers to keep; finite ones are kept.
             resources: what the step made, with its checkpoint already on the disk.
-            checkpoint: a folder to go on from, already on the disk, of a step without resources.
+            checkpoint: a folder to go on from, already on the disk; by default that of the resources.
             triplets_used: (rollout_id, attempt_id) -> calls that entered the batch with a weight; by default all.
             not_trained: (rollout_id, attempt_id) -> reason -> calls that had none.
             outcome: what the step did to the weights. After ``discarded``, the step of this number is still to be made.
@@ -306,7 +306,7 @@ class AlgorithmContext:
             all_metrics["groups/skipped"] = float(len(skipped.names))
         all_metrics |= self.source.metrics()
         low_water = sorted(self.source.low_water().items())
-        folder = None if checkpoint is None else str(checkpoint)
+        folder = None if resources is None else resources.checkpoint_url
         ended = self.now()
         record = TrainingStep(
             trainer_id=self.trainer_id,
@@ -316,7 +316,7 @@ class AlgorithmContext:
             steps_planned=steps,
             made_with=self.made_with,
             resources_id=None if resources is None else resources.resources_id,
-            checkpoint_url=folder if resources is None else resources.checkpoint_url,
+            checkpoint_url=folder if checkpoint is None else str(checkpoint),
             consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(skipped.came),
             skipped_groups=skipped.names,
             settled_below=self._settled_below(step if outcome in COUNTED else self.last_step),

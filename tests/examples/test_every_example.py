@@ -1,0 +1,39 @@
+"""Each example to its end: it says yes to all that it promises, with nothing lost (``make test-examples``)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightstream.runtime.processes import child_environment
+from lightstream.runtime.settings import Settings
+from tests.support.processes import processes_of
+
+pytestmark = [pytest.mark.examples, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ("grpo_in_twenty_lines", "tool_agent", "two_calls")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_it_reaches_what_it_promises(example: str, settings: Settings) -> None:
+    data_dir = settings.data_dir / example
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{example}", "--data-dir", str(data_dir)],
+        cwd=ROOT,
+        env=child_environment(settings) | {"COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [line.strip() for line in done.stdout.split("\n")]
+    assert any(line.startswith("yes") for line in said), done.stdout
+    assert not any(line.startswith("NO ") for line in said), done.stdout
+    assert not processes_of(data_dir), "no process is left behind"
+    pictures = list(data_dir.glob("*.png"))
+    assert pictures or example == "two_calls", "its curve"
+    assert all(picture.stat().st_size for picture in pictures)
