@@ -1,0 +1,1 @@
+"""A prompt that is found by search: ``python -m examples.room_selector``."""
