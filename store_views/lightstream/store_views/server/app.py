@@ -26,7 +26,7 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from lightstream.runtime.http_access import Access, bearer_token, foreign_page
 from lightstream.runtime.http_server import BodyTooLargeError, read_body
@@ -75,13 +75,19 @@ def create_app(
     answering = answering or Answering(lambda: materialiser.database.cursor())
     endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access(), answering)
     routes = [
-        Route("/v1/sql", endpoints.sql, methods=["POST"]),
-        Route("/v1/queries", endpoints.queries),
-        Route("/v1/queries/{query_id}", endpoints.cancel, methods=["DELETE"]),
-        Route("/v1/positions", endpoints.positions),
-        Route("/v1/rollouts/{rollout_id:path}/explain", endpoints.explain),
-        Route("/v1/reasons", endpoints.reasons),
-        Route("/v1/changes", endpoints.changes),
+        # Mounted, so that another method is told 405, and is not an address of the page's.
+        Mount(
+            "/v1",
+            routes=[
+                Route("/sql", endpoints.sql, methods=["POST"]),
+                Route("/queries", endpoints.queries),
+                Route("/queries/{query_id}", endpoints.cancel, methods=["DELETE"]),
+                Route("/positions", endpoints.positions),
+                Route("/rollouts/{rollout_id:path}/explain", endpoints.explain),
+                Route("/reasons", endpoints.reasons),
+                Route("/changes", endpoints.changes),
+            ],
+        ),
         Route("/healthz", endpoints.healthz),
         *page_routes(),
     ]
