@@ -135,7 +135,8 @@ class Stack:
         services: which of ``SERVICES`` to run.
         policy: run the policy server too, with these options.
         programs: further processes to keep running, name -> path and arguments. Each announces itself under its name
-            (:func:`lightstream.runtime.services.announce`) when it is ready, and ends on SIGTERM.
+            (:func:`lightstream.runtime.services.announce`) when it is ready, and ends on SIGTERM. One with an
+            ``http`` address is asked for ``/healthz`` there, and started again where nothing answers for 15 s.
     """
 
     def __init__(
