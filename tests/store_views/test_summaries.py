@@ -208,15 +208,28 @@ EVENTS = st.builds(
     st.lists(st.integers(0, 3), max_size=3),
     st.lists(st.tuples(st.sampled_from([DropReason.NO_TOKEN_IDS, DropReason.TOO_LARGE]), st.booleans()), max_size=3),
 )
-BATCHES = st.lists(st.lists(EVENTS, max_size=12), min_size=1, max_size=6)
-INTERRUPTIONS = st.lists(st.sampled_from([None, None, CRASH, RESTART]), min_size=6, max_size=6)
+BATCHES = st.lists(st.lists(EVENTS, max_size=12), min_size=1, max_size=5)
+INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART]), min_size=5, max_size=5)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(batches=BATCHES, interruptions=INTERRUPTIONS)
 def test_sums_are_those_of_a_fold_over_the_raw_tables(
     batches: list[list[State | Assembled]], interruptions: list[str | None]
 ) -> None:
+    _compare(batches, interruptions)
+
+
+@pytest.mark.soak
+@settings(deadline=None, max_examples=200)
+@given(batches=BATCHES, interruptions=INTERRUPTIONS)
+def test_sums_are_those_of_a_fold_over_many_histories(
+    batches: list[list[State | Assembled]], interruptions: list[str | None]
+) -> None:
+    _compare(batches, interruptions)
+
+
+def _compare(batches: list[list[State | Assembled]], interruptions: list[str | None]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "JOINED_AFTER", 1)  # changes become one row every other time
         view = View(Path(folder) / "view.duckdb")
