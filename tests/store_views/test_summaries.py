@@ -272,3 +272,13 @@ def test_a_run_is_one_row_for_each_mode(tmp_path: Path) -> None:
     view.append([Assembled(1, 0, 0, final=True, reward=0.5)], crash=False)
     assert view.rows("SELECT group_id, trajectories, reward_mean, is_flat FROM groups") == [("g1", 2, 0.5, True)]
     view.close()
+
+
+def test_what_is_outdated_changes_nothing_although_nothing_else_came(tmp_path: Path) -> None:
+    view = View(tmp_path / "view.duckdb")
+    view.append([State(1, RolloutStatus.RUNNING, 5, 1), Assembled(1, 0, 1, final=True, reward=1.0)], crash=False)
+    before = view.rows("FROM runs"), view.rows("FROM calls_by_reason")
+    for late in (State(1, RolloutStatus.QUEUING, 2, 0), Assembled(1, 0, 0, final=False, reward=None, prompts=[3])):
+        view.append([late], crash=False)
+    assert (view.rows("FROM runs"), view.rows("FROM calls_by_reason")) == before
+    view.close()

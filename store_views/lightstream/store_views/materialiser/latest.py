@@ -61,8 +61,9 @@ class LatestRows:
                 connection.execute(self._insert)
         if outdated:
             came = [index for identity, (_, index) in latest.items() if identity not in outdated]
-            with _registered(connection, rows.take(came)):
-                connection.execute(self._insert)
+            if came:
+                with _registered(connection, rows.take(came)):
+                    connection.execute(self._insert)
         return went, came
 
     @property
