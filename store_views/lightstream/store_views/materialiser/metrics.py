@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from lightstream.schemas.topics import TOPICS
+
 if TYPE_CHECKING:
     from .database import ViewDatabase
     from .materialiser import Materialiser
@@ -25,9 +27,9 @@ TRANSACTION_SECONDS = Histogram(
 def view_metrics(materialiser: Materialiser) -> Iterable[Metric]:
     """Lag, progress, and what the kept sums of all runs say."""
     reached = materialiser.positions.snapshot()
-    lag: dict[str, int] = {}
+    lag = {topic.name: 0 for topic in TOPICS}
     for (topic, partition), end in materialiser.end_offsets().items():
-        lag[topic] = lag.get(topic, 0) + max(0, end - reached.get((topic, partition), 0))
+        lag[topic] += max(0, end - reached.get((topic, partition), 0))
     by_topic = GaugeMetricFamily("lightstream_view_lag_records", "Records not yet reflected.", labels=["topic"])
     for topic, records in lag.items():
         by_topic.add_metric([topic], records)
