@@ -134,7 +134,7 @@ def test_an_algorithm_over_primitives_killed_between_two_lines(settings: Setting
 
 @pytest.mark.soak
 def test_an_algorithm_over_primitives_killed_twenty_times(settings: Settings) -> None:
-    check_policy(settings, steps=8, kills=20)
+    check_policy(settings, steps=20, kills=20)  # enough that all twenty come
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
