@@ -18,6 +18,7 @@ from lightstream.runtime.health import WithHealth
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, contact
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.topics import SPANS
 from tests.support.waiting import eventually
 
 
@@ -74,6 +75,19 @@ def test_a_broker_that_is_away_makes_a_process_unready_until_it_is_back(
     assert reason.startswith("Kafka has not answered for ")
     private_broker.start()
     assert eventually(lambda: check() is None, what="Kafka's answer")
+
+
+def test_a_client_that_is_kept_tells_ends_after_the_broker_has_started_again(
+    private_broker: EmbeddedBroker, private_settings: Settings
+) -> None:
+    """It remembers leaders by an epoch, which each start of the broker raises."""
+    kept = KafkaContact(private_settings)
+    place = (SPANS.full_name(private_settings.topic_prefix), 0)
+    assert kept.end_offsets([place]) == {place: 0}
+    for stop in (private_broker.stop, private_broker.kill):
+        stop()
+        private_broker.start()
+        assert kept.end_offsets([place]) == {place: 0}
 
 
 def test_requests_are_counted_by_status_and_further_metrics_are_told() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
@@ -21,12 +21,21 @@ from .unavailable import kafka_unavailable
 __all__ = ["KafkaContact"]
 
 REQUEST_TIMEOUT_S = 10.0
+RETRY_PAUSE_S = 0.1
 
 SILENCE_S_MAX = 10.0
 """A broker that restarts is away for less."""
 ASK_INTERVAL_S = 2.0
 """An answer is good for so long: who asks for readiness often costs the cluster little."""
 ASK_TIMEOUT_S = 2.0
+
+LEADER_HAS_CHANGED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,  # librdkafka's own: no partition asked for has a leader yet
+)
+"""Told while a broker starts again, and to a client that remembers the leaders of before. A new one asks anew."""
 
 LATEST = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the library leaves it untyped
 
@@ -76,15 +85,25 @@ class KafkaContact:
         wanted = {TopicPartition(*place): place for place in places}
         if not wanted:
             return {}
-        try:
-            asked = self._client().list_offsets(
-                dict.fromkeys(wanted, LATEST),
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
-            return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
-        except (KafkaException, TimeoutError) as error:
-            raise kafka_unavailable(error) from error
+        deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return self._asked_for(wanted)
+            except (KafkaException, TimeoutError) as error:
+                code = error.args[0].code() if isinstance(error, KafkaException) else None
+                if code not in LEADER_HAS_CHANGED or time.monotonic() >= deadline_s:
+                    raise kafka_unavailable(error) from error
+            with self._making:
+                self._admin = None
+            time.sleep(RETRY_PAUSE_S)
+
+    def _asked_for(self, wanted: Mapping[TopicPartition, tuple[str, int]]) -> dict[tuple[str, int], int]:
+        asked = self._client().list_offsets(
+            dict.fromkeys(wanted, LATEST),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
 
     def _client(self) -> AdminClient:
         with self._making:
