@@ -37,9 +37,9 @@ UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
 TRANSLATED = ("messages", "responses")
 
 CUT_ORDER = (
-    ("response_tokens_text", "response_token_ends"),
     ("request_json",),
     ("response_json",),
+    ("response_tokens_text", "response_token_ends"),
     ("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 """Fields in the order of cutting: texts follow from token ids, and a call without tokens cannot be trained on."""
