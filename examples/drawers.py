@@ -34,7 +34,7 @@ WARM_UP_STEPS = 60
 
 
 class ThingTask(TypedDict):
-    """What to find."""
+    """The thing to find."""
 
     thing: str
 
@@ -46,7 +46,7 @@ _CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=2
 
 
 def question_of(task: ThingTask) -> str:
-    """What the user says."""
+    """Message of the user."""
     return f"{task['thing']}?"
 
 

@@ -43,7 +43,7 @@ def steps_to(rewards: Sequence[float], reward: float = REWARD_MIN, steps: int = 
 
 
 def options_of(settings: Settings, seed: int) -> dict[str, Any]:
-    """What both are given."""
+    """Options that both are given."""
     return {
         "model": make_model(settings.data_dir / "model", seed=seed),
         "warm_up": teach_the_form(seed),

@@ -17,7 +17,7 @@ class DashboardHook(BuildHookInterface[Any]):
     """Runs ``build.py`` with a Node of its own. An sdist carries what was built, so wheels made of it need no Node."""
 
     def dependencies(self) -> list[str]:
-        """What the build needs beside hatchling."""
+        """Packages that the build needs beside hatchling."""
         check = f"import runpy, sys; sys.exit(not runpy.run_path({str(BUILD)!r})['is_current']())"
         return [] if subprocess.run([sys.executable, "-c", check], check=False).returncode == 0 else [NODE]
 

@@ -1,4 +1,4 @@
-"""What tables, views and columns mean is in the file itself."""
+"""The meaning of tables, views and columns is in the file itself."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def run_prompt(source: ViewSource) -> None:
 
 
 class SqlPrompt:
-    """What is done with each input."""
+    """Outcome of each input."""
 
     def __init__(self, source: ViewSource) -> None:
         self.is_over = False

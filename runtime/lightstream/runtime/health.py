@@ -1,4 +1,4 @@
-"""What every HTTP server of ours answers besides its own: whether the process is alive, and ready, and its metrics.
+"""Answers of every HTTP server of ours besides its own: whether the process is alive, and ready, and its metrics.
 
 ``GET /healthz``   200 while the process works; without an answer, whoever keeps it running starts it again
 ``GET /readyz``    200 while its answers are of now, else 503 and the reasons

@@ -1,4 +1,4 @@
-"""What the view answers to a browser, whether or not the dashboard was built."""
+"""The view's answers to a browser, whether or not the dashboard was built."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class _Call(Protocol):
 
 @dataclass(slots=True)
 class Learned:
-    """What a policy learned of a step, for the ledger.
+    """Account of what a policy learned of a step, for the ledger.
 
     Attributes:
         changed: whether the weights are others than before the step.
@@ -256,7 +256,7 @@ class Policy:
     # --- called by the loop
 
     def made_with(self) -> dict[str, str]:
-        """What a run is made with, and cannot go on without."""
+        """Everything that a run is made with, and cannot go on without."""
         return {"model": identity_of_model(self._config.model), "lora_rank": str(self._config.lora_rank)}
 
     async def open(self, context: AlgorithmContext, call: _Call) -> None:

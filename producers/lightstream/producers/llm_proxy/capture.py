@@ -20,7 +20,7 @@ _VERSION_RUNS = "policy_version_runs"
 _PROVIDER_FIELDS = "provider_specific_fields"
 
 _ID_IN_PLACE_OF_TEXT = "token_id:"
-"""What vLLM begins a token's text with where a request asks for its id instead."""
+"""Beginning of a token's text in vLLM's answer, where a request asks for its id instead."""
 
 INTERRUPTED = "interrupted"
 """Finish reason of an answer that the model server hands back, to be gone on with."""

@@ -215,7 +215,7 @@ def _is_unreadable(error: duckdb.Error) -> bool:
 
 
 def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str] | None:
-    """What the content depends on; empty for a new file, ``None`` where something else has made it."""
+    """Origin of the content; empty for a new file, ``None`` where something else has made it."""
     theirs = """
         SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()
         UNION ALL SELECT view_name FROM duckdb_views() WHERE database_name = current_database() AND NOT internal

@@ -117,7 +117,7 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
 
 
 def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[str, int]]]:
-    """What the calls of each row of ``trajectories_raw`` became: the columns :data:`_OUTCOME`."""
+    """Outcome of the calls of each row of ``trajectories_raw``: the columns :data:`_OUTCOME`."""
     index = {place: i for i, place in enumerate(rows_of(tables[_TRAJECTORIES.name], _PLACE))}
     counts = [[0, 0, 0] for _ in index]
     dropped: list[dict[str, int]] = [{} for _ in index]

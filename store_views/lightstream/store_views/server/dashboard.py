@@ -34,7 +34,7 @@ from ..explain import Explanation, explain
 __all__ = ["BUILT", "CONTENT_SECURITY_POLICY", "explain_answer", "page_routes", "reasons_answer"]
 
 BUILT = Path(__file__).parent / "page"
-"""What `make dashboard` builds; also in the wheel."""
+"""Folder that `make dashboard` builds; also in the wheel."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "

@@ -68,7 +68,7 @@ CATALOGS_SCHEMA = pa.schema([_NAME.with_nullable(False)])
 SCHEMAS_SCHEMA = pa.schema([_NAME, _SCHEMA.with_nullable(False)])
 TABLE_TYPES_SCHEMA = pa.schema([_TYPE])
 TABLES_SCHEMA = pa.schema([_NAME, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TYPE])
-"""What Flight SQL says they are; drivers look closely."""
+"""Types that Flight SQL says they are; drivers look closely."""
 
 SQL_INFO: Mapping[int, str | bool] = {
     0: "Lightstream",  # FLIGHT_SQL_SERVER_NAME
@@ -311,7 +311,7 @@ def _given(message: Any, field: str) -> str | None:
 
 
 def _sql_info(wanted: list[int]) -> pa.Table:
-    """What the server is, as the dense union that Flight SQL has for it."""
+    """Description of the server, as the dense union that Flight SQL has for it."""
     known = {number: value for number, value in SQL_INFO.items() if not wanted or number in wanted}
     texts = [value for value in known.values() if isinstance(value, str)]
     truths = [value for value in known.values() if isinstance(value, bool)]

@@ -37,7 +37,7 @@ class AnswerFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        """What it is called in ``Accept`` and ``Content-Type``."""
+        """Its name in ``Accept`` and ``Content-Type``."""
         return _MEDIA_TYPES[self]
 
 

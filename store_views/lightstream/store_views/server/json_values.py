@@ -14,7 +14,7 @@ import pyarrow as pa
 __all__ = ["Integers", "dump", "json_answer", "json_pieces", "parts", "rows_of"]
 
 Integers: TypeAlias = Literal["number", "text"]
-"""What becomes of integers that a double has not exactly (beyond 2^53): JSON numbers all the same, or text."""
+"""Form of integers that a double has not exactly (beyond 2^53): JSON numbers all the same, or text."""
 
 PIECE_BYTES = 256 * 1024
 """Of Arrow, of which Python objects are made at once: these take some ten times as much."""

@@ -30,7 +30,7 @@ LANES: Mapping[str, LaneSize] = {
     "dashboard": LaneSize(at_once=3, waiting_max=64),
     "others": LaneSize(at_once=4, waiting_max=32),
 }
-"""What training waits for, what pages ask, and everybody else: a lane that is full keeps nobody waiting in another."""
+"""Queries of training, of pages, and all others: a lane that is full keeps nobody waiting in another."""
 
 
 class Lane:
