@@ -111,10 +111,10 @@ class LlmCall(Record):
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
     """Versions by the tokens that each sampled, where there were several; empty: one sampled all."""
     response_tokens_text: str | None = None
-    """What the response tokens say, one after another: special tokens too. Where a token ends inside a character, it is
-    as the model server shows it."""
+    """Text of the response tokens, one after another, special tokens too. A token that ends inside a character is as
+    the model server shows it."""
     response_token_ends: bytes | None = None
-    """Where each response token ends in that text, in characters from its beginning (int32)."""
+    """End of each response token in that text, in characters from its beginning (int32)."""
 
 
 class SpanRecord(Record):
