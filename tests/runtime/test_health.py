@@ -97,14 +97,14 @@ def test_requests_are_counted_by_status_and_further_metrics_are_told() -> None:
         depth.add_metric([], 7)
         return [depth]
 
-    app = WithHealth(Starlette(routes=[Route("/own", own)]), name="counting", metrics=[readings])
+    app = WithHealth(Starlette(routes=[Route("/own", own)]), name="a-server-of-this-test", metrics=[readings])
     with TestClient(app) as http:
         http.get("/own")
         http.get("/own")
         http.get("/elsewhere/r-1")
         text = http.get("/metrics").text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    told = [sample for sample in samples if sample.labels.get("server") == "counting"]
+    told = [sample for sample in samples if sample.labels.get("server") == "a-server-of-this-test"]
     requests = {sample.labels["status"]: sample.value for sample in told if sample.name.endswith("_requests_total")}
     assert requests == {"200": 2.0, "404": 1.0}, text
     assert [sample.value for sample in told if sample.name == "lightstream_http_request_seconds_count"] == [3.0]
