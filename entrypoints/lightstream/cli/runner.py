@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from statistics import fmean
 from typing import Any
@@ -31,12 +32,19 @@ def run_runner(settings: Settings, agent: str, run_id: str | None, concurrency: 
 
     Raises:
         SettingsError: the agent is none; nothing was taken.
-        ServiceUnavailableError: Kafka does not answer.
+        ServiceUnavailableError: Kafka does not answer, or no port for metrics is free.
     """
-    asyncio.run(_run(settings, load_agent(agent), run_id or name_of_file(agent), concurrency, rollouts))
+    with needs("view"):
+        from lightstream.producers.runner.metrics import served_metrics
+
+    loaded = load_agent(agent)
+    with served_metrics(settings) as hooks:
+        asyncio.run(_run(settings, loaded, run_id or name_of_file(agent), concurrency, rollouts, hooks))
 
 
-async def _run(settings: Settings, agent: Any, run_id: str, concurrency: int, rollouts: int | None) -> None:
+async def _run(
+    settings: Settings, agent: Any, run_id: str, concurrency: int, rollouts: int | None, hooks: Sequence[Hook]
+) -> None:
     with needs("view"):
         from lightstream.store_views.stores import KafkaLightningStore
     from lightstream.producers import Runner
@@ -45,7 +53,9 @@ async def _run(settings: Settings, agent: Any, run_id: str, concurrency: int, ro
     store = KafkaLightningStore(settings)
     await store.start()
     try:
-        runner = Runner(store, agent, run_id=run_id, settings=settings, n_concurrent=concurrency, hooks=[counts])
+        runner = Runner(
+            store, agent, run_id=run_id, settings=settings, n_concurrent=concurrency, hooks=[counts, *hooks]
+        )
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         console.print(f"{runner.worker_id} takes rollouts of run {run_id!r}, {concurrency} at once. Ctrl-C ends it.")

@@ -55,20 +55,23 @@ def main() -> None:
     """Run the agent that standard input brings until SIGTERM, or until the input ends."""
     import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
+    from lightstream.producers.runner.metrics import served_metrics
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the trainer too, which stops its Runners in order
-    log_to_stderr(Settings.load(), logging.WARNING)
+    settings = Settings.load()
+    log_to_stderr(settings, logging.WARNING)
     job: RunnerJob = cloudpickle.load(sys.stdin.buffer)
     sys.path[:] = job.search_path
     agent, hooks = cloudpickle.loads(job.agent)
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
-    asyncio.run(_run(job, agent, hooks))
+    with served_metrics(settings) as counting:
+        asyncio.run(_run(settings, job, agent, [*hooks, *counting]))
 
 
-async def _run(job: RunnerJob, agent: Any, hooks: Sequence[Hook]) -> None:
+async def _run(settings: Settings, job: RunnerJob, agent: Any, hooks: Sequence[Hook]) -> None:
     from lightstream.producers import Runner
     from lightstream.store_views.stores import KafkaLightningStore
 
-    settings = Settings.load()
     store = KafkaLightningStore(settings)
     await store.start()
     try:
