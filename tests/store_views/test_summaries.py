@@ -56,15 +56,26 @@ FROM (
 )
 GROUP BY ALL ORDER BY ALL
 """
+ASSEMBLED = """
+WITH latest AS (
+    SELECT * FROM trajectories_raw
+    QUALIFY row_number() OVER (PARTITION BY rollout_id, attempt_id ORDER BY revision DESC, log_offset) = 1
+), assembled AS (
+    SELECT * REPLACE (
+        final AND attempt_sequence = max(attempt_sequence) FILTER (final) OVER (PARTITION BY rollout_id) AS final
+    )
+    FROM latest
+)
+"""
 REWARDS_OF_RUNS = """
 SELECT
     run_id, mode, count(*), count(reward) FILTER (isfinite(reward)),
     coalesce(sum(reward) FILTER (isfinite(reward)), 0)
-FROM trajectories WHERE final GROUP BY ALL ORDER BY ALL
+FROM assembled WHERE final GROUP BY ALL ORDER BY ALL
 """
 GROUPS = """
 SELECT run_id, mode, group_id, count(*), count(reward), min(reward), max(reward)
-FROM trajectories WHERE final AND group_id IS NOT NULL GROUP BY ALL ORDER BY ALL
+FROM assembled WHERE final AND group_id IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 """The definitions: slow, over every record there ever was."""
 
@@ -73,10 +84,10 @@ KEPT = {
         SELECT run_id, mode, status, sum(rollouts)::BIGINT, sum(attempts)::BIGINT FROM run_rollouts
         GROUP BY ALL HAVING sum(rollouts) <> 0 ORDER BY ALL""",
     CALLS_OF_RUNS: "SELECT * FROM calls_by_reason ORDER BY ALL",
-    REWARDS_OF_RUNS: """
+    ASSEMBLED + REWARDS_OF_RUNS: """
         SELECT run_id, mode, sum(trajectories)::BIGINT, sum(rewarded)::BIGINT, sum(reward_sum) FROM run_rewards
         GROUP BY ALL HAVING sum(trajectories) <> 0 ORDER BY ALL""",
-    GROUPS: """
+    ASSEMBLED + GROUPS: """
         SELECT run_id, mode, group_id, trajectories, rewarded, reward_min, reward_max FROM groups ORDER BY ALL""",
 }
 
@@ -133,7 +144,7 @@ class Assembled:
         return Trajectory(
             rollout_id=of.rollout_id,
             attempt_id=f"a{self.attempt}",
-            attempt_sequence=self.attempt,
+            attempt_sequence=self.attempt + 1,
             revision=self.revision,
             run_id=of.run_id,
             mode=of.mode,
@@ -196,14 +207,19 @@ class View:
         self._database.close()
 
 
+def assembled(rollout: int, attempt: int, *rest: Any) -> Assembled:
+    """Of two rollouts the first attempt was retried; the others were put back into the queue after their end."""
+    revision, *others = rest
+    return Assembled(rollout, attempt, revision, attempt == 1 or rollout % 3 > 0, *others)
+
+
 EVENTS = st.builds(
     State, st.integers(0, 5), st.sampled_from(RolloutStatus), st.integers(0, 6), st.integers(0, 3)
 ) | st.builds(
-    Assembled,
+    assembled,
     st.integers(0, 5),
     st.integers(0, 1),
     st.integers(0, 2),
-    st.booleans(),
     st.none() | st.sampled_from([0.0, 0.5, 1.0, -2.0, float("inf")]),
     st.lists(st.integers(0, 3), max_size=3),
     st.lists(st.tuples(st.sampled_from([DropReason.NO_TOKEN_IDS, DropReason.TOO_LARGE]), st.booleans()), max_size=3),
@@ -239,8 +255,10 @@ def _compare(batches: list[list[State | Assembled]], interruptions: list[str | N
                 view.restart()
             for fold, kept in KEPT.items():
                 assert view.rows(kept) == view.rows(fold), fold
-            places = "SELECT rollout_id, attempt_id, log_partition, log_offset FROM {} ORDER BY ALL"
-            assert view.rows(places.format("trajectories_latest")) == view.rows(places.format("trajectories"))
+            places = "SELECT rollout_id, attempt_id, log_partition, log_offset, final FROM {} ORDER BY ALL"
+            defined = view.rows(ASSEMBLED + places.format("assembled"))
+            assert view.rows(places.format("trajectories_latest")) == defined
+            assert view.rows(places.format("trajectories")) == defined
         view.close()
 
 

@@ -58,9 +58,20 @@ def test_revisions() -> None:
     assert group.trajectories[0].reward == 7.0
     assert collector.add(member(0, 0, revision=3), 0, 4) is Arrival.REVISED_TOO_LATE
     assert collector.add(member(0, 0, revision=2), 0, 5) is Arrival.DUPLICATE
-    assert collector.add(member(0, 0, attempt=2), 0, 6) is Arrival.SECOND_FINAL
+    assert collector.add(member(0, 0, attempt=2), 0, 6) is Arrival.REVISED_TOO_LATE, "what was trained stays so"
     assert collector.complete() == []
     assert collector.low_water({0: 7}) == {0: 7}
+
+
+def test_of_a_rollout_that_was_put_back_into_the_queue_the_last_final_attempt_counts() -> None:
+    collector = GroupCollector("run")
+    collector.add(member(0, 0, reward=1.0), 0, 0)
+    assert collector.add(member(0, 0, attempt=2, reward=2.0), 0, 1) is Arrival.REPLACED
+    assert collector.add(member(0, 0, revision=1, reward=3.0), 0, 2) is Arrival.DUPLICATE, "of the first attempt"
+    assert collector.low_water({0: 3}) == {0: 0}, "whoever reads again reads both"
+    collector.add(member(0, 1), 0, 3)
+    (group,) = collector.take(["run-s1-g0"])
+    assert group.trajectories[0].reward == 2.0
 
 
 def test_what_an_earlier_step_consumed_does_not_come_back() -> None:
@@ -69,7 +80,7 @@ def test_what_an_earlier_step_consumed_does_not_come_back() -> None:
     collector = GroupCollector("run", settled)
     assert collector.add(member(0, 0), 0, 0) is Arrival.DUPLICATE
     assert collector.add(member(0, 0, revision=1), 0, 1) is Arrival.REVISED_TOO_LATE
-    assert collector.add(member(0, 0, attempt=2), 0, 2) is Arrival.SECOND_FINAL
+    assert collector.add(member(0, 0, attempt=2), 0, 2) is Arrival.REVISED_TOO_LATE
     assert collector.add(member(0, 1), 0, 3) is Arrival.SETTLED
     settled.advance(2)
     assert not settled.consumed

@@ -78,7 +78,9 @@ def assert_attempts_open_and_close_once(marks: Iterable[Logged], lives: dict[str
         assert opened[rollout_id] >= begun, f"{rollout_id}: opened {opened[rollout_id]}, begun {begun}"
         assert begun <= closed.keys(), f"{rollout_id}: never closed {begun - closed.keys()}"
         closed_of = {attempt_id for attempt_id, record in closed.items() if record.rollout_id == rollout_id}
-        assert closed_of - {f"{rollout_id}-none"} <= begun, f"{rollout_id}: closed {closed_of}, begun {begun}"
+        assert closed_of - {f"{rollout_id}-none{len(begun) + 1}"} <= begun, (
+            f"{rollout_id}: closed {closed_of}, begun {begun}"
+        )
 
 
 def assert_one_final_trajectory_each(trajectories: Iterable[Logged], lives: dict[str, RolloutState]) -> None:

@@ -121,7 +121,7 @@ class Reference:
         self, rollout_id: str, status: str | Unset, config: RolloutConfig | Unset, **values: Any
     ) -> KnownRollout:
         rollout = self._rollout(rollout_id)
-        if rollout.over and given(status) and status != rollout.status:
+        if rollout.over and given(status) and status not in (rollout.status, *WAITING):
             raise Refused(f"rollout {rollout_id} is already {rollout.status}")
         rollout.values |= {name: value for name, value in values.items() if given(value)}
         if not isinstance(config, Unset):
@@ -131,7 +131,7 @@ class Reference:
         if status in FINISHED:
             self._finish(rollout, status, "succeeded" if status == "succeeded" else "failed", ANY)
         else:
-            rollout.status = status
+            rollout.status, rollout.ended = status, None
             if not rollout.waits and (silent := rollout.in_charge) and silent.status == "unresponsive":
                 self._revived(silent)
         return rollout

@@ -181,9 +181,9 @@ def test_cancelling_a_running_rollout_closes_its_attempt() -> None:
 def test_cancelling_a_waiting_rollout_still_gives_one_final_record() -> None:
     partition = Partition()
     partition.write(enqueued(), cancelled())
-    assert partition.opened() == ["r-none"]
+    assert partition.opened() == ["r-none1"]
     (closed,) = partition.closed()
-    assert (closed.attempt_id, closed.attempt_sequence, closed.final) == ("r-none", 1, True)
+    assert (closed.attempt_id, closed.attempt_sequence, closed.final) == ("r-none1", 1, True)
     assert partition.state().attempts == []
     partition.write(started())
     assert partition.verdict().outcome is VerdictOutcome.REFUSED
@@ -304,3 +304,48 @@ def test_an_end_of_the_latest_attempt_said_twice_ends_one() -> None:
     partition.write(started(sequence=2), failed)
     assert partition.verdict().outcome is VerdictOutcome.IGNORED
     assert [attempt.status.value for attempt in partition.state().attempts] == ["failed", "preparing"]
+
+
+@pytest.mark.parametrize("status", [RolloutStatus.QUEUING, RolloutStatus.REQUEUING])
+@pytest.mark.parametrize("end", [ended(), ended(error="Oops"), cancelled()])
+def test_a_finished_rollout_goes_back_into_the_queue_for_one_more_attempt(
+    status: RolloutStatus, end: RolloutEvent
+) -> None:
+    partition = Partition()
+    partition.write(enqueued(), started(), end, changed(status=status))
+    assert (partition.state().status, partition.waiting()) == (status, ["r"])
+    assert partition.state().ended_unix_nano is None
+    partition.write(ended(), heartbeat())
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED, "its first attempt stays over"
+    partition.write(started(sequence=2), ended(sequence=2))
+    assert partition.state().status is RolloutStatus.SUCCEEDED
+    assert [closed.attempt_sequence for closed in partition.closed() if closed.final] == [1, 2]
+
+
+def test_what_ends_a_rollout_is_not_repeated_after_it_went_back_into_the_queue() -> None:
+    """A writer without an answer writes again."""
+    partition = Partition()
+    again = changed(status=RolloutStatus.REQUEUING)
+    partition.write(enqueued(), started(), cancelled(), again, cancelled())
+    assert (partition.verdict().reason, partition.waiting()) == ("already applied", ["r"])
+    partition.write(started(sequence=2), ended(sequence=2), again)
+    assert (partition.verdict().reason, partition.state().status) == ("already applied", "succeeded")
+
+
+def test_a_lease_that_is_returned_too_late_revives_nothing() -> None:
+    partition = Partition()
+    returned = changed(status=RolloutStatus.REQUEUING).model_copy(update={"attempt_id": attempt_name("r", 1)})
+    partition.write(enqueued(), started(), cancelled(), returned)
+    assert partition.verdict().outcome is VerdictOutcome.IGNORED
+    assert (partition.state().status, partition.waiting()) == (RolloutStatus.CANCELLED, [])
+
+
+def test_a_finished_rollout_with_as_many_attempts_as_fit_stays_over() -> None:
+    limits = replace(LIMITS, record_bytes_max=512 * 1024)
+    partition = Partition(limits)
+    event = enqueued()
+    spec = RolloutSpec(rollout_id="r", input_json="x" * limits.spec_bytes_max(RolloutConfig()), metadata_json="")
+    partition.write(event.model_copy(update={"rollout": spec}), started(), ended())
+    partition.write(changed(status=RolloutStatus.REQUEUING))
+    assert (partition.verdict().outcome, partition.state().status) == (VerdictOutcome.REFUSED, "succeeded")
+    assert "with 2 attempts at most" in partition.verdict().reason

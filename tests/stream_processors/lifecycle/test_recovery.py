@@ -5,9 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightstream.schemas.records import RolloutEvent, RolloutState
+from lightstream.schemas.records import RolloutEvent, RolloutState, RolloutStatus
 
-from .build import Partition, cancelled, ended, enqueued, heartbeat, silent, started, timed_out
+from .build import Partition, cancelled, changed, ended, enqueued, heartbeat, silent, started, timed_out
+
+
+def requeued(rollout_id: str = "r", number: int = 0) -> RolloutEvent:
+    """Somebody puts it into the queue: back, if it is over."""
+    event = changed(rollout_id, status=RolloutStatus.REQUEUING)
+    return event.model_copy(update={"event_id": f"{event.event_id}:{number}"})
+
 
 ROLLOUTS = st.sampled_from(["x", "y", "z"])
 SEQUENCES = st.integers(1, 3)
@@ -24,6 +31,7 @@ EVENTS = st.one_of(
     st.builds(timed_out, ROLLOUTS, SEQUENCES, RUNNERS),
     st.builds(silent, ROLLOUTS, SEQUENCES, RUNNERS),
     st.builds(cancelled, ROLLOUTS),
+    st.builds(lambda r, n: requeued(r, n), ROLLOUTS, SEQUENCES),
 )
 
 
@@ -83,3 +91,15 @@ def test_of_several_states_the_one_furthest_in_the_log_counts() -> None:
     partition.states.reverse()  # as a compacted topic never is, but a stray old writer could make it
     partition.crash()
     assert partition.state().status == "succeeded"
+
+
+def test_a_rollout_that_was_put_back_into_the_queue_is_restored_as_it_waits() -> None:
+    """Its end is among the finished ones, and older."""
+    partition = Partition()
+    partition.write(enqueued(), started(), ended(), requeued())
+    partition.crash()
+    assert (partition.state().status, partition.waiting()) == ("requeuing", ["r"])
+    partition.write(started(sequence=2), ended(sequence=2))
+    partition.crash()
+    assert (partition.state().status, partition.waiting()) == ("succeeded", [])
+    assert [closed.attempt_id for closed in partition.closed() if closed.final] == ["r-a1-0", "r-a2-0"]

@@ -68,15 +68,12 @@ def test_the_file_and_the_log_from_where_it_says_are_everything(
         path = Path(folder) / "f"
         file = FinishedRolloutsDb(path, "log")
         log: list[tuple[str, bool]] = []
-        over: set[str] = set()
         for rollout_id, ends, then in steps:
             offset = len(log)
-            terminal = ends or rollout_id in over
-            log.append((rollout_id, terminal))
-            over |= {rollout_id} if terminal else set()
-            if terminal:
+            log.append((rollout_id, ends))  # one that is over may be put back into the queue
+            if ends:
                 file.put(rollout_id, offset, f"{rollout_id}@{offset}".encode())
-            file.written(rollout_id, offset, offset, terminal=terminal)
+            file.written(rollout_id, offset, offset, terminal=ends)
             if then == "flush":
                 file.flush()
             if then == "crash":
@@ -86,6 +83,9 @@ def test_the_file_and_the_log_from_where_it_says_are_everything(
                         file.put(name, again, f"{name}@{again}".encode())
                     file.written(name, again, again, terminal=was_terminal)
             last = {name: number for number, (name, _) in enumerate(log)}
+            ended = {name: number for number, (name, was_terminal) in enumerate(log) if was_terminal}
             for name in "abc":
-                expected = f"{name}@{last[name]}".encode() if name in over else None
+                expected = f"{name}@{ended[name]}".encode() if name in ended else None
                 assert file.get(name) == expected
+                is_open = last.get(name, -1) > ended.get(name, -1)
+                assert not is_open or last[name] >= file.read_from, "what is open is read again"

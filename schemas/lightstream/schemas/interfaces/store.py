@@ -257,9 +257,10 @@ class LightningStore:
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
-        """Replace the given fields. A finished rollout keeps its status: another one is refused.
+        """Replace the given fields. A finished rollout keeps its status, or goes back into the queue; others are refused.
 
-        A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
+        One more attempt follows then, whatever its retries, and its trajectory counts in place of the former one. What
+        was trained on stays so. A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
         whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or a new
         status takes the rollout out of the queue again. ``succeeded``, ``failed`` and ``cancelled`` end rollout and
         attempt.

@@ -234,7 +234,8 @@ class RolloutEvent(Record):
     """Time of the event, by its writer's clock."""
     rollout: RolloutSpec | None = None
     attempt_id: str | None = None
-    """Attempt that the event is about, if any; ``attempt_updated`` may say ``latest``."""
+    """Attempt that the event is about, if any; ``attempt_updated`` may say ``latest``. ``rollout_updated`` with an
+    attempt counts only while that one is open."""
     attempt_sequence: int | None = None
     worker_id: str | None = None
     error_type: str | None = None

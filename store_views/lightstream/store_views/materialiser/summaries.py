@@ -31,6 +31,7 @@ _TRAJECTORIES, _TRIPLETS, _DROPS, _ = tables_of(Trajectory)
 
 _PLACE = ("log_partition", "log_offset")
 _OF_RUN = ("run_id", "mode", "final", "reward")
+_OF_ROLLOUT = ("rollout_id", "attempt_sequence", "revision")
 _OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "dropped")
 
 _ROLLOUTS = LatestRows(
@@ -49,6 +50,19 @@ _ATTEMPTS = LatestRows(
     age=("revision",),
     counted=(*_OF_RUN, *_OUTCOME),
 )
+
+_GIVE_WAY = f"""
+UPDATE {TRAJECTORIES_LATEST.name} AS older SET final = false
+FROM (
+    SELECT rollout_id, max(attempt_sequence) AS attempt_sequence
+    FROM {TRAJECTORIES_LATEST.name}
+    WHERE final AND rollout_id IN (SELECT unnest(?))
+    GROUP BY rollout_id
+) AS last
+WHERE older.rollout_id = last.rollout_id AND older.final AND older.attempt_sequence < last.attempt_sequence
+RETURNING older.run_id, older.mode, older.reward
+"""  # noqa: S608  # our name
+"""Of a rollout that was put back into the queue after its end, the final trajectory of the last attempt counts."""
 
 JOINED_AFTER = 500
 """Transactions after which the changes of a key become one row again."""
@@ -110,10 +124,24 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
             for reason, count in dropped.items():
                 _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
             if final:
-                # Of a sum with infinity nothing can be taken away.
-                finite = reward if reward is not None and math.isfinite(reward) else None
-                _change(rewards, (run_id, mode), sign, (1, finite is not None, finite or 0.0))
+                _change(rewards, (run_id, mode), sign, _rewarded(reward))
+    for run_id, mode, reward in _given_way(connection, tables[_TRAJECTORIES.name].take(came)) if came else ():
+        _change(rewards, (run_id, mode), -1, _rewarded(reward))
     return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
+
+
+def _rewarded(reward: float | None) -> tuple[float, ...]:
+    """What a final trajectory adds to its run. Of a sum with infinity nothing can be taken away."""
+    finite = reward if reward is not None and math.isfinite(reward) else None
+    return 1, finite is not None, finite or 0.0
+
+
+def _given_way(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> list[Row]:
+    """Final trajectories that no longer count for their rollouts, now that these rows came: run, mode, reward."""
+    of_rollout = zip(rows_of(rows, _OF_ROLLOUT), rows.column("final").to_pylist(), strict=True)
+    # Where there may be two: a later attempt, or a late revision of an earlier one.
+    ids = [rollout_id for (rollout_id, sequence, revision), final in of_rollout if final and (sequence > 1 or revision)]
+    return connection.execute(_GIVE_WAY, [ids]).fetchall() if ids else []
 
 
 def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[str, int]]]:

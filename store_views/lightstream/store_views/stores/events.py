@@ -37,6 +37,7 @@ __all__ = [
     "cancelled",
     "enqueued",
     "heartbeat",
+    "lease_returned",
     "new_attempt_id",
     "numbers_taken",
     "rollout_changes",
@@ -184,6 +185,13 @@ def rollout_updated(rollout_id: str, changes: RolloutChanges, now_unix_nano: int
     """Somebody says something about a rollout."""
     event_id = f":rollout_updated:{_nonce()}"
     return _event(EventKind.ROLLOUT_UPDATED, rollout_id, event_id, now_unix_nano, rollout_changes=changes)
+
+
+def lease_returned(rollout_id: str, attempt_id: str, now_unix_nano: int) -> RolloutEvent:
+    """The caller who was given this attempt has left: its rollout is requeued, unless the attempt is over by then."""
+    changes = RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING)
+    event = rollout_updated(rollout_id, changes, now_unix_nano)
+    return event.model_copy(update={"attempt_id": attempt_id})
 
 
 def span_added(rollout_id: str, attempt_id: str, sequence_id: int, now_unix_nano: int) -> RolloutEvent:

@@ -20,13 +20,11 @@ from lightstream.schemas.records import (
     ANY_RUN,
     AttemptState,
     ResourcesRecord,
-    RolloutChanges,
     RolloutEvent,
     RolloutState,
     VerdictOutcome,
     WorkerHeartbeat,
 )
-from lightstream.schemas.records import RolloutStatus as RecordStatus
 from lightstream.schemas.types import (
     UNSET,
     Assembly,
@@ -188,10 +186,9 @@ class Store(QueriedStore):
         One for which that fails is logged: it counts as unresponsive in the end.
         """
         for rollout in taken:
-            changes = RolloutChanges(fields=["status"], status=RecordStatus.REQUEUING)
             # Its id is new, also where the caller's ids are repeatable: to put back a rollout twice is two writes.
             event = contextvars.Context().run(
-                events.rollout_updated, rollout.rollout_id, changes, self._clock.now_unix_nano()
+                events.lease_returned, rollout.rollout_id, rollout.attempt.attempt_id, self._clock.now_unix_nano()
             )
             try:
                 await self._submit(event)

@@ -1,5 +1,7 @@
 -- Every assembled attempt, in its latest revision.
--- Columns of `trajectories_raw`.
-SELECT *
-FROM trajectories_raw
-QUALIFY row_number() OVER (PARTITION BY rollout_id, attempt_id ORDER BY revision DESC, log_offset) = 1
+-- Columns of `trajectories_raw`, and:
+--   final: true for the trajectory that counts for its rollout: of one that was put back into the queue, the last.
+SELECT raw.* REPLACE (latest.final AS final)
+FROM trajectories_raw AS raw
+JOIN (SELECT log_partition, log_offset, rollout_id, attempt_id, final FROM trajectories_latest) AS latest
+    USING (log_partition, log_offset, rollout_id, attempt_id)

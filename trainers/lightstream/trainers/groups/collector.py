@@ -64,13 +64,13 @@ class Arrival(StrEnum):
     COUNTED = "counted"
     """It is a new member of its group."""
     REPLACED = "replaced"
-    """A later revision of a member that is not consumed yet; the group holds the revision now."""
+    """A later revision of a member that is not consumed yet, or the same rollout's next final attempt, as it was put
+    back into the queue; the group holds that now."""
     DUPLICATE = "duplicate"
     """The same trajectory, or an older revision, again."""
     REVISED_TOO_LATE = "revised_too_late"
-    """A later revision of a consumed trajectory: it stays in the log, and is not trained again."""
-    SECOND_FINAL = "second_final"
-    """Another attempt of a rollout that already has its final one. Kept out; something upstream is wrong."""
+    """A later revision of a consumed trajectory, or another attempt of its rollout: it stays in the log, and is not
+    trained again."""
     SETTLED = "settled"
     """Of a group that steps have long done with, or one more than the group has members: it stays in the log, and is
     not trained."""
@@ -188,18 +188,15 @@ class GroupCollector:
         is_skipped = group_id in self._settled.skipped
         consumed = self._settled.consumed.get(group_id, {}).get(trajectory.rollout_id)
         if consumed is not None:
-            if consumed[0] != trajectory.attempt_id:
-                return Arrival.SECOND_FINAL
-            return Arrival.DUPLICATE if trajectory.revision <= consumed[1] else Arrival.REVISED_TOO_LATE
+            same = consumed[0] == trajectory.attempt_id and trajectory.revision <= consumed[1]
+            return Arrival.DUPLICATE if same else Arrival.REVISED_TOO_LATE
         if group_id in self._settled and not is_skipped:
             return Arrival.SETTLED
         pending = self._pending.get(group_id)
         if pending is None:
             pending = self._pending[group_id] = _Pending(max(1, trajectory.group_size))
         known = pending.members.get(trajectory.rollout_id)
-        if known is not None and known.attempt_id != trajectory.attempt_id:
-            return Arrival.SECOND_FINAL
-        if known is not None and trajectory.revision <= known.revision:
+        if known is not None and _age(trajectory) <= _age(known):
             return Arrival.DUPLICATE
         pending.members[trajectory.rollout_id] = trajectory
         pending.first_offsets.setdefault(partition, offset)
@@ -220,3 +217,8 @@ class GroupCollector:
         if group_id not in self._settled.skipped:
             self._settled.skip(group_id)
             self._newly_skipped.append(group_id)
+
+
+def _age(trajectory: Trajectory) -> tuple[int, int]:
+    """Of a rollout's final trajectories the one that is the greatest by this counts."""
+    return trajectory.attempt_sequence, trajectory.revision

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+OVER = ("succeeded", "failed", "cancelled")
+
 
 async def unless_stopping(stopping: asyncio.Event, reading: Awaitable[T]) -> T:
     """Return the result of something that changes nothing. Cancelling this cancels that.
@@ -67,7 +69,10 @@ async def _ended(task: asyncio.Future[Sequence[AttemptedRollout]], *, interrupt:
 
 
 async def requeue(store: LightningStore, attempts: Iterable[tuple[str, str]]) -> None:
-    """Put rollouts back into the queue. One for which that fails is logged: it counts as unresponsive in the end."""
+    """Put rollouts back into the queue that are not over by now.
+
+    One for which that fails is logged: it counts as unresponsive in the end.
+    """
     for rollout_id, _ in attempts:
         # In a context of its own, where ids are new: to requeue the same rollout twice is two writes.
         requeueing = asyncio.create_task(_requeue(store, rollout_id), context=contextvars.Context())
@@ -76,7 +81,9 @@ async def requeue(store: LightningStore, attempts: Iterable[tuple[str, str]]) ->
 
 async def _requeue(store: LightningStore, rollout_id: str) -> None:
     try:
-        await store.update_rollout(rollout_id, status="requeuing")
+        found = await store.get_rollout_by_id(rollout_id)
+        if found is not None and found.status not in OVER:  # one that is over would be run again
+            await store.update_rollout(rollout_id, status="requeuing")
     except (LightstreamError, ValueError, NotImplementedError) as error:
         logger.warning("rollout %s was not requeued: %s", rollout_id, error)
 

@@ -29,7 +29,6 @@ from lightstream.schemas.records import (
     AttemptState,
     Record,
     ResourcesRecord,
-    RolloutChanges,
     RolloutEvent,
     RolloutState,
     RolloutStatus,
@@ -272,8 +271,8 @@ class KafkaLog(Log):
 
     def _requeue(self, state: RolloutState) -> None:
         """Queue a rollout again that was dispatched to a caller who had left. Nobody waits for it."""
-        changes = RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING)
-        event = events_of.rollout_updated(state.rollout.rollout_id, changes, self._clock.now_unix_nano())
+        attempt_id = state.attempts[-1].attempt_id
+        event = events_of.lease_returned(state.rollout.rollout_id, attempt_id, self._clock.now_unix_nano())
 
         def log_failure(error: BaseException | None) -> None:
             if error is not None:  # it counts as unresponsive in the end

@@ -100,9 +100,10 @@ def stand_in(
     state: RolloutState, status: AttemptStatus, now_unix_nano: int, error_type: str | None, reason: str | None
 ) -> AttemptState:
     """An attempt that never was, to open and close for a rollout that ends while none runs."""
+    sequence = len(state.attempts) + 1
     return AttemptState(
-        attempt_id=f"{state.rollout.rollout_id}-none",
-        sequence=len(state.attempts) + 1,
+        attempt_id=f"{state.rollout.rollout_id}-none{sequence}",
+        sequence=sequence,
         status=status,
         started_unix_nano=now_unix_nano,
         ended_unix_nano=now_unix_nano,

@@ -134,7 +134,7 @@ def _update_past_attempt(state: RolloutState | None, event: RolloutEvent, limits
 
 def _update_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
     """Replace fields of a rollout that is not over; its status moves it, or ends it."""
-    state = _known(state)
+    state = _named_is_open(_known(state), event)
     spec, status = changed_spec(state, event, limits)
     state = state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano})
     if status is None or status is state.status:
@@ -156,12 +156,18 @@ def _update_rollout(state: RolloutState | None, event: RolloutEvent, limits: Lim
 
 
 def _update_finished_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
-    """Replace fields of a rollout that is over, which keeps its status."""
-    state = _known(state)
+    """Replace fields of a rollout that is over, which keeps its status or goes back into the queue."""
+    state = _named_is_open(_known(state), event)
     spec, status = changed_spec(state, event, limits)
-    if status not in (None, state.status):
-        raise Rejected(f"rollout {event.rollout_id} is already {state.status.value}; it cannot become {status.value}")
-    return state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano}), []
+    changed = state.model_copy(update={"rollout": spec, "updated_unix_nano": event.occurred_unix_nano})
+    if status is None or status is state.status:
+        return changed, []
+    if status not in (RolloutStatus.QUEUING, RolloutStatus.REQUEUING):
+        over = f"rollout {event.rollout_id} is already {state.status.value}"
+        raise Rejected(f"{over}; it cannot become {status.value}, only go back into the queue (requeuing)")
+    if broken := limits.broken_rule(spec, len(state.attempts) + 1):
+        raise Rejected(broken)
+    return moved(changed, event, status, changed.attempts), []
 
 
 def _cancel_rollout(state: RolloutState | None, event: RolloutEvent, limits: Limits) -> Result:
@@ -262,6 +268,15 @@ def _check_metadata(state: RolloutState, attempt: AttemptState) -> None:
 def _known(state: RolloutState | None) -> RolloutState:
     if state is None:
         raise AssertionError("the table has no such action for an unknown rollout")
+    return state
+
+
+def _named_is_open(state: RolloutState, event: RolloutEvent) -> RolloutState:
+    """The state; an event that names an attempt is void once that attempt is not the open one."""
+    attempt = open_attempt(state)
+    if event.attempt_id is not None and (attempt is None or attempt.attempt_id != event.attempt_id):
+        over = f"attempt {event.attempt_id} of rollout {event.rollout_id} is no longer open"
+        raise Rejected(over, VerdictOutcome.IGNORED)
     return state
 
 

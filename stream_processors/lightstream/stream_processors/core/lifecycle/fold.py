@@ -109,7 +109,8 @@ def _moves_again(event: RolloutEvent) -> bool:
     """Whether the same event, folded once more, might do something else to the rollout than the first time."""
     if event.kind is EventKind.ROLLOUT_UPDATED:
         return event.rollout_changes is not None and "status" in event.rollout_changes.fields
-    if event.kind is EventKind.UNRESPONSIVE:  # reported twice by two life cycles, with a sign of life in between
+    # Reported twice by two life cycles, with a sign of life in between; cancelled, and put back into the queue.
+    if event.kind in (EventKind.UNRESPONSIVE, EventKind.CANCELLED):
         return True
     return event.kind is EventKind.ATTEMPT_UPDATED and event.attempt_id == LATEST
 

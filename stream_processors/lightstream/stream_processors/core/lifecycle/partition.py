@@ -101,9 +101,10 @@ class LifecyclePartition:
             self._unread[rollout_id] = (source_offset, encoded)
 
     def restored(self) -> None:
-        """All states are there: read those of the open rollouts. One that had finished before is for good."""
-        for rollout_id, (_, encoded) in self._unread.items():
-            if self._finished.get(rollout_id) is not None:
+        """All states are there: read those of the open rollouts, unless they had finished later."""
+        for rollout_id, (source_offset, encoded) in self._unread.items():
+            finished = self.state_of(rollout_id)
+            if finished is not None and finished.source_offset >= source_offset:
                 continue
             state = self._codec.decode(encoded)
             if isinstance(state, RolloutState):

@@ -22,7 +22,7 @@ class Action(StrEnum):
     UPDATE_ROLLOUT = "update rollout"
     """Replaces fields of a rollout that is not over, its status included."""
     UPDATE_FINISHED_ROLLOUT = "update finished rollout"
-    """Replaces fields of a rollout that is over: all but its status."""
+    """Replaces fields of a rollout that is over, and may put it back into the queue; no other status is taken."""
     CANCEL_ROLLOUT = "cancel rollout"
     START_NEXT_ATTEMPT = "start next attempt"
     """The one that the queue is for."""
