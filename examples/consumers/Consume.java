@@ -99,24 +99,28 @@ public class Consume {
 
   /** Groups of the run's trajectories, until they are complete. */
   static class Groups {
-    final Set<String> consumed = new HashSet<>(); // rollout and attempt
+    final Set<String> consumed = new HashSet<>(); // rollouts
     final Map<Integer, Long> nextOffsets = new TreeMap<>();
     final Map<String, Map<String, GenericRecord>> members = new LinkedHashMap<>();
     final Map<String, Map<Integer, Long>> first = new HashMap<>();
 
-    static String name(GenericRecord trajectory) {
-      return trajectory.get("rollout_id") + "\n" + trajectory.get("attempt_id");
+    /** Of a rollout's final trajectories that of the last attempt counts, in its last revision. */
+    static boolean isOlder(GenericRecord one, GenericRecord other) {
+      long attempt = (long) one.get("attempt_sequence");
+      long otherAttempt = (long) other.get("attempt_sequence");
+      if (attempt != otherAttempt) return attempt < otherAttempt;
+      return (long) one.get("revision") < (long) other.get("revision");
     }
 
     void add(ConsumerRecord<byte[], byte[]> record, GenericRecord trajectory) {
       if (!trajectory.get("run_id").toString().equals(run) || !(boolean) trajectory.get("final")) return;
-      if (!trajectory.get("mode").toString().equals("train") || consumed.contains(name(trajectory))) return;
       String rollout = trajectory.get("rollout_id").toString();
+      if (!trajectory.get("mode").toString().equals("train") || consumed.contains(rollout)) return;
       Object given = trajectory.get("group_id");
       String group = given == null || given.toString().isEmpty() ? rollout : given.toString();
       Map<String, GenericRecord> known = members.computeIfAbsent(group, any -> new TreeMap<>());
       GenericRecord before = known.get(rollout);
-      if (before == null || (long) before.get("revision") < (long) trajectory.get("revision")) {
+      if (before == null || isOlder(before, trajectory)) {
         known.put(rollout, trajectory);
         first.computeIfAbsent(group, any -> new HashMap<>()).putIfAbsent(record.partition(), record.offset());
       }
@@ -133,7 +137,7 @@ public class Consume {
       for (Map.Entry<String, Map<String, GenericRecord>> group : taken.entrySet()) {
         members.remove(group.getKey());
         first.remove(group.getKey());
-        for (GenericRecord trajectory : group.getValue().values()) consumed.add(name(trajectory));
+        consumed.addAll(group.getValue().keySet());
       }
       return taken;
     }
@@ -229,7 +233,8 @@ public class Consume {
     long number = past.isEmpty() ? 0 : (long) past.get(past.size() - 1).get("step");
     Groups groups = new Groups();
     for (GenericRecord step : past)
-      for (Object consumed : (List<?>) step.get("consumed")) groups.consumed.add(Groups.name((GenericRecord) consumed));
+      for (Object consumed : (List<?>) step.get("consumed"))
+        groups.consumed.add(((GenericRecord) consumed).get("rollout_id").toString());
     // 3. Read on from there. Partitions are assigned by hand: one consumer reads them all.
     KafkaConsumer<byte[], byte[]> consumer = consumer(prefix + trainer);
     String topic = prefix + "trajectories";

@@ -51,14 +51,19 @@ class Schemas:
         return out.getvalue()
 
 
+def age_of(trajectory: dict[str, Any]) -> tuple[int, int]:
+    """Of a rollout's final trajectories the one that is the greatest by this counts."""
+    return trajectory["attempt_sequence"], trajectory["revision"]
+
+
 class Groups:
     """Groups of the run's trajectories, until they are complete.
 
     Args:
-        consumed: (rollout, attempt) of the steps so far: a group of theirs is not taken again.
+        consumed: rollouts of the steps so far: a group of theirs is not taken again, whatever revisions come.
     """
 
-    def __init__(self, run: str, consumed: set[tuple[str, str]]) -> None:
+    def __init__(self, run: str, consumed: set[str]) -> None:
         self._run = run
         self._consumed = consumed
         self._members: dict[str, dict[str, dict[str, Any]]] = {}
@@ -70,12 +75,11 @@ class Groups:
         self.next_offsets[partition] = offset + 1
         if trajectory is None or trajectory["run_id"] != self._run or not trajectory["final"]:
             return
-        name = trajectory["rollout_id"], trajectory["attempt_id"]
-        if trajectory["mode"] != "train" or name in self._consumed:
+        if trajectory["mode"] != "train" or trajectory["rollout_id"] in self._consumed:
             return
         group = trajectory["group_id"] or trajectory["rollout_id"]
         known = self._members.setdefault(group, {}).get(trajectory["rollout_id"])
-        if known is None or known["revision"] < trajectory["revision"]:
+        if known is None or age_of(known) < age_of(trajectory):
             self._members[group][trajectory["rollout_id"]] = trajectory
             self._first.setdefault(group, {}).setdefault(partition, offset)
 
@@ -91,7 +95,7 @@ class Groups:
         taken = [(group, list(self._members.pop(group).values())) for group in complete]
         for group, members in taken:
             del self._first[group]
-            self._consumed |= {(t["rollout_id"], t["attempt_id"]) for t in members}
+            self._consumed |= {t["rollout_id"] for t in members}
         return taken
 
     def low_water(self) -> dict[int, int]:
@@ -140,7 +144,7 @@ def consume(arguments: argparse.Namespace) -> None:
     producer.init_transactions(TIMEOUT_S)
     # 2. Only then read how far that self got.
     steps = past_steps(arguments.bootstrap, topics["training-steps"], schemas, arguments.trainer)
-    groups = Groups(arguments.run, {(c["rollout_id"], c["attempt_id"]) for step in steps for c in step["consumed"]})
+    groups = Groups(arguments.run, {c["rollout_id"] for step in steps for c in step["consumed"]})
     number = steps[-1]["step"] if steps else 0
     low_water = {p["partition"]: p["offset"] for p in steps[-1]["low_water"]} if steps else {}
     # 3. Read on from there. Partitions are assigned by hand: one consumer reads them all.

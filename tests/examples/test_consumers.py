@@ -79,7 +79,7 @@ def publish(settings: Settings, trajectories: Sequence[Trajectory | bytes]) -> N
 
 
 def of_the_run(chance: random.Random) -> list[Trajectory | bytes]:
-    """Every rollout once; and what must not count: twice, not final, not ours, no record; a revision that does."""
+    """Every rollout once; and what must not count: twice, not final, not ours, no record, an end before the last."""
     good = [trajectory(f"g{g}-{i}", reward=float(g % 2)) for g in range(GROUPS) for i in range(SIZE)]
     other: list[Trajectory | bytes] = [
         *chance.sample(good, 10),

@@ -257,13 +257,16 @@ class LightningStore:
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
     ) -> Rollout:
-        """Replace the given fields. A finished rollout keeps its status, or goes back into the queue; others are refused.
+        """Replace the given fields.
 
-        One more attempt follows then, whatever its retries, and its trajectory counts in place of the former one. What
-        was trained on stays so. A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
+        A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
         whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or a new
         status takes the rollout out of the queue again. ``succeeded``, ``failed`` and ``cancelled`` end rollout and
         attempt.
+
+        A finished rollout may go back into the queue; any other status but its own is refused. One more attempt
+        follows, whatever its retries, and that trajectory counts in place of the former one. What was trained on
+        stays so.
         """
         raise NotImplementedError
 

@@ -1,7 +1,6 @@
 -- Every attempt of every rollout in its current state; `final` once it is closed for good.
 -- Columns of `AttemptState` and `rollouts`, and:
---   final: true for the attempt that counts for its rollout: of one that was put back into the queue, the last; NULL
---     until the attempt is closed.
+--   final: true for the attempt that counts for its rollout, the last that ended it; NULL until the attempt is closed.
 --   seconds: seconds from begin to end; NULL while it has not ended.
 SELECT
     rollout.rollout_id, attempt.attempt_id, attempt.sequence AS attempt_sequence, attempt.status, closed.final,
