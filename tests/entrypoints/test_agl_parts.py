@@ -59,7 +59,7 @@ def test_verl_by_its_own_configuration(caplog: pytest.LogCaptureFixture) -> None
     ("change", "message"),
     [
         ({"algorithm": {"adv_estimator": "opo"}}, r"algorithm\.adv_estimator='opo'"),
-        ({"agentlightning": {"trace_aggregator": {"level": "trajectory"}}}, r"agentlightning\.trace_aggregator"),
+        ({"agentlightning": {"trace_aggregation": {"level": "trajectory"}}}, r"agentlightning\.trace_aggregation"),
         ({"data": {"train_batch_size": 30}}, "not a multiple of ppo_mini_batch_size 8"),
         ({"trainer": {}}, "total_epochs"),
     ],

@@ -21,6 +21,7 @@ from lightstream.trainers.apo import RolloutResult as RolloutResultForAPO
 from lightstream.trainers.tasks import Dataset
 
 from ._names import add_parts
+from ._verl_config import verl_config
 
 __all__ = [
     "APO",
@@ -412,7 +413,8 @@ def VERL(  # noqa: N802  # the interface's name, a function there as well
 
     Args:
         config: verl's configuration, nested (``{"data": {"train_batch_size": 32, …}, …}``), as
-            ``lightstream.trainers.VERL`` takes it. The server's port (``agentlightning.port``) has no effect.
+            ``lightstream.trainers.VERL`` takes it, and Agent Lightning's own keys beside it
+            (docs/agent-lightning.md).
         trainer_cls, daemon_cls: not here.
         options: instead of a configuration, those of ``lightstream.trainers.VERL``.
 
@@ -430,12 +432,7 @@ def VERL(  # noqa: N802  # the interface's name, a function there as well
         return Verl(**options)
     if options:
         raise SettingsError(f"VERL takes a configuration or options, not both: {', '.join(sorted(options))}.")
-    own = {"agentlightning.port", "agentlightning"} & config.keys()
-    given = config.get("agentlightning", {})
-    if unknown := given.keys() - {"port"}:
-        names = ", ".join(f"agentlightning.{name}={given[name]!r}" for name in sorted(unknown))
-        raise SettingsError(f"VERL's configuration has keys without a counterpart here: {names}.")
-    return Verl(config={name: value for name, value in config.items() if name not in own})
+    return Verl(config=verl_config(config))
 
 
 add_parts(__name__)

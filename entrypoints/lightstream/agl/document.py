@@ -6,9 +6,10 @@ import sys
 from fnmatch import fnmatchcase
 from importlib import import_module
 
-from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, OTHERS, READ
+from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, OTHERS, READ, other_of
 
 from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
+from ._verl_config import EXAMPLES, OWN_KEYS
 
 __all__ = ["names_as_markdown"]
 
@@ -49,6 +50,17 @@ verl does not have is an error that names the nearest. The first pattern that fi
 """
 
 
+EXAMPLES_HEAD = """
+### In the configurations of its examples
+
+Every key that an example of agentlightning 0.3.0 gives in one of its configurations. `VERL(config)` takes them all but
+those that are refused.
+
+| key | given by | here |
+|---|---|---|
+"""
+
+
 def names_as_markdown() -> str:
     """The whole page.
 
@@ -57,7 +69,8 @@ def names_as_markdown() -> str:
     """
     flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
     dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
-    return HEAD + FLAT_HEAD + flat + CONFIG_HEAD + _config_rows() + DOTTED_HEAD + dotted
+    config = CONFIG_HEAD + _config_rows() + EXAMPLES_HEAD + _example_rows()
+    return HEAD + FLAT_HEAD + flat + config + DOTTED_HEAD + dotted
 
 
 def _flat_state(name: str) -> str:
@@ -73,7 +86,25 @@ def _config_rows() -> str:
         f"| `{key}` | " + (f"verl's default alone: {why}" if why else "no effect") + " |\n"
         for key, why in OTHERS.items()
     )
-    return rows + "".join(others)
+    own = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in OWN_KEYS.items())
+    return own + rows + "".join(others)
+
+
+def _example_rows() -> str:
+    given = sorted((key, name) for name, keys in EXAMPLES.items() for key in keys)
+    return "".join(f"| `{key}` | {name} | {key_here(key)} |\n" for key, name in given)
+
+
+def key_here(key: str) -> str:
+    """What a key of ``VERL(config)`` is here."""
+    if key in OWN_KEYS:
+        return OWN_KEYS[key]
+    if key in OPTIONS:
+        return f"`{OPTIONS[key]}`"
+    if key in READ:
+        return READ[key]
+    reason = other_of(key)
+    return "no effect" if reason is None else f"refused, but for verl's default: {reason}"
 
 
 def _module_row(path: str, names: list[str]) -> str:

@@ -114,7 +114,8 @@ READ = {
     f"{_ACTOR}.clip_ratio": "both `clip_ratio_low` and `clip_ratio_high`",
     f"{_ACTOR}.loss_agg_mode": "`loss_normalisation`: `token-mean` is `token`, `seq-mean-token-mean` `sequence`, "
     "`seq-mean-token-sum-norm` `constant`",
-    f"{_ACTOR}.optim.lr_warmup_steps": "`lr_warmup_steps`; -1 is none",
+    f"{_ACTOR}.optim.lr_warmup_steps": "`lr_warmup_steps`; -1 is none, or what `lr_warmup_steps_ratio` says",
+    f"{_ACTOR}.optim.lr_warmup_steps_ratio": "times `trainer.total_training_steps`, rounded down: `lr_warmup_steps`",
     f"{_ACTOR}.ppo_mini_batch_size": "must divide `data.train_batch_size`: `mini_batches_per_step`",
     **{f"{_ROLLOUT}.{name}": f"`{name}` of the agent's calls" for name in ("top_p", "top_k")},
     **{
@@ -336,6 +337,12 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     for key, name in ((f"{_ACTOR}.optim.lr_warmup_steps", "lr_warmup_steps"), ("trainer.test_freq", "validate_every")):
         if given.get(key) is not None:
             options[name] = max(0, given[key])
+    if share := given.get(f"{_ACTOR}.optim.lr_warmup_steps_ratio"):
+        if "steps" not in options:
+            ratio = f"{_ACTOR}.optim.lr_warmup_steps_ratio={share!r}"
+            problems.append(f"{ratio}: it is of trainer.total_training_steps, which is not given")
+        elif (given.get(f"{_ACTOR}.optim.lr_warmup_steps") or -1) < 0:
+            options["lr_warmup_steps"] = int(share * options["steps"])
     if (both := given.get(f"{_ACTOR}.clip_ratio")) is not None:
         options = {"clip_ratio_low": both, "clip_ratio_high": both} | options
     if {"trainer.nnodes", "trainer.n_gpus_per_node"} & given.keys():
