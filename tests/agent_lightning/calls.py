@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import json
 import logging
+import math
 import re
 import sys
 import warnings
@@ -128,7 +129,7 @@ class Run:
         if isinstance(value, str):
             return MADE_UP.sub(lambda found: self._names.setdefault(found[0], f"<{len(self._names)}>"), value)
         if value is None or isinstance(value, int | float):
-            return value
+            return None if value == math.inf else value  # no limit
         return {"items": [self._told(item) for item in value], "total": getattr(value, "total", None)}
 
 

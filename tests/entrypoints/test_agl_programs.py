@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lightstream.agl as agl
+from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.errors import SettingsError
+from tests.store_views.stores_http.support import local_settings, served
 
 GREETING: agl.NamedResources = {"greeting": agl.PromptTemplate(template="Hello {name}", engine="f-string")}
 
@@ -210,3 +214,24 @@ def test_a_rollouts_status_in_three_words() -> None:
         return [(is_queuing(rollout), is_running(rollout), is_finished(rollout)) for rollout in seen]
 
     assert asyncio.run(told()) == [(True, False, False), (False, True, False), (False, False, True)]
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_a_configuration_without_limits_has_none(tmp_path: Path, over_http: bool) -> None:
+    clock = ManualClock()
+    store = agl.InMemoryLightningStore(clock=clock)
+
+    async def outcomes(used: agl.LightningStore) -> list[str]:
+        configs = [agl.RolloutConfig(), agl.RolloutConfig(timeout_seconds=None, unresponsive_seconds=30), None]
+        made = [await used.start_rollout(number, config=config) for number, config in enumerate(configs)]
+        assert [attempted.config.timeout_seconds for attempted in made] == [math.inf, math.inf, None]
+        clock.advance(365 * 24 * 3600.0)
+        found = [await used.get_rollout_by_id(attempted.rollout_id) for attempted in made]
+        return [rollout.status for rollout in found if rollout is not None]
+
+    expected = ["preparing", "failed", "failed"]
+    if not over_http:
+        assert asyncio.run(outcomes(store)) == expected
+        return
+    with served(store, local_settings(tmp_path)) as server:
+        assert asyncio.run(outcomes(agl.LightningStoreClient(server.endpoint))) == expected

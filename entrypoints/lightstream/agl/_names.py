@@ -40,12 +40,12 @@ FLAT: dict[str, str] = {
         f"{_AGL}llm_proxy": "LLMProxy",
         f"{_AGL}store": "InMemoryLightningStore LightningStoreClient LightningStoreServer LightningStoreThreaded",
         f"{_AGL}trainer": "Trainer build_component",
-        f"{_AGL}types": "FilterField FilterOptions RolloutRawResult RolloutRawResultLegacy SortOptions "
+        f"{_AGL}types": "FilterField FilterOptions RolloutConfig RolloutRawResult RolloutRawResultLegacy SortOptions "
         "SpanAttributeNames SpanNames",
         "lightstream.trainers.tasks": "Dataset",
         _TYPES: "Attempt AttemptStatus AttemptedRollout AttributeValue Attributes EnqueueRolloutRequest Event "
         "GenericResponse LLM LightningStoreCapabilities LightningStoreStatistics Link NamedResources OtelResource "
-        "PaginatedResult PromptTemplate ProxyLLM Resource ResourceUnion ResourcesUpdate Rollout RolloutConfig "
+        "PaginatedResult PromptTemplate ProxyLLM Resource ResourceUnion ResourcesUpdate Rollout "
         "RolloutLegacy RolloutMode RolloutStatus Span SpanContext SpanCoreFields SpanLike SpanRecordingContext "
         "StatusCode Task TaskIfAny TaskInput TraceState TraceStatus Triplet Worker WorkerStatus",
     }.items()
@@ -61,9 +61,11 @@ ABSENT: dict[str, str] = {
 DIFFERENT: dict[str, str] = {
     "APO": "same arguments, and `name`, `progress` and `seed`; its critiques and edits are asked for in other words",
     "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
-    "Trainer": "where the algorithm trains weights it refuses `hooks`, `initial_resources`, `llm_proxy`, "
-    "`max_rollouts`, `runner`, `strategy` and `tracer`, each with what to do instead; of `adapter` it "
-    "takes `TracerTraceToTriplet` with `agent_match` and `reward_match`, which the assembler goes by, as by `assembly`",
+    "RolloutConfig": "without limits of its own it has none, told as infinity; a rollout without a configuration has "
+    "the store's",
+    "Trainer": "where the algorithm trains weights it refuses `llm_proxy`, `max_rollouts`, `runner`, `strategy` and "
+    "`tracer`, each with what to do instead; of `adapter` it takes "
+    "`TracerTraceToTriplet` with `agent_match` and `reward_match`, which the assembler goes by, as by `assembly`",
     "VERL": "takes the keys [below](#verlconfig); not `trainer_cls`, `daemon_cls`",
 }
 """Name -> in what it is less than there, or other."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from opentelemetry.sdk.trace import ReadableSpan
+from pydantic import Field, field_validator
 
 from lightstream.producers import Hook, ParallelWorkerBase, semconv
 from lightstream.producers.agent import RolloutResult
@@ -32,7 +34,6 @@ from lightstream.schemas.types import (
     ResourcesUpdate,
     ResourceUnion,
     Rollout,
-    RolloutConfig,
     RolloutLegacy,
     RolloutMode,
     RolloutStatus,
@@ -51,6 +52,7 @@ from lightstream.schemas.types import (
     Worker,
     WorkerStatus,
 )
+from lightstream.schemas.types import RolloutConfig as _RolloutConfig
 from lightstream.trainers.tasks import Dataset
 
 from ._names import add_parts
@@ -114,6 +116,21 @@ RolloutRawResultLegacy: TypeAlias = (
     float | list[Triplet] | list[dict[str, Any]] | list[ReadableSpan] | RolloutLegacy | None
 )
 """The return value of an agent, for a Runner of the first protocol."""
+
+
+class RolloutConfig(_RolloutConfig):
+    """Deadlines and retries. A limit of ``None`` is none, as in Agent Lightning, and is told as infinity.
+
+    The store's own deadlines hold for rollouts without a configuration.
+    """
+
+    timeout_seconds: float | None = Field(default=math.inf, ge=0)
+    unresponsive_seconds: float | None = Field(default=math.inf, ge=0)
+
+    @field_validator("timeout_seconds", "unresponsive_seconds")
+    @classmethod
+    def _unlimited(cls, limit: float | None) -> float:
+        return math.inf if limit is None else limit
 
 
 class FilterField(TypedDict, total=False):
