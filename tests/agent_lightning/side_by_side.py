@@ -10,23 +10,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["differences"]
+__all__ = ["answers", "differences"]
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON", ROOT / ".venv-agent-lightning/bin/python"))
 """The interpreter of the environment in which Agent Lightning is installed."""
 
 
-def differences(script: str, given: Sequence[Any], more_here: frozenset[str] = frozenset()) -> list[str]:
-    """Where the script's answers to ``given`` differ: of each the first place, as text.
+def answers(script: str, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """What the script answers to ``given``: with Agent Lightning, and with ours.
 
     Args:
         script: name of a module beside this one, run with the package's name as its argument. It reads a list from
             standard input and prints the answer to each of its items on a line, all of it JSON.
-        more_here: what ours may tell in addition.
     """
     assert PYTHON.exists(), f"there is no {PYTHON}: run `make test-agent-lightning`"
-    theirs, ours = asyncio.run(_both(script, given))
+    return asyncio.run(_both(script, given))
+
+
+def differences(script: str, given: Sequence[Any], more_here: frozenset[str] = frozenset()) -> list[str]:
+    """Where the script's answers to ``given`` differ: of each the first place, as text.
+
+    Args:
+        script, given: as for :func:`answers`.
+        more_here: what ours may tell in addition.
+    """
+    theirs, ours = answers(script, given)
     found = (_difference(there, here, more_here, "") for there, here in zip(theirs, ours, strict=True))
     return [f"{number}{text}" for number, text in enumerate(found) if text is not None]
 
