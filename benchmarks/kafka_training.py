@@ -23,14 +23,14 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, Rollout
-from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, train_recorded
+from lightstream.trainers import VERL, StepReport, Tracker, Trainer, make_tiny_model, train_recorded
 from lightstream.trainers.recorded import write_recording
 
 from .cluster import Cluster, cluster
 from .command import run
 from .update import rollout_of
 
-__all__ = ["main", "measure"]
+__all__ = ["RUN", "main", "measure", "recorded_rollouts", "through_kafka", "verl_of"]
 
 RUN, TASKS, SAMPLES = "measured", 8, 8
 TIMES = ("seconds/", "tokens_per_second/")
@@ -43,7 +43,7 @@ class _Store(LightningStore):
         return [Rollout(rollout_id=r.rollout_id or "", input=r.input, start_time=0.0) for r in rollouts]
 
 
-class _Clock:
+class StepClock:
     """Times and metrics of the steps."""
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ def measure(*, pairs: int = 5, steps: int = 12) -> dict[str, float]:
     difference = rewards_differ = 0.0
     with cluster() as kafka:
         model = make_tiny_model(kafka.data_dir / "model")
-        recorded = _rollouts(steps)
+        recorded = recorded_rollouts(steps)
         write_recording(recorded, kafka.data_dir / "run.jsonl")
-        verl = VERL(model=model, steps=steps, tasks_per_step=TASKS, rollouts_per_task=SAMPLES, threads=1)
+        verl = verl_of(model, steps)
         for pair in range(pairs):
-            through, memory = _through_kafka(verl, kafka, recorded, f"k{pair}"), _from_memory(verl, kafka, f"m{pair}")
+            through, memory = through_kafka(verl, kafka, recorded, f"k{pair}"), _from_memory(verl, kafka, f"m{pair}")
             ratios = [a / b for a, b in zip(through.seconds, memory.seconds, strict=True)]
             walls.append(ratios[0])
             processors.append(ratios[1])
@@ -90,7 +90,8 @@ def measure(*, pairs: int = 5, steps: int = 12) -> dict[str, float]:
     }
 
 
-def _rollouts(steps: int) -> list[Trajectory]:
+def recorded_rollouts(steps: int) -> list[Trajectory]:
+    """Rollouts of so many steps of the run."""
     chance = np.random.default_rng(0)
     return [
         _member(rollout_of(f"{RUN}-s{step}-g{group}-{i}", float(chance.random()), chance), step)
@@ -108,19 +109,27 @@ def _member(rollout: Trajectory, step: int) -> Trajectory:
     return rollout.model_copy(update=of_run)
 
 
-def _through_kafka(verl: VERL, kafka: Cluster, recorded: Sequence[Trajectory], folder: str) -> _Clock:
+def verl_of(model: Path, steps: int) -> VERL:
+    """The algorithm for the rollouts of so many steps."""
+    return VERL(model=model, steps=steps, tasks_per_step=TASKS, rollouts_per_task=SAMPLES, threads=1)
+
+
+def through_kafka(
+    verl: VERL, kafka: Cluster, recorded: Sequence[Trajectory], folder: str, trackers: Sequence[Tracker] = ()
+) -> StepClock:
+    """Train on the rollouts through the real topics; times and metrics of the steps."""
     settings = kafka.settings(folder=folder, proxy_url="http://127.0.0.1:9")  # nobody calls it
     publisher = KafkaPublisher(settings)
     for trajectory in recorded:
         publisher.publish(TRAJECTORIES, trajectory.group_id or "", trajectory, headers=run_headers(RUN))
     publisher.flush(60)
     publisher.close()
-    clock = _Clock()
-    _trainer(verl, settings, clock).fit(None, ["task"])
+    clock = StepClock()
+    _trainer(verl, settings, clock, trackers).fit(None, ["task"])
     return clock
 
 
-def _trainer(verl: VERL, settings: Settings, clock: _Clock) -> Trainer:
+def _trainer(verl: VERL, settings: Settings, clock: StepClock, trackers: Sequence[Tracker]) -> Trainer:
     return Trainer(
         algorithm=verl,
         n_runners=0,
@@ -128,12 +137,13 @@ def _trainer(verl: VERL, settings: Settings, clock: _Clock) -> Trainer:
         store=_Store(),
         trainer_id=RUN,
         observers=[clock],
+        trackers=trackers,
         progress=False,
     )
 
 
-def _from_memory(verl: VERL, kafka: Cluster, folder: str) -> _Clock:
-    clock = _Clock()
+def _from_memory(verl: VERL, kafka: Cluster, folder: str) -> StepClock:
+    clock = StepClock()
     train_recorded(verl, kafka.data_dir / "run.jsonl", Path(kafka.data_dir / folder), observers=[clock])
     return clock
 
