@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lightstream.runtime.kafka import run_headers
 from lightstream.runtime.large_records import large_records_folder, put_aside
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
@@ -25,13 +26,40 @@ from lightstream.schemas.records import (
     StepOutcome,
     Trajectory,
 )
-from lightstream.schemas.topics import RESOURCES
+from lightstream.schemas.topics import RESOURCES, TRAJECTORIES
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
 
 from .support.instant_store import InstantStore
 from .support.trajectories import random_trajectory
+
+
+class PutBack(InstantStore):
+    """Each rollout goes back into the queue and ends once more, before those of the next step are made."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._before: list[EnqueueRolloutRequest] = []
+
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        for request in self._before:
+            first = self.trajectory(request)
+            again = first.model_copy(update={"attempt_id": f"{first.rollout_id}-again", "attempt_sequence": 2})
+            headers = run_headers(again.run_id)
+            self._publisher.publish(TRAJECTORIES, again.group_id or "", again, headers=headers)
+        self._before = list(rollouts)
+        return await super().enqueue_many_rollouts(rollouts)
+
+
+class OfAnotherAgent(InstantStore):
+    """The assembler keeps no call: none is by an agent that is trained."""
+
+    def trajectory(self, request: EnqueueRolloutRequest) -> Trajectory:
+        made = super().trajectory(request)
+        detail = "agent 'writer' does not match '^write$'"
+        drops = [Drop(span_id=t.span_id, reason=DropReason.AGENT_NOT_SELECTED, detail=detail) for t in made.triplets]
+        return made.model_copy(update={"triplets": [], "drops": drops})
 
 
 class WithoutReward(InstantStore):
@@ -120,7 +148,7 @@ def test_a_function_trains_and_goes_on_where_it_was(settings: Settings) -> None:
     assert [report.step for report in reports] == [1, 2, 3]
     assert [report.resources_id for report in reports] == [f"trainer-v{step}" for step in (1, 2, 3)]
     assert reports[0].metrics["tried"] == 2.0
-    assert len(seen) == len(set(seen)) == 3 * 2 * 3
+    assert len(seen) == len(set(seen)) == 4 * 2 * 3
 
 
 def test_the_rollouts_of_a_run_carry_its_rules(settings: Settings) -> None:
@@ -215,6 +243,30 @@ def test_steps_without_a_trainable_row_end_the_run_and_do_not_count(nobody_serve
     trainer_of(nobody_serves, verl, store, reports).fit(None, ["task"])
     assert store.asked[:2] == ["trainer-s1r3-g0-0", "trainer-s1r3-g0-1"]
     assert [report.step for report in reports if report.outcome is not StepOutcome.DISCARDED] == [1, 2]
+
+
+def test_what_was_trained_stays_trained_when_its_rollouts_go_back_into_the_queue(settings: Settings) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def run(context: AlgorithmContext, steps: int) -> None:
+        for step in range(context.last_step + 1, steps + 1):
+            started = context.now()
+            groups = context.collect(context.enqueue_step(step, tasks=2, rollouts_per_task=3))
+            seen.extend((t.rollout_id, t.attempt_sequence) for group in groups for t in group.trajectories)
+            context.commit(step, groups, started_unix_nano=started, metrics={}, resources=None)
+
+    store = PutBack(settings)
+    trainer_of(settings, algo(lambda context: run(context, 2)), store, []).fit(None, ["a", "b"])
+    trainer_of(settings, algo(lambda context: run(context, 4)), store, []).fit(None, ["a", "b"])
+    assert len(seen) == len(set(seen)) == 4 * 2 * 3
+    assert {attempt for _, attempt in seen} == {1}
+
+
+def test_an_expression_that_no_agent_matches_is_what_ends_the_run(nobody_serves: Settings, tmp_path: Path) -> None:
+    verl = verl_of(make_tiny_model(tmp_path / "model"))
+    named = r"trained \(agent 'writer' does not match '\^write\$'\): see trained_agents, or adapter's agent_match"
+    with pytest.raises(TrainingError, match=rf"in 3 tries of step 1; reasons: no_calls 2\. .*{named}"):
+        trainer_of(nobody_serves, verl, OfAnotherAgent(nobody_serves), []).fit(None, ["task"])
 
 
 def test_a_run_of_failures_ends_at_once_with_the_error(nobody_serves: Settings, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class KnownAttempt:
 
 @dataclass
 class KnownRollout:
-    """A rollout with its attempts and spans."""
+    """A rollout with its attempts and spans. ``ends`` are the attempts that ended it, or stand for none."""
 
     rollout_id: str
     status: str
@@ -60,6 +60,7 @@ class KnownRollout:
     attempts: list[KnownAttempt] = field(default_factory=list[KnownAttempt])
     spans: dict[tuple[str, str], Span] = field(default_factory=dict[tuple[str, str], Span])
     numbers: int = 0
+    ends: set[str] = field(default_factory=set[str])
 
     @property
     def run_id(self) -> str:
@@ -279,6 +280,8 @@ class Reference:
         else:
             rollout.status = "failed"
         rollout.ended = self.now if rollout.over else None
+        if rollout.over:
+            rollout.ends.add(attempt.attempt_id)
 
     def _silent(self, rollout: KnownRollout, attempt: KnownAttempt) -> None:
         retry = "unresponsive" in rollout.config.retry_condition
@@ -292,7 +295,10 @@ class Reference:
 
     def _finish(self, rollout: KnownRollout, status: str, attempt_status: str, message: Any) -> None:
         rollout.status, rollout.ended = status, self.now
-        if (attempt := rollout.in_charge) is not None:
+        attempt = rollout.in_charge
+        none = f"{rollout.rollout_id}-none{len(rollout.attempts) + 1}"
+        rollout.ends.add(none if attempt is None else attempt.attempt_id)
+        if attempt is not None:
             attempt.status, attempt.ended, attempt.in_charge = attempt_status, self.now, False
             failed = attempt_status == "failed"
             attempt.error_type, attempt.error_message = (ANY, message) if failed else (None, None)

@@ -20,7 +20,15 @@ from lightstream.runtime.files import read_number
 from lightstream.runtime.kafka import KafkaPublisher, consumer_config
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.records import AttemptClosed, RolloutState, Trajectory
+from lightstream.schemas.records import (
+    AttemptClosed,
+    EventKind,
+    RolloutChanges,
+    RolloutEvent,
+    RolloutState,
+    RolloutStatus,
+    Trajectory,
+)
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES
 from tests.support.waiting import eventually
 
@@ -164,6 +172,60 @@ def test_kills_at_random_moments_lose_nothing(settings: Settings, feeder: Feeder
             over.set()
             disturber.join()
     check(outcome, rollout_ids, 4)
+
+
+def test_rollouts_go_back_into_the_queue_after_their_end_whatever_is_killed(settings: Settings, feeder: Feeder) -> None:
+    """Their ends are in the worker's file of finished rollouts by then."""
+    rollout_ids = ["r0", "r1", "r2"]
+    publisher, states = KafkaPublisher(settings, linger_ms=0.0), TopicReader(settings, ROLLOUTS)
+    trajectories = TopicReader(settings, TRAJECTORIES)
+
+    def until(event_id: str) -> RolloutState:
+        def there() -> list[RolloutState]:
+            return [s for s in states.poll() if isinstance(s, RolloutState) and s.verdict.event_id == event_id]
+
+        return eventually(there, timeout_s=WAIT_S, what=event_id)[-1]
+
+    with WorkerProcess(settings) as worker:
+        feeder.open(rollout_ids)
+        feeder.end(rollout_ids)
+        feeder.wait_for_trajectories(rollout_ids)
+        assert worker.terminate() == 0
+        worker.start()
+        for rollout_id in rollout_ids:
+            publisher.publish(ROLLOUT_EVENTS, rollout_id, requeued(rollout_id))
+            assert until(f"{rollout_id}:requeued").status == "requeuing"
+        worker.kill()
+        worker.start()
+        for rollout_id in rollout_ids:
+            publisher.publish(ROLLOUT_EVENTS, rollout_id, started(rollout_id, 2))
+            assert until(f"{rollout_id}-a2:started").status == "preparing"
+            publisher.publish(SPANS, rollout_id, span(rollout_id, 7, 2))
+        assert publisher.flush(WAIT_S) == 0
+        worker.kill()
+        worker.start()
+        for rollout_id in rollout_ids:
+            publisher.publish(ROLLOUT_EVENTS, rollout_id, ended(rollout_id, 2))
+            assert until(f"{rollout_id}-a2:ended").status == "succeeded"
+
+        def finals() -> set[tuple[str, int, int]]:
+            found = [t for t in trajectories.poll() if isinstance(t, Trajectory) and t.final]
+            return {(t.rollout_id, t.attempt_sequence, len(t.triplets)) for t in found}
+
+        expected = {(rollout_id, *made) for rollout_id in rollout_ids for made in ((1, 2), (2, 1))}
+        eventually(lambda: finals() == expected, timeout_s=WAIT_S, what="both trajectories of each")
+    publisher.close()
+
+
+def requeued(rollout_id: str) -> RolloutEvent:
+    """Somebody puts it back into the queue."""
+    return RolloutEvent(
+        event_id=f"{rollout_id}:requeued",
+        kind=EventKind.ROLLOUT_UPDATED,
+        rollout_id=rollout_id,
+        occurred_unix_nano=time.time_ns(),
+        rollout_changes=RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING),
+    )
 
 
 def test_a_time_out_that_fell_due_while_the_worker_was_down_is_noticed_without_traffic(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.records import StepOutcome
+from lightstream.schemas.records import DropReason, StepOutcome, Trajectory
 
 from ..algorithm import AlgorithmContext
 from ..batch import BatchRows, reasons_of
@@ -14,6 +16,9 @@ from ..progress import Progress
 from .options import LoopOptions
 
 __all__ = ["Breaker", "is_done", "say_done"]
+
+AGENTS_NAMED_MAX = 3
+"""Names of agents that are not trained, the most frequent: a mistyped expression is seen from one."""
 
 
 def is_done(options: LoopOptions, context: AlgorithmContext) -> bool:
@@ -78,15 +83,19 @@ class Breaker:
         raise TrainingError(
             f"{what}; {why}.",
             next_step="Nothing is lost: after the fix, the same command goes on with this step. "
-            f"{_advice(rows, failed=all_failed, came=bool(groups))}",
+            f"{_advice(rows, attempts, failed=all_failed)}",
         )
 
 
-def _advice(rows: BatchRows, *, failed: bool, came: bool) -> str:
-    if not came:
+def _advice(rows: BatchRows, attempts: Sequence[Trajectory], *, failed: bool) -> str:
+    if not attempts:
         return "`lightstream status` shows whether the worker and the Runners are running."
     if failed:
         return "`lightstream explain ROLLOUT_ID` shows one of them."
+    others = Counter(d.detail for t in attempts for d in t.drops if d.reason is DropReason.AGENT_NOT_SELECTED)
+    if others and not rows.rows:
+        told = "; ".join(detail for detail, _ in others.most_common(AGENTS_NAMED_MAX))
+        return f"No call was made by an agent that is trained ({told}): see trained_agents, or adapter's agent_match."
     commonest = rows.excluded.most_common(1)
     reason = commonest[0][0].value if commonest else ""
     return {
