@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError, TrainingError
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, TrainingError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.trainers import SFT, Trainer, make_tiny_model
@@ -297,3 +297,12 @@ def test_a_trainer_runs_it_without_tasks_and_its_steps_are_not_replayed_as_verls
     Trainer(algorithm=sft, n_runners=0, settings=settings, trainer_id="imitate").fit(None, [])
     with pytest.raises(TrainingError, match="made by SFT, whose steps do not follow from the log alone"):
         replay_training(settings, "imitate", tmp_path / "replayed")
+
+
+def test_without_a_proxy_it_is_refused_before_anything_is_loaded(settings: Settings, tmp_path: Path) -> None:
+    """Its weights are published with the address at which they are served."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}", "utf-8")
+    with pytest.raises(ServiceUnavailableError, match="no LLM proxy runs with the data folder"):
+        SFT(model=model, recording=tmp_path / "recording.jsonl").check(settings)

@@ -15,7 +15,14 @@ from lightstream.schemas.records import ResourcesRecord
 
 from .progress import Progress
 
-__all__ = ["FollowingServers", "NoServers", "check_model_server", "check_proxy_alone", "wait_until_served"]
+__all__ = [
+    "FollowingServers",
+    "NoServers",
+    "check_model_server",
+    "check_proxy",
+    "check_proxy_alone",
+    "wait_until_served",
+]
 
 SERVED_TIMEOUT_S = 120.0
 """A large model takes a minute to load."""
@@ -128,6 +135,17 @@ class _ModelServer:
             ) from error
 
 
+def check_proxy(settings: Settings, next_step: str = "Start `lightstream up`.") -> None:
+    """Refuse to train where no version of the policy could say where to call it.
+
+    Raises:
+        ServiceUnavailableError: no proxy of this data folder runs, and the settings name none.
+    """
+    if settings.proxy_url is None and find(settings, "proxy") is None:
+        what = f"no LLM proxy runs with the data folder {settings.data_dir}."
+        raise ServiceUnavailableError(what, next_step=next_step)
+
+
 def check_model_server(settings: Settings) -> None:
     """Refuse to train where it is known that nobody would answer the agent's calls.
 
@@ -136,8 +154,7 @@ def check_model_server(settings: Settings) -> None:
     """
     if settings.proxy_url is not None:
         return  # elsewhere: what is behind it cannot be seen from here
-    if find(settings, "proxy") is None:
-        raise ServiceUnavailableError(f"no LLM proxy runs with the data folder {settings.data_dir}.", next_step=UP)
+    check_proxy(settings, UP)
     server = _model_server(settings)
     if server is not None:
         server.models()
@@ -154,10 +171,7 @@ def check_proxy_alone(settings: Settings) -> None:
     Raises:
         ServiceUnavailableError: no proxy of this data folder runs, or it forwards to another server.
     """
-    if settings.proxy_url is None and find(settings, "proxy") is None:
-        raise ServiceUnavailableError(
-            f"no LLM proxy runs with the data folder {settings.data_dir}.", next_step="Start `lightstream up`."
-        )
+    check_proxy(settings)
     if settings.llm_upstream_url or settings.llm_backend != "openai":
         raise ServiceUnavailableError(
             "the LLM proxy forwards to another model server than those that VERL(servers=...) starts.",

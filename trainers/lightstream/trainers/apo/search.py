@@ -111,6 +111,8 @@ class PromptSearch:
         """
         beam = [self.best]
         self._say(f"Search {self.name}: {self._options.beam_rounds} rounds.")
+        if await self._store.get_resources_by_id(self.name) is not None:
+            self._say("It was over before, and its result stands. To search anew, give it another name: APO(name=…).")
         if self._options.run_initial_validation:
             await self._measure(self.best, 0)
         for number in range(1, self._options.beam_rounds + 1):

@@ -21,6 +21,7 @@ from ..batch import BatchRows, build_arrays
 from ..checkpoint import CheckpointFolder
 from ..loop.policy import latest, policy_resources
 from ..loop.validation import measure_last, validates_before, validation
+from ..policy_servers import check_proxy
 from ..protocols import Engine
 from ..recorded import read_recording
 from ..run_identity import check_model
@@ -108,6 +109,7 @@ class SFT(VERL):
         check_model(self.model)
         if self.validate_every or self.servers is not None:
             super().check(settings)
+        check_proxy(settings)
 
     def made_with(self) -> dict[str, str]:
         kept = ("model", "lora_rank", "options")
