@@ -32,9 +32,9 @@ class ScriptedServer:
         asked: number of its answers.
     """
 
-    def __init__(self, useless: int, empty: int) -> None:
+    def __init__(self, useless: int) -> None:
         self.asked = 0
-        self._useless, self._empty = useless, empty
+        self._useless = useless
 
     def client(self) -> AsyncOpenAI:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._complete))
@@ -51,13 +51,10 @@ class ScriptedServer:
         return httpx.Response(200, json=answer | {"choices": [choice]})
 
     def _answer(self, model: str, said: str) -> str:
-        """Every so many answers is of no use, or empty."""
-        if self._empty and self.asked % self._empty == 0:
-            return ""
+        """Of so many answers one is of no use, where it is a critic's."""
         if model == CRITIC:
             missing = [word for word in PLANTED if word not in said]
-            useless = self._useless and self.asked % self._useless == 0
-            return "add:nothing" if useless or not missing else f"add:{missing[0]}"
+            return f"add:{missing[0]}" if missing and self.asked % self._useless else "add:nothing"
         found, word = TEMPLATE.search(said), re.search(r"add:(\w+)", said)
         assert found is not None, said
         assert word is not None, said
@@ -66,9 +63,9 @@ class ScriptedServer:
 
 def searched(package: Any, search: dict[str, Any]) -> dict[str, Any]:
     """The planted words in the best prompt of one search, and how often it asked."""
-    server = ScriptedServer(search["useless"], search["empty"])
+    server = ScriptedServer(search["useless"])
 
-    @package.rollout
+    @package.rollout  # type: ignore[untyped-decorator]  # of either package
     def follower(task: dict[str, str], prompt_template: Any) -> float:
         prompt = prompt_template.format(**task)
         return sum(word in prompt for word in PLANTED) / len(PLANTED)

@@ -12,10 +12,8 @@ from .side_by_side import answers
 pytestmark = pytest.mark.agent_lightning
 
 OPTIONS = {"beam_width": 1, "branch_factor": 2, "gradient_batch_size": 2, "val_batch_size": 2}
-SEARCHES: list[dict[str, Any]] = [
-    {"useless": 0, "empty": 0, "options": OPTIONS | {"beam_rounds": 4}},
-    {"useless": 3, "empty": 5, "options": OPTIONS | {"beam_rounds": 6}},
-]
+SEARCHES: list[dict[str, Any]] = [{"useless": 3, "options": OPTIONS | {"beam_rounds": 4}}]
+"""Theirs looks every two seconds whether a batch of rollouts is over: a minute for 25 of them."""
 
 
 def test_the_planted_prompt_is_found_with_no_more_calls() -> None:

@@ -46,6 +46,10 @@ class Watcher(agl.Hook):
         self.seen.append(("rollout", len(spans)))
 
 
+class OwnTracer(agl.OtelTracer):
+    """A user's own class."""
+
+
 def test_a_dry_run_needs_no_service() -> None:
     store, hook = agl.InMemoryLightningStore(), Watcher()
     trainer = agl.Trainer(initial_resources=GREETING, n_runners=2, hooks=hook, store=store)
@@ -134,6 +138,10 @@ def test_a_trainer_says_what_it_cannot_do() -> None:
         agl.Trainer(algorithm=agl.VERL(model="anything", steps=1), max_rollouts=3)
     verl = agl.VERL(model="anything", steps=1)
     agl.Trainer(algorithm=verl, hooks=Watcher(), initial_resources=GREETING, trainer_id="named")
+    for tracer in (OwnTracer, lambda: OwnTracer(), f"{__name__}.OwnTracer", agl.OtelTracer()):
+        agl.Trainer(algorithm=verl, tracer=tracer, adapter=agl.LlmProxyTraceToTriplet())
+    with pytest.raises(SettingsError, match="the tracer is an object of OwnTracer"):
+        agl.Trainer(algorithm=verl, tracer=OwnTracer())
 
     @agl.algo
     def of_a_store(store: Any) -> None:

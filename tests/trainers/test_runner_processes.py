@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.producers import AttemptedRollout, Hook, rollout
+from lightstream.producers import AttemptedRollout, Hook, OtelTracer, rollout
 from lightstream.producers.runner import Outcome
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.services import Service
@@ -98,19 +98,31 @@ def nothing(task: str) -> float:
 
 @dataclass
 class Noting(Hook):
-    """Writes down what came of each attempt."""
+    """Writes down what came of each attempt, and what traced it."""
 
     folder: Path
 
-    async def on_rollout_end(self, *, rollout: AttemptedRollout, outcome: Outcome, **_: Any) -> None:
-        (self.folder / f"{rollout.rollout_id}.{os.getpid()}").write_text(str(outcome.result))
+    async def on_trace_end(self, *, rollout: AttemptedRollout, tracer: OtelTracer, outcome: Outcome, **_: Any) -> None:
+        told = f"{outcome.result} {type(tracer).__name__}"
+        (self.folder / f"{rollout.rollout_id}.{os.getpid()}").write_text(told)
 
 
-async def test_hooks_are_called_in_the_runner_processes(settings: Settings, tmp_path: Path) -> None:
+class OwnTracer(OtelTracer):
+    """A user's own class."""
+
+
+async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(settings: Settings, tmp_path: Path) -> None:
     with (
         Stack(settings, services=["worker"]) as stack,
         RunnerProcesses(
-            stack.settings, nothing, n=1, n_concurrent=1, name="test", run_id="hooked", hooks=[Noting(tmp_path)]
+            stack.settings,
+            nothing,
+            n=1,
+            n_concurrent=1,
+            name="test",
+            run_id="hooked",
+            hooks=[Noting(tmp_path)],
+            tracer=OwnTracer,
         ) as runners,
     ):
         store = KafkaLightningStore(stack.settings)
@@ -120,5 +132,5 @@ async def test_hooks_are_called_in_the_runner_processes(settings: Settings, tmp_
         assert ended.status == "succeeded"
         note = tmp_path / f"{made.rollout_id}.{runners.pids[0]}"
         await asyncio.to_thread(eventually, note.exists, what="the hook was called")
-        assert note.read_text() == "4.0"
+        assert note.read_text() == "4.0 OwnTracer"
         await store.close()

@@ -63,9 +63,10 @@ DIFFERENT: dict[str, str] = {
     "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
     "RolloutConfig": "without limits of its own it has none, told as infinity; a rollout without a configuration has "
     "the store's",
-    "Trainer": "where the algorithm trains weights it refuses `llm_proxy`, `max_rollouts`, `runner`, `strategy` and "
-    "`tracer`, each with what to do instead; of `adapter` it takes "
-    "`TracerTraceToTriplet` with `agent_match` and `reward_match`, which the assembler goes by, as by `assembly`",
+    "Trainer": "where the algorithm trains weights it refuses `llm_proxy`, `max_rollouts`, `runner` and "
+    "`strategy`, each with what to do instead; `tracer` is a class, or a function that makes one; of `adapter` it "
+    "takes `LlmProxyTraceToTriplet`, and `TracerTraceToTriplet` with `agent_match` and `reward_match`, which the "
+    "assembler goes by, as by `assembly`",
     "VERL": "takes the keys [below](#verlconfig); not `trainer_cls`, `daemon_cls`",
 }
 """Name -> in what it is less than there, or other."""

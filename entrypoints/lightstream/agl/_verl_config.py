@@ -84,9 +84,10 @@ def verl_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if level not in ("transition", "trajectory"):
         raise SettingsError(f"{_AGGREGATOR}.level is {level!r}; there are transition and trajectory.")
     if level == "trajectory":
-        limits = [own.get(f"{_AGGREGATOR}.trajectory_max_{of}_length") for of in ("prompt", "response")]
-        if None not in limits:
-            rest = _without(rest, "data.max_prompt_length") | {"data.max_prompt_length": sum(map(int, limits))}
+        given = [own.get(f"{_AGGREGATOR}.trajectory_max_{of}_length") for of in ("prompt", "response")]
+        limits = [limit for limit in given if limit is not None]
+        if len(limits) == len(given):
+            rest = _without(rest, "data.max_prompt_length") | {"data.max_prompt_length": sum(limits)}
     return rest
 
 

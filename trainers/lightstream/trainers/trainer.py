@@ -30,7 +30,7 @@ from .training_log import TrainingLog, log_path
 from .trajectory_source import TrajectorySource
 
 if TYPE_CHECKING:
-    from lightstream.producers import Hook
+    from lightstream.producers import Hook, OtelTracer
 
 __all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
 
@@ -50,6 +50,7 @@ class Trainer:
         runner_concurrency: attempts at once in each.
         settings: ``None`` reads the environment.
         hooks: called around each attempt, in the Runner processes: they are handed over as the agent is.
+        tracer: makes the tracer of each Runner process, and is handed over as the agent is; by default ``OtelTracer``.
         initial_resources: what agents are given beside what the algorithm makes, by name, in each version of it.
         store: where rollouts are enqueued; by default the one on Kafka. Not closed if given.
         trainer_id: names the trainer across restarts; by default as the program is called. One process per id and per
@@ -77,6 +78,7 @@ class Trainer:
         runner_concurrency: int = 16,
         settings: Settings | None = None,
         hooks: Sequence[Hook] = (),
+        tracer: Callable[[], OtelTracer] | None = None,
         initial_resources: NamedResources | None = None,
         store: LightningStore | None = None,
         trainer_id: str | None = None,
@@ -101,6 +103,7 @@ class Trainer:
         self._runner_concurrency = runner_concurrency
         self._settings = settings
         self._hooks = tuple(hooks)
+        self._tracer = tracer
         self._initial_resources = dict(initial_resources or {})
         self._store = store
         self._trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
@@ -152,6 +155,7 @@ class Trainer:
             name=self._trainer_id,
             run_id=self._run_id,
             hooks=self._hooks,
+            tracer=self._tracer,
         )
         made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import warnings
@@ -13,7 +14,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, NamedResources
-from lightstream.stream_processors.adapters import TraceAdapter, TracerTraceToTriplet
+from lightstream.stream_processors.adapters import LlmProxyTraceToTriplet, TraceAdapter, TracerTraceToTriplet
 from lightstream.stream_processors.adapters.tree import LLM_CALL_MATCH
 
 from .._arguments import refuse
@@ -52,7 +53,6 @@ _RULES = (
 
 NO_USE_FOR_TRAINING = {
     "max_rollouts": "Steps end a training: VERL(steps=…), or verl's trainer.total_epochs.",
-    "tracer": _PROCESSES,
     "llm_proxy": "`lightstream up` runs the proxy.",
     "strategy": _PROCESSES,
     "runner": _PROCESSES,
@@ -72,7 +72,8 @@ class Trainer:
         n_runners: Runners; a strategy's own number comes first. Of algorithms that train, Runner processes.
         max_rollouts: after this many each Runner stops.
         initial_resources: handed to the algorithm; where weights are trained, in each version beside the model.
-        tracer: routes the agent's spans; by default one of its own.
+        tracer: routes the agent's spans; by default one of its own. Where weights are trained, its class or a function
+            that makes it: each Runner process has one.
         adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``. Where weights
             are trained, the assembler does that, by the adapter's ``agent_match`` and ``reward_match``.
         store: where rollouts are; by default the one on Kafka, for :meth:`dev` one in memory.
@@ -124,7 +125,6 @@ class Trainer:
         self.initial_resources = initial_resources
         self.port = port
         self.hooks: Sequence[Hook] = (hooks,) if isinstance(hooks, Hook) else tuple(hooks or ())
-        self.tracer = build_component(tracer, expected_type=OtelTracer, spec_name="tracer", allow_none=True)
         self._store_is_given = isinstance(store, LightningStore)
         self.store = build_component(store, expected_type=LightningStore, spec_name="store", allow_none=True)
         self.adapter = build_component(
@@ -146,7 +146,8 @@ class Trainer:
         self.runner: Any = runner
         self.algorithm: Any = _algorithm(algorithm)
         on_a_store = self.algorithm is None or isinstance(self.algorithm, Algorithm)
-        self._training: Any = None if on_a_store else _training_trainer(self, others)
+        self.tracer: OtelTracer | None = _tracer(tracer) if on_a_store else None
+        self._training: Any = None if on_a_store else _training_trainer(self, tracer, others)
         if on_a_store and others:
             raise SettingsError(
                 f"Trainer takes no {', '.join(sorted(others))} here.",
@@ -271,7 +272,27 @@ def _renamed(old_name: str, old: Any, name: str, value: Any) -> Any:
     return old if value is None else value
 
 
-def _training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
+def _tracer(described: ComponentSpec[OtelTracer]) -> OtelTracer | None:
+    return build_component(described, expected_type=OtelTracer, spec_name="tracer", allow_none=True)
+
+
+def _tracers(described: ComponentSpec[OtelTracer]) -> Callable[[], OtelTracer | None] | None:
+    """What makes the tracer of each Runner process; ``None``: their own, which ``OtelTracer()`` is too.
+
+    Raises:
+        SettingsError: it is an object of another class, which no other process can have.
+    """
+    if described is None or type(described) is OtelTracer:
+        return None
+    if isinstance(described, OtelTracer):
+        raise SettingsError(
+            f"the tracer is an object of {type(described).__name__}, and {_PROCESSES[0].lower()}{_PROCESSES[1:]}",
+            next_step="Give its class, or a function that makes it: each Runner makes its own.",
+        )
+    return functools.partial(_tracer, described)
+
+
+def _training_trainer(trainer: Trainer, tracer: ComponentSpec[OtelTracer], others: Mapping[str, Any]) -> Any:
     """The Trainer of ``lightstream.trainers`` for the algorithm of this one.
 
     Raises:
@@ -281,7 +302,7 @@ def _training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
 
     given = {name: getattr(trainer, name) or None for name in NO_USE_FOR_TRAINING}
     refuse(type(trainer.algorithm).__name__, given, NO_USE_FOR_TRAINING)
-    if trainer.adapter is not None:
+    if trainer.adapter is not None and type(trainer.adapter) is not LlmProxyTraceToTriplet:  # the assembler reads those
         if others.get("assembly") is not None:
             raise SettingsError("adapter and assembly were given.", next_step="Say it all in assembly.")
         others = {**others, "assembly": _assembly_of(trainer.adapter)}
@@ -289,6 +310,8 @@ def _training_trainer(trainer: Trainer, others: Mapping[str, Any]) -> Any:
         others = {**others, "initial_resources": trainer.initial_resources}
     if trainer.hooks:
         others = {**others, "hooks": trainer.hooks}
+    if (make_tracer := _tracers(tracer)) is not None:
+        others = {**others, "tracer": make_tracer}
     return trainers.Trainer(algorithm=trainer.algorithm, n_runners=trainer.n_runners, store=trainer.store, **others)
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from lightstream.producers import Hook
+    from lightstream.producers import Hook, OtelTracer
 
 __all__ = ["DRAIN_TIMEOUT_S", "EXIT_MARGIN_S", "RunnerJob", "main"]
 
@@ -37,8 +37,8 @@ class RunnerJob:
 
     Attributes:
         search_path: where the trainer finds its modules.
-        agent: a LitAgent and the hooks around its attempts, as cloudpickle packs them: what is defined in the program
-            itself, or in a notebook, is in it.
+        agent: a LitAgent, the hooks around its attempts, and what makes its tracer, as cloudpickle packs them: what is
+            defined in the program itself, or in a notebook, is in it.
         n_concurrent: attempts at once.
         worker_id: name in the store.
         run_id: run whose rollouts it takes.
@@ -62,18 +62,25 @@ def main() -> None:
     log_to_stderr(settings, logging.WARNING)
     job: RunnerJob = cloudpickle.load(sys.stdin.buffer)
     sys.path[:] = job.search_path
-    agent, hooks = cloudpickle.loads(job.agent)
+    agent, hooks, make_tracer = cloudpickle.loads(job.agent)
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
     with served_metrics(settings) as counting:
-        asyncio.run(_run(settings, job, agent, [*hooks, *counting]))
+        asyncio.run(_run(settings, job, agent, [*hooks, *counting], make_tracer))
 
 
-async def _run(settings: Settings, job: RunnerJob, agent: Any, hooks: Sequence[Hook]) -> None:
+async def _run(
+    settings: Settings,
+    job: RunnerJob,
+    agent: Any,
+    hooks: Sequence[Hook],
+    make_tracer: Callable[[], OtelTracer] | None,
+) -> None:
     from lightstream.producers import Runner
     from lightstream.store_views.stores import KafkaLightningStore
 
     store = KafkaLightningStore(settings)
     await store.start()
+    tracer = None if make_tracer is None else make_tracer()
     try:
         runner = Runner(
             store,
@@ -82,6 +89,7 @@ async def _run(settings: Settings, job: RunnerJob, agent: Any, hooks: Sequence[H
             settings=settings,
             n_concurrent=job.n_concurrent,
             worker_id=job.worker_id,
+            tracer=tracer,
             hooks=hooks,
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
@@ -89,6 +97,8 @@ async def _run(settings: Settings, job: RunnerJob, agent: Any, hooks: Sequence[H
         tune_gc()
         await runner.run()
     finally:
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
         await store.close()
 
 

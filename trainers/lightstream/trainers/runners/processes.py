@@ -20,7 +20,7 @@ from lightstream.schemas.errors import TrainingError
 from .process import DRAIN_TIMEOUT_S, EXIT_MARGIN_S, RunnerJob
 
 if TYPE_CHECKING:
-    from lightstream.producers import Hook
+    from lightstream.producers import Hook, OtelTracer
 
 __all__ = ["RunnerProcesses"]
 
@@ -47,8 +47,9 @@ class RunnerProcesses:
         name: str,
         run_id: str,
         hooks: Sequence[Hook] = (),
+        tracer: Callable[[], OtelTracer] | None = None,
     ) -> None:
-        packed = _packed(agent, hooks) if n else b""
+        packed = _packed(agent, hooks, tracer) if n else b""
         number = itertools.count(1)
 
         def job() -> RunnerJob:
@@ -155,12 +156,12 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
             process.stdin.close()
 
 
-def _packed(agent: Any, hooks: Sequence[Hook]) -> bytes:
-    """Agent and hooks for another process. What their own program defines goes by value, what it imports by name."""
+def _packed(agent: Any, hooks: Sequence[Hook], tracer: Callable[[], OtelTracer] | None) -> bytes:
+    """What another process needs. What their own program defines goes by value, what it imports by name."""
     import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
     try:
-        packed: bytes = cloudpickle.dumps((agent, tuple(hooks)))
+        packed: bytes = cloudpickle.dumps((agent, tuple(hooks), tracer))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TrainingError(
             f"the agent {agent!r}{' with its hooks' if hooks else ''} cannot be handed to a Runner process: {error}.",
