@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,11 +17,33 @@ from lightstream.runtime.services import running_services
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
 from lightstream.trainers import Settings
 
-__all__ = ["fresh_settings", "run_program"]
+__all__ = ["fresh_settings", "program", "run_program"]
 
 PASSED, FAILED, INTERRUPTED = 0, 1, 130
 OURS = ("broker", "run", "logs")
 """A file that every data folder of ours has from the first second on."""
+
+
+def program(name: str, run: Callable[..., bool], *, steps: int) -> None:
+    """The command line of an example that trains: ``--steps``, ``--seed`` and ``--data-dir``.
+
+    Args:
+        name: of the example; its data folder is called so.
+        run: called with the settings, a console, ``steps`` and ``seed``; returns whether what it promises holds.
+        steps: unless others are asked for.
+    """
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    console = Console()
+
+    @app.command(name, help=f"Start everything, train, and show the curve (examples/{name}/README.md).")
+    def _(
+        steps: Annotated[int, typer.Option(min=5, help="Training steps at most.")] = steps,
+        seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+        data_dir: Annotated[Path, typer.Option(help="Emptied first.")] = Path(".lightstream") / name,
+    ) -> None:
+        run_program(lambda: run(fresh_settings(data_dir), console, steps=steps, seed=seed), data_dir, console)
+
+    app()
 
 
 def fresh_settings(data_dir: Path) -> Settings:

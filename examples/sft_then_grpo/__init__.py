@@ -1,0 +1,1 @@
+"""Imitation first, rewards after it: ``python -m examples.sft_then_grpo``."""
