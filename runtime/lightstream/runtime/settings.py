@@ -294,6 +294,9 @@ class Settings(BaseSettings):
     )
     policy_batch_max: int = Field(128, ge=1, le=4096, description="Most sequences generated at once.")
     policy_versions_kept: int = Field(3, ge=1, le=100, description="Versions of the weights kept in memory.")
+    policy_lora_rank_max: int = Field(
+        256, ge=1, le=4096, description="Largest rank of an adapter (LoRA) that the policy server allows."
+    )
     policy_version_wait_s: float = Field(
         30.0, ge=0, description="How long a request may wait for a version that is not known yet."
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
     from .algorithm import Algorithm, AlgorithmContext, algo
+    from .batch import AgentPolicy
     from .consumer import Step, trajectories
     from .groups import Group
     from .primitives import Policy
@@ -44,6 +45,7 @@ __all__ = [
     "LLM",
     "SFT",
     "VERL",
+    "AgentPolicy",
     "Algorithm",
     "AlgorithmContext",
     "Assembly",
@@ -85,6 +87,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AgentPolicy": "batch",
     "Algorithm": "algorithm",
     "AlgorithmContext": "algorithm",
     "Assembly": "lightstream.schemas.types",

@@ -79,7 +79,8 @@ class FollowingServers:
         Raises:
             ServiceUnavailableError: they do not list it within two minutes.
         """
-        return wait_until_served(self._settings, resources.model or "", self._progress)
+        names = [*([resources.model] if resources.model else []), *resources.adapters]
+        return sum(wait_until_served(self._settings, name, self._progress) for name in names)
 
     def pause(self) -> None:
         """Nothing to do: see the class."""

@@ -130,7 +130,7 @@ class Engine(Protocol):
     """One model with its optimiser, and a critic where there is one: advantages or rewards in, weights out."""
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
     ) -> dict[str, float]:
         """Learn from a batch of at least one row; returns metrics.
 
@@ -138,6 +138,7 @@ class Engine(Protocol):
             arrays: N rows, with an advantage for each token; with ``gae``, a reward, of which it makes advantages.
             policy_version: which version the weights are; ``None``: every token is of it.
             seed: numbers that everything random follows from.
+            policy: which one learns, of several that share the model; the others stay as they are.
         """
         ...
 

@@ -171,12 +171,13 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
     }
     if differing:
         result.differing[step.step] = differing
-    committed = Path(step.checkpoint_url or "") / "model.safetensors"
-    if committed.is_file():
+    folder = Path(step.checkpoint_url or "")
+    committed = [path.relative_to(folder) for path in folder.rglob("*model.safetensors")] if step.checkpoint_url else []
+    if committed:
         result.compared.append(step.step)
-        with tempfile.TemporaryDirectory() as folder:
-            engine.save_weights(Path(folder))
-            if not filecmp.cmp(committed, Path(folder) / "model.safetensors", shallow=False):
+        with tempfile.TemporaryDirectory() as again:
+            engine.save_weights(Path(again))
+            if not all(filecmp.cmp(folder / file, Path(again) / file, shallow=False) for file in committed):
                 result.other_weights.append(step.step)
 
 

@@ -1,4 +1,4 @@
-"""One trainer per run: a second one is refused, in the name of the first.
+"""One trainer per run, and per policy of several: a second one is refused, in the name of the first.
 
 The trainer says in ``workers`` that it is alive, again and again. No clocks are compared: whether a trainer on this
 machine lives is asked of the system; one elsewhere counts as gone after :data:`STALE_S` without a word, by this
@@ -65,19 +65,30 @@ class RunLock:
     """Held while a process trains. A context manager.
 
     Args:
+        policies: names of policies that no other run may train meanwhile.
         take_over: do not ask whether another is alive.
 
     Raises:
-        TrainingError: on entering, another trainer of this run or of this id is alive. Nothing has changed.
+        TrainingError: on entering, another trainer of this run, of this id or of one of the policies is alive. Nothing
+            has changed.
         ServiceUnavailableError, PublishError: on entering, Kafka does not answer.
     """
 
-    def __init__(self, settings: Settings, *, trainer_id: str, run_id: str, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        trainer_id: str,
+        run_id: str,
+        policies: frozenset[str] = frozenset(),
+        take_over: bool = False,
+    ) -> None:
         self._codec = codec_for(settings)
         self._publisher = KafkaPublisher(settings, codec=self._codec, linger_ms=0.0)
         self._reader = PartitionReader(settings, WORKERS, 0, group_id=f"{settings.topic_prefix}{trainer_id}-lock")
         self._trainer_id = trainer_id
         self._run_id = run_id
+        self._policies = policies
         self._take_over = take_over
         self._token = uuid.uuid4().hex
         self._started = time.time()
@@ -173,7 +184,8 @@ class RunLock:
                 beat = self._codec.decode(message.value()) if message.value() is not None else None
                 if not isinstance(beat, WorkerHeartbeat) or beat.kind != "trainer":
                     continue
-                if beat.worker_id == self._worker_id or _stats(beat).get("run_id") == self._run_id:
+                is_same = beat.worker_id == self._worker_id or _stats(beat).get("run_id") == self._run_id
+                if is_same or self._policies.intersection(_policies(beat)):
                     found.append((message.offset() or 0, beat))
         return found
 
@@ -185,6 +197,7 @@ class RunLock:
         """Write down what holds now, durably."""
         stats = {
             "run_id": self._run_id,
+            "policies": sorted(self._policies),
             "token": self._token,
             "started": self._started,
             "process_started": _process_started(os.getpid()),
@@ -212,11 +225,13 @@ class RunLock:
         since = (
             "" if not isinstance(started, (int, float)) else f" since {datetime.fromtimestamp(started, UTC):%H:%M} UTC"
         )
+        shared, run_id = sorted(self._policies.intersection(_policies(beat))), _stats(beat).get("run_id")
+        is_other = run_id != self._run_id and beat.worker_id != self._worker_id
+        what = f"policy {shared[0]!r}, of run {run_id!r}," if shared and is_other else f"run {self._run_id!r}"
+        names = "name the policy otherwise" if shared and is_other else "give this one another trainer_id and run_id"
         return TrainingError(
-            f"run {self._run_id!r} is being trained by process {beat.pid} on host {beat.host}{since} "
-            f"(last sign of life {heard}).",
-            next_step="Stop that one, or give this one another trainer_id and run_id. "
-            "If it is gone for good, Trainer(take_over=True) does not ask.",
+            f"{what} is being trained by process {beat.pid} on host {beat.host}{since} (last sign of life {heard}).",
+            next_step=f"Stop that one, or {names}. If it is gone for good, Trainer(take_over=True) does not ask.",
         )
 
 
@@ -226,6 +241,11 @@ def _stats(beat: WorkerHeartbeat) -> dict[str, object]:
     except ValueError:
         return {}
     return stats if isinstance(stats, dict) else {}
+
+
+def _policies(beat: WorkerHeartbeat) -> list[str]:
+    names = _stats(beat).get("policies")
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _is_alive(beat: WorkerHeartbeat) -> bool:

@@ -159,7 +159,13 @@ class Trainer:
         )
         made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.
-        with RunLock(settings, trainer_id=self._trainer_id, run_id=self._run_id, take_over=self._take_over):
+        with RunLock(
+            settings,
+            trainer_id=self._trainer_id,
+            run_id=self._run_id,
+            policies=algorithm.trained_policies(),
+            take_over=self._take_over,
+        ):
             self._train(settings, algorithm, runners, trackers, train_dataset, val_dataset, made_with)
 
     def _train(

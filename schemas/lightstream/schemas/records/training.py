@@ -25,6 +25,9 @@ class ResourcesRecord(Record):
     """Name that the weights are served under (``<base>@<version>``)."""
     checkpoint_url: str | None = None
     """Folder of the weights, which never changes."""
+    adapters: dict[str, str] = Field(default_factory=dict[str, str])
+    """Of a run with several policies, the adapters that agents are given: the name each is served under
+    (``<policy>@<version>``) to its folder. Their model is that of the run's first version."""
     made_with: dict[str, str] = Field(default_factory=dict[str, str])
     """Of the first version of a run, what it is made with (model, algorithm, data set, seed), as JSON: a run that goes
     on must be made with the same."""

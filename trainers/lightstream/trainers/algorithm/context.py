@@ -130,7 +130,13 @@ class AlgorithmContext:
     # --- resources
 
     def resources_record(
-        self, version: int, resources: NamedResources, *, model: str | None = None, checkpoint: Path | None = None
+        self,
+        version: int,
+        resources: NamedResources,
+        *,
+        model: str | None = None,
+        checkpoint: Path | None = None,
+        adapters: Mapping[str, str] | None = None,
     ) -> ResourcesRecord:
         """A version of the resources, named ``<run_id>-v<version>``."""
         return ResourcesRecord(
@@ -143,6 +149,7 @@ class AlgorithmContext:
             },
             model=model,
             checkpoint_url=None if checkpoint is None else str(checkpoint),
+            adapters=dict(adapters or {}),
             made_with=self.made_with if version == 0 else {},
             created_unix_nano=self.now(),
         )

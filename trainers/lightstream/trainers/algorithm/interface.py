@@ -45,6 +45,10 @@ class Algorithm(ABC):
         """Name and value of everything that a run that goes on must share with its beginning."""
         return {"algorithm": type(self).__name__}
 
+    def trained_policies(self) -> frozenset[str]:
+        """Names of the policies that nobody else may train at the same time: servers know them by these alone."""
+        return frozenset()
+
     @abstractmethod
     def run(self, context: AlgorithmContext) -> None:
         """Train from ``context.last_step`` on until done. A restart calls it again, with the history it had.

@@ -1,28 +1,36 @@
 """From groups to arrays: advantages, what is trained on, and its tokens, without a loop over tokens."""
 
 from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights
+from .policies import ALL, AgentPolicy, PolicyGroups, check_agents, check_policies, split_groups, trained
 from .rows import BatchRows, Exclusion, Overlong, Row, Span, reasons_of, select_rows, weigh_rows
 from .scores import ADVANTAGES, Advantage, AdvantagePer, MissingReward, Scoring, group_advantages, rollout_score
 
 __all__ = [
     "ADVANTAGES",
+    "ALL",
     "LOSS_NORMALISATIONS",
     "Advantage",
     "AdvantagePer",
+    "AgentPolicy",
     "BatchArrays",
     "BatchRows",
     "Exclusion",
     "LossNormalisation",
     "MissingReward",
     "Overlong",
+    "PolicyGroups",
     "Row",
     "Scoring",
     "Span",
     "build_arrays",
+    "check_agents",
+    "check_policies",
     "group_advantages",
     "reasons_of",
     "rollout_score",
     "select_rows",
+    "split_groups",
     "token_weights",
+    "trained",
     "weigh_rows",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -34,6 +34,10 @@ class Exclusion(StrEnum):
     """The trajectory has no triplet: the attempt failed early, or its calls were dropped (each with its reason)."""
     NOT_FOR_TRAINING = "not_for_training"
     """It is of the greedy rollout that others are compared with."""
+    FROZEN_AGENT = "frozen_agent"
+    """Its agent belongs to no policy that is trained."""
+    OTHER_POLICY = "other_policy"
+    """Another model sampled it than its agent's policy, or nobody knows which."""
     NO_REWARD = "no_reward"
     """Nothing says how good it was. Missing is not 0, unless ``reward_missing`` says so."""
     NOT_COMPARABLE = "not_comparable"
@@ -127,6 +131,24 @@ class BatchRows:
     def has_signal(self) -> bool:
         """True if any row would move the weights."""
         return any(row.has_signal for row in self.rows)
+
+    def add(self, other: BatchRows) -> None:
+        """Take in the rows and the reasons of another batch, which may have other calls of the same rollouts."""
+        first = len(self.scores)
+        self.rows += [replace(row, rollout=first + row.rollout) for row in other.rows]
+        self.scores += other.scores
+        self.groups += other.groups
+        self.rollout_ids += other.rollout_ids
+        self.add_reasons(other)
+
+    def add_reasons(self, other: BatchRows) -> None:
+        """Take in what became of the calls of another batch, without its rows."""
+        self.excluded += other.excluded
+        for key, used in other.triplets_used.items():
+            self.triplets_used[key] = self.triplets_used.get(key, 0) + used
+        for key, reasons in other.not_trained.items():
+            self.not_trained[key] = dict(Counter(self.not_trained.get(key, {})) + Counter(reasons))
+        self.groups_without_signal += other.groups_without_signal
 
 
 @dataclass(frozen=True, slots=True)

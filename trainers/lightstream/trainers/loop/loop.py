@@ -9,6 +9,7 @@ from pathlib import Path
 from lightstream.schemas.records import ResourcesRecord, StepOutcome
 
 from ..algorithm import AlgorithmContext
+from ..batch import check_agents
 from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
 from .generations import dump_generations
@@ -76,6 +77,8 @@ class TrainingLoop:
                 mark = time.perf_counter()
                 groups = waves.take(step)
                 metrics["seconds/collect"] = time.perf_counter() - mark
+                if latest(context).version == 0:
+                    check_agents(groups.kept + groups.silent, options.policies)
                 batch = select_batch(options, groups, latest(context).version, engine)
                 metrics |= batch.metrics
                 dump_generations(options.rollout_data_dir, step, groups.kept + groups.silent, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from lightstream.stream_processors.core.segments import NO_VERSION
 
-from ..batch import BatchRows, rollout_score
+from ..batch import ALL, BatchRows, PolicyGroups, rollout_score
 from ..groups import Group
 
-__all__ = ["batch_metrics"]
+__all__ = ["batch_metrics", "policy_metrics"]
 
 
 def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[str, float]:
@@ -43,6 +44,21 @@ def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[st
     if baselines:
         metrics["reward/baseline"] = fmean(baselines)
     return metrics | _rewards_by_source(groups)
+
+
+def policy_metrics(groups: PolicyGroups, parts: Mapping[str, BatchRows]) -> dict[str, float]:
+    """Of each of several policies, how many rollouts it acted in, and their mean score."""
+    metrics: dict[str, float] = {}
+    for name, of_policy in groups.groups.items():
+        if name == ALL:
+            continue
+        acted = [t for group in of_policy for t in group.sampled if t.triplets]
+        scores = [score for t in acted if (score := rollout_score(t)) is not None]
+        metrics[f"policy/{name}/rollouts"] = float(len(acted))
+        metrics[f"policy/{name}/groups/without_signal"] = float(parts[name].groups_without_signal)
+        if scores:
+            metrics[f"policy/{name}/reward/mean"] = fmean(scores)
+    return metrics
 
 
 def _rewards_by_source(groups: list[Group]) -> dict[str, float]:

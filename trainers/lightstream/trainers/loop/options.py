@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 
-from ..batch import Advantage, AdvantagePer, MissingReward, Overlong, Scoring
+from ..batch import Advantage, AdvantagePer, AgentPolicy, MissingReward, Overlong, Scoring, check_policies
 from ..ledger import MEAN_REWARDS_KEPT
 
 __all__ = ["LoopOptions"]
@@ -50,6 +50,9 @@ class LoopOptions:
         prompt_tokens_max: calls with a longer prompt are left out (and counted).
         response_tokens_max: longer responses are left out (and counted), or cut.
         overlong: ``exclude`` or ``truncate``: what becomes of them. Either way they count in their group's mean.
+        policies: several policies for the agents of one system, by name: see
+            :class:`~lightstream.trainers.batch.AgentPolicy`. Each is an adapter (LoRA) of the one model, which itself
+            stays as it is; agents call it by the resource of its name. None: one policy.
         resource_name: name of the model among the agent's resources.
         served_model: name the policy server answers to; version k is requested as ``<served_model>@k``.
         keep_checkpoints: how many of the last steps' weights stay on the disk.
@@ -92,6 +95,7 @@ class LoopOptions:
     prompt_tokens_max: int | None = None
     response_tokens_max: int | None = None
     overlong: Overlong = "exclude"
+    policies: Mapping[str, AgentPolicy] = field(default_factory=dict[str, AgentPolicy])
     resource_name: str = "main_llm"
     served_model: str = "policy"
     keep_checkpoints: int = 4
@@ -164,8 +168,23 @@ class LoopOptions:
                 "reward_dimensions, nor with refill_silent_groups.",
                 next_step="Put the KL into the loss: kl_loss_coefficient.",
             )
+        self._check_policies()
         _ = self.scoring
         _check_sampling(self.sampling_parameters)
+
+    def _check_policies(self) -> None:
+        check_policies(self.policies)
+        taken = {self.resource_name, self.served_model}.intersection(self.policies)
+        if taken:
+            raise SettingsError(
+                f"one of VERL's policies is named {taken.pop()!r}, as the model that all of them share is.",
+                next_step="Name it otherwise, or change resource_name and served_model.",
+            )
+        if self.policies and self.advantage == "gae":
+            raise SettingsError(
+                "VERL's policies have no critic each, which the advantage 'gae' needs.",
+                next_step="Take another advantage, or train one policy alone.",
+            )
 
     @property
     def has_baselines(self) -> bool:

@@ -43,20 +43,37 @@ def checkpoint_of(resources: ResourcesRecord) -> Path:
 def policy_resources(
     options: LoopOptions, context: AlgorithmContext, version: int, checkpoint: Path
 ) -> ResourcesRecord:
-    """A version of the policy as agents are given it: the model's name, where to call it, and how to sample."""
-    model = f"{options.served_model}@{version}"
+    """A version of the policy as agents are given it: the model's name, where to call it, and how to sample.
+
+    With several policies there is one model for each, and the one that they share, which stays at version 0.
+    """
+    model = f"{options.served_model}@{0 if options.policies else version}"
+    adapters = _adapters(options, context, version, checkpoint)
+    resources: NamedResources = {options.resource_name: _model(options, context, model)}
+    resources |= {name.rpartition("@")[0]: _model(options, context, name) for name in adapters}
+    is_served = version == 0 or not options.policies
+    return context.resources_record(
+        version, resources, model=model if is_served else None, checkpoint=checkpoint, adapters=adapters
+    )
+
+
+def _adapters(options: LoopOptions, context: AlgorithmContext, version: int, checkpoint: Path) -> dict[str, str]:
+    """Name, as it is served, and folder of each policy; a frozen one stays where the run began."""
+    first = context.history.checkpoints.get(0, str(checkpoint))
+    return {
+        f"{name}@{0 if policy.frozen else version}": str((Path(first) if policy.frozen else checkpoint) / name)
+        for name, policy in options.policies.items()
+    }
+
+
+def _model(options: LoopOptions, context: AlgorithmContext, name: str) -> ProxyLLM:
     token = context.settings.proxy_token
     validation = options.validation_sampling_parameters
-    resources: NamedResources = {
-        options.resource_name: ProxyLLM(
-            endpoint=f"{context.servers.address}/seed/{context.seed}/v1",
-            model=model,
-            api_key=None if token is None else token.get_secret_value(),
-            sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
-            validation_sampling_parameters=None if validation is None else dict(validation),
-            test_sampling_parameters=(
-                {**options.sampling_parameters, "temperature": 0} if options.has_baselines else None
-            ),
-        )
-    }
-    return context.resources_record(version, resources, model=model, checkpoint=checkpoint)
+    return ProxyLLM(
+        endpoint=f"{context.servers.address}/seed/{context.seed}/v1",
+        model=name,
+        api_key=None if token is None else token.get_secret_value(),
+        sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
+        validation_sampling_parameters=None if validation is None else dict(validation),
+        test_sampling_parameters=({**options.sampling_parameters, "temperature": 0} if options.has_baselines else None),
+    )

@@ -12,10 +12,10 @@ import numpy as np
 from lightstream.schemas.records import StepOutcome, Trajectory
 
 from ..algorithm import AlgorithmContext
-from ..batch import BatchRows, build_arrays, rollout_score, select_rows
+from ..batch import ALL, BatchRows, build_arrays, rollout_score, select_rows, split_groups
 from ..groups import Group
 from ..protocols import Engine
-from .metrics import batch_metrics
+from .metrics import batch_metrics, policy_metrics
 from .options import LoopOptions
 from .waves import StepGroups
 
@@ -31,11 +31,13 @@ class StepBatch:
 
     Attributes:
         rows: the rows, and a reason for each call that has no weight.
+        parts: the rows of each policy that learns from them.
         outcome: what the step does to the weights.
         metrics: of groups and rows.
     """
 
     rows: BatchRows
+    parts: dict[str, BatchRows]
     outcome: StepOutcome
     metrics: dict[str, float]
 
@@ -56,23 +58,27 @@ def select_batch(options: LoopOptions, groups: StepGroups, version: int, engine:
             overlong=options.overlong,
         )
 
-    rows, silent = select(groups.kept), select(groups.silent)
     kl_metrics: dict[str, float] = {}
-    if options.kl_reward_coefficient and rows.rows and not options.has_critic:
-        kl, kl_metrics["actor/reward_kl_penalty"] = _kl_of_calls(rows, engine)
-        rows = select([_without_kl(options, group, kl) for group in groups.kept])
-    rows.excluded += silent.excluded
-    rows.triplets_used |= silent.triplets_used
-    rows.not_trained |= silent.not_trained
-    rows.groups_without_signal += silent.groups_without_signal
-    if rows.has_signal or (rows.rows and options.trains_every_row):
-        outcome = StepOutcome.UPDATED
-    else:
-        outcome = StepOutcome.UNCHANGED if rows.rows else StepOutcome.DISCARDED
-    metrics = batch_metrics(groups.kept + groups.silent, rows, version) | kl_metrics
+
+    def select_with_kl(policy: str, chosen: list[Group]) -> BatchRows:
+        rows = select(chosen)
+        if options.kl_reward_coefficient and rows.rows and not options.has_critic:
+            metric = f"policy/{policy}/actor/reward_kl_penalty" if policy else "actor/reward_kl_penalty"
+            kl, kl_metrics[metric] = _kl_of_calls(rows, engine)
+            rows = select([_without_kl(options, group, kl) for group in chosen])
+        return rows
+
+    kept, silent = (split_groups(of_step, options.policies) for of_step in (groups.kept, groups.silent))
+    parts = {name: select_with_kl(name, of_policy) for name, of_policy in kept.groups.items()}
+    rows = kept.account(parts)
+    of_policies = policy_metrics(kept, parts)
+    rows.add_reasons(silent.account({name: select(of_policy) for name, of_policy in silent.groups.items()}))
+    learning = {name: p for name, p in parts.items() if p.has_signal or (p.rows and options.trains_every_row)}
+    outcome = StepOutcome.UPDATED if learning else StepOutcome.UNCHANGED if rows.rows else StepOutcome.DISCARDED
+    metrics = batch_metrics(groups.kept + groups.silent, rows, version) | kl_metrics | of_policies
     if groups.silent:
         metrics["groups/refilled"] = float(len(groups.silent))
-    return StepBatch(rows, outcome, metrics)
+    return StepBatch(rows, learning, outcome, metrics)
 
 
 def _kl_of_calls(rows: BatchRows, engine: Engine) -> tuple[Mapping[tuple[str, int], float], float]:
@@ -110,17 +116,39 @@ def _without_kl(options: LoopOptions, group: Group, kl: Mapping[tuple[str, int],
 
 
 def update(engine: Engine, batch: StepBatch, context: AlgorithmContext, step: int, version: int) -> dict[str, float]:
-    """Learn from a batch; says so where actor and model server do not agree."""
-    arrays = build_arrays(batch.rows)
-    mark = time.perf_counter()
-    metrics = engine.update(arrays, policy_version=version, seed=(context.seed, step))
-    seconds = time.perf_counter() - mark
-    if metrics["logprob_diff_max"] > LOGPROB_DIFF_EXPECTED_MAX:
+    """Have each policy learn from its part of a batch; says so where actor and model server do not agree.
+
+    The metrics of several policies are by name (``policy/<name>/…``); what is added up of them has none.
+    """
+    found = {name: _update(engine, rows, name, context, step, version) for name, rows in batch.parts.items()}
+    apart = max(metrics["logprob_diff_max"] for metrics in found.values())
+    if apart > LOGPROB_DIFF_EXPECTED_MAX:
         context.progress.say(
             f"Step {step}: the log-probabilities of actor and model server differ by up to "
-            f"{metrics['logprob_diff_max']:.2g} (expected: below {LOGPROB_DIFF_EXPECTED_MAX:g}). Do both run the "
+            f"{apart:.2g} (expected: below {LOGPROB_DIFF_EXPECTED_MAX:g}). Do both run the "
             "same weights at the same temperature?"
         )
+    if list(found) == [ALL]:
+        return found[ALL]
+    total = {name: sum(metrics[name] for metrics in found.values()) for name in _ADDED_UP}
+    total["tokens_per_second/update"] = sum(m["tokens/computed"] for m in found.values()) / total["seconds/update"]
+    return {
+        **total,
+        "logprob_diff_max": apart,
+        **{f"policy/{name}/{key}": value for name, metrics in found.items() for key, value in metrics.items()},
+    }
+
+
+_ADDED_UP = ("batch/rows", "batch/tokens", "batch/response_tokens", "seconds/update")
+
+
+def _update(
+    engine: Engine, rows: BatchRows, policy: str, context: AlgorithmContext, step: int, version: int
+) -> dict[str, float]:
+    arrays = build_arrays(rows)
+    mark = time.perf_counter()
+    metrics = engine.update(arrays, policy_version=version, seed=(context.seed, step), policy=policy)
+    seconds = time.perf_counter() - mark
     return metrics | {
         "batch/rows": float(len(arrays)),
         "batch/tokens": float(arrays.tokens),

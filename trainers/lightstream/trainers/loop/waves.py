@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..algorithm import AlgorithmContext
-from ..batch import select_rows
+from ..batch import select_rows, split_groups
 from ..groups import Group, natural_order
 from .options import LoopOptions
 
@@ -138,9 +138,10 @@ def split_silent(options: LoopOptions, groups: Sequence[Group]) -> StepGroups:
 
 def _is_silent(options: LoopOptions, group: Group) -> bool:
     """Whether a group is to be replaced, as it has no signal."""
-    return options.refill_silent_groups > 0 and bool(
-        select_rows([group], scoring=options.scoring).groups_without_signal
-    )
+    if options.refill_silent_groups == 0:
+        return False
+    of_policies = split_groups([group], options.policies).groups.values()
+    return not any(select_rows(groups, scoring=options.scoring).has_signal for groups in of_policies)
 
 
 def _by_name(group: Group) -> tuple[tuple[int, int, str], ...]:

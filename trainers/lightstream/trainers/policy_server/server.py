@@ -65,6 +65,7 @@ def policy_server(
         _device(settings),
         getattr(torch, settings.policy_dtype),
         settings.policy_versions_kept,
+        rank_max=settings.policy_lora_rank_max,
         is_succeeded=settings.policy_swap != "drain",
     )
     if checkpoint is not None:

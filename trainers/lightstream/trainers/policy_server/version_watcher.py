@@ -14,6 +14,7 @@ from lightstream.runtime.kafka import TopicTail
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 
@@ -127,6 +128,10 @@ class VersionWatcher:
             return False
         if self._run_id and record.run_id != self._run_id:
             return False
-        name = record.model or f"{NEWEST}@{record.version}"
-        self._versions.announce(name, record.version, record.checkpoint_url, record.resources_id)
+        if record.model or not record.adapters:
+            name = record.model or f"{NEWEST}@{record.version}"
+            self._versions.announce(name, record.version, record.checkpoint_url, record.resources_id)
+        for name, folder in record.adapters.items():
+            version = version_of_model(name)
+            self._versions.announce(name, record.version if version is None else version, folder, record.resources_id)
         return True

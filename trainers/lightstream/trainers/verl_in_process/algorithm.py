@@ -13,6 +13,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 
 from ..algorithm import Algorithm, AlgorithmContext
+from ..batch import AgentPolicy, trained
 from ..loop.loop import TrainingLoop
 from ..policy_servers import check_model_server, check_proxy_alone
 from ..protocols import Engine, GroupSource, PolicyServers
@@ -21,6 +22,7 @@ from ..vllm_servers import VllmOptions
 from .config import VerlConfig
 from .engine import VerlEngine
 from .initial import write_initial_model
+from .policies_engine import PoliciesEngine
 from .reward_model import RewardModel, ScoredGroups
 from .verl_keys import options_of_config
 
@@ -68,7 +70,7 @@ class VERL(VerlConfig, Algorithm):
 
     def made_with(self) -> dict[str, str]:
         others = {"critic": self.critic_model, "reward_model": self.reward_model}
-        return {
+        found = {
             "algorithm": f"VERL {self.advantage}",
             "model": identity_of_model(self.model),
             "tasks_per_step": str(self.tasks_per_step),
@@ -76,13 +78,17 @@ class VERL(VerlConfig, Algorithm):
             "lora_rank": str(self.lora_rank),
             "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
             OPTIONS: self.as_json(),
-        } | {name: identity_of_model(model) for name, model in others.items() if model is not None}
+        }
+        found |= {name: identity_of_model(model) for name, model in others.items() if model is not None}
+        return found | {f"policy {name}": _identity(policy) for name, policy in self.policies.items()}
 
     def new_engine(self, folder: Path, first: Path | None = None) -> Engine:
         """An engine with the weights of a folder, in as many processes as :attr:`processes` says.
 
         ``first`` has the run's first weights; ``None``: ``folder``.
         """
+        if self.policies:
+            return PoliciesEngine(self, folder, first=first)
         if self.engine == "process" or (self.engine == "auto" and self.processes == 1):
             return VerlEngine(self, folder, first=first)
         from ..verl_on_ray import RayEngine
@@ -126,9 +132,20 @@ class VERL(VerlConfig, Algorithm):
             )
             loop.run()
 
+    def trained_policies(self) -> frozenset[str]:
+        return frozenset(trained(self.policies))
+
     def _servers(self, context: AlgorithmContext) -> AbstractContextManager[PolicyServers]:
         if self.servers is None:
             return nullcontext(context.servers)
         from ..vllm_servers import VllmServers
 
         return VllmServers(context.settings, self.servers)
+
+
+def _identity(policy: AgentPolicy) -> str:
+    """What of a policy a run that goes on must share with its beginning."""
+    begins = f"rank {policy.lora_rank}, alpha {policy.lora_alpha}"
+    if policy.adapter is not None:
+        begins = identity_of_model(policy.adapter)
+    return f"{begins}, frozen" if policy.frozen else begins

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 
-from ..batch import LOSS_NORMALISATIONS, LossNormalisation
+from ..batch import LOSS_NORMALISATIONS, AgentPolicy, LossNormalisation
 from ..loop.options import LoopOptions, check_at_least, check_one_of, check_positive
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
@@ -152,6 +152,12 @@ class VerlConfig(LoopOptions):
             )
         check_positive(self, "learning_rate")
         self._check_critic()
+        if self.policies and (self.lora_rank or self.processes > 1 or self.engine == "ray"):
+            raise SettingsError(
+                "VERL has policies, which are adapters of their own, trained in this process; but its lora_rank is "
+                f"{self.lora_rank}, its processes {self.processes}, its engine {self.engine!r}.",
+                next_step="Leave these out; each policy has a lora_rank.",
+            )
         if self.reward_model is not None and self.advantage_per == "turn":
             raise SettingsError(
                 'VERL\'s reward_model gives a rollout one reward, but its advantage_per is "turn".',
@@ -201,7 +207,8 @@ class VerlConfig(LoopOptions):
             values[name] = None if values[name] is None else str(values[name])
         if self.rollout_correction is not None:
             values["rollout_correction"] = asdict(self.rollout_correction)
-        return json.dumps(values | {"model": str(self.model)}, default=dict)
+        policies = {name: policy.as_json() for name, policy in self.policies.items()}
+        return json.dumps(values | {"model": str(self.model), "policies": policies}, default=dict)
 
     @property
     def correction(self) -> RolloutCorrection | None:
@@ -225,4 +232,5 @@ def options_of(text: str) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(text)
     if values["rollout_correction"] is not None:
         values["rollout_correction"] = RolloutCorrection(**values["rollout_correction"])
+    values["policies"] = {name: AgentPolicy(**policy) for name, policy in values.get("policies", {}).items()}
     return values

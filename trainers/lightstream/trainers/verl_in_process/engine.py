@@ -80,7 +80,7 @@ class VerlEngine:
         return self._actor.engine.module
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
     ) -> dict[str, float]:
         """One step of the algorithm on a batch of at least one row.
 
@@ -91,6 +91,7 @@ class VerlEngine:
             arrays: N rows.
             policy_version: tokens of this version should have the actor's log-probabilities; ``None``: all of them.
             seed: numbers that the order of mini-batches, and dropout, follow from.
+            policy: there is one alone here; see :class:`.policies_engine.PoliciesEngine`.
 
         Returns:
             Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``grad_norm`` and ``lr``; ``rows/computed``,

@@ -8,6 +8,7 @@ from typing import Any
 from lightstream.schemas.errors import TrainingError
 
 from .config import VerlConfig
+from .policies_engine import write_first_adapters
 from .runtime import choose_device
 
 __all__ = ["write_initial_model"]
@@ -16,8 +17,11 @@ __all__ = ["write_initial_model"]
 def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     """Load the model, run the warm-up on it, and write it with its tokenizer into an empty folder (float32).
 
+    Of several policies, each one's first adapter goes into a folder of its name there.
+
     Raises:
-        TrainingError: the model or its tokenizer cannot be loaded, or the tokenizer has no chat template.
+        TrainingError: the model or its tokenizer cannot be loaded, the tokenizer has no chat template, or an adapter
+            does not fit.
         OSError: the disk is full.
     """
     import torch
@@ -57,3 +61,5 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         model.save_pretrained(folder)
     except SafetensorError as error:
         raise OSError(str(error)) from error
+    if config.policies:
+        write_first_adapters(config, folder, model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,17 @@ from lightstream.schemas.errors import TrainingError
 from ..checkpoint import link_or_copy
 
 __all__ = [
+    "ADAPTER",
     "CRITIC_FOLDER",
     "OPTIMIZER_FILE",
     "STATE_FILE",
     "begin_adapter",
+    "draw_adapter",
     "load",
+    "placed_like",
     "save",
     "save_weights",
+    "whole",
     "without_adapter",
 ]
 
@@ -36,7 +40,7 @@ CRITIC_FOLDER = "critic"
 """Within a checkpoint: the critic's weights, optimiser and random state, by the same names."""
 
 _CHANGING = (ADAPTER_FILE, OPTIMIZER_FILE, STATE_FILE)
-_ADAPTER = ".lora_"
+ADAPTER = ".lora_"
 """In the names of an adapter's parameters, as peft has them."""
 _WEIGHTS_PATTERN = "model*.safetensors*"
 
@@ -76,9 +80,9 @@ def save(folder: Path, engine: Any, *, static_files_from: Path | None, rank: int
         rank: of this process among those that hold the model; only rank 0 writes.
     """
     adapter = {
-        name: _whole(tensor).detach().cpu().contiguous()
+        name: whole(tensor).detach().cpu().contiguous()
         for name, tensor in engine.module.state_dict().items()
-        if _ADAPTER in name
+        if ADAPTER in name
     }
     if not adapter:
         save_weights(folder, engine, static_files_from=static_files_from, rank=rank)
@@ -103,12 +107,19 @@ def begin_adapter(engine: Any) -> None:
     """
     import torch
 
-    chance = torch.Generator().manual_seed(0)
+    parameters = dict(engine.module.named_parameters())
+    drawn = draw_adapter({name: tuple(p.shape) for name, p in parameters.items() if ".lora_A." in name})
     with torch.no_grad():
-        for name, parameter in engine.module.named_parameters():
-            if ".lora_A." in name:
-                drawn = (2 * torch.rand(parameter.shape, generator=chance) - 1) / parameter.shape[1] ** 0.5
-                parameter.copy_(_placed_like(parameter, drawn))
+        for name, tensor in drawn.items():
+            parameters[name].copy_(placed_like(parameters[name], tensor))
+
+
+def draw_adapter(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """First values of an adapter's inner matrices, (rank, inputs) each, in the order in which they are named."""
+    import torch
+
+    chance = torch.Generator().manual_seed(0)
+    return {name: (2 * torch.rand(shape, generator=chance) - 1) / shape[1] ** 0.5 for name, shape in shapes.items()}
 
 
 @contextmanager
@@ -156,7 +167,7 @@ def load(folder: Path, engine: Any) -> bool:
                 f"the optimiser state in {folder} has a parameter {name!r} that the model lacks.",
                 next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
             )
-        engine.optimizer.state[parameters[name]][field] = _placed_like(parameters[name], tensor)
+        engine.optimizer.state[parameters[name]][field] = placed_like(parameters[name], tensor)
     for group, stored in zip(engine.optimizer.param_groups, values["optimizer"], strict=True):
         group.update(stored)
     # The schedule's functions are made from the options, not stored; None leaves them as they are.
@@ -173,12 +184,12 @@ def _parameters(engine: Any) -> Iterator[tuple[str, Any]]:
         return
     tensors = engine.module.state_dict()
     for name, tensor in tensors.items():
-        if _ADAPTER in name:
+        if ADAPTER in name:
             continue
-        value = _whole(tensor).detach()
+        value = whole(tensor).detach()
         layer, in_layer, field = name.rpartition(".base_layer.")
         if in_layer and field == "weight":
-            down, up = (_whole(tensors[f"{layer}.lora_{side}.default.weight"]).detach() for side in "AB")
+            down, up = (whole(tensors[f"{layer}.lora_{side}.default.weight"]).detach() for side in "AB")
             value = value + engine.module.get_submodule(layer).scaling["default"] * (up @ down)
         yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), value
 
@@ -188,7 +199,7 @@ def _load_adapter(file: Path, parameters: dict[str, Any]) -> None:
     from safetensors.torch import load_file
 
     adapter = load_file(file)
-    ours = {name: tuple(p.shape) for name, p in parameters.items() if _ADAPTER in name}
+    ours = {name: tuple(p.shape) for name, p in parameters.items() if ADAPTER in name}
     theirs = {name: tuple(tensor.shape) for name, tensor in adapter.items()}
     if ours != theirs:
         raise TrainingError(
@@ -198,7 +209,7 @@ def _load_adapter(file: Path, parameters: dict[str, Any]) -> None:
         )
     with torch.no_grad():
         for name, tensor in adapter.items():
-            parameters[name].copy_(_placed_like(parameters[name], tensor))
+            parameters[name].copy_(placed_like(parameters[name], tensor))
 
 
 def _write(tensors: dict[str, Any], file: Path, *, metadata: dict[str, str] | None = None) -> None:
@@ -218,7 +229,7 @@ def _link_static_files(source: Path | None, folder: Path) -> None:
             link_or_copy(path, folder / path.name)
 
 
-def _whole(tensor: Any) -> Any:
+def whole(tensor: Any) -> Any:
     """All of a tensor of which processes may hold a part each; a collective call then."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
@@ -230,8 +241,8 @@ def _optimizer_state(engine: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]
     tensors: dict[str, Any] = {}
     for parameter, fields in engine.optimizer.state.items():
         for field, value in fields.items():
-            whole = _whole(torch.as_tensor(value))
-            tensors[f"{names[parameter]}/{field}"] = whole.detach().cpu().contiguous()
+            tensor = whole(torch.as_tensor(value))
+            tensors[f"{names[parameter]}/{field}"] = tensor.detach().cpu().contiguous()
     groups = [
         {
             name: value
@@ -243,7 +254,7 @@ def _optimizer_state(engine: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]
     return tensors, groups
 
 
-def _placed_like(parameter: Any, tensor: Any) -> Any:
+def placed_like(parameter: Any, tensor: Any) -> Any:
     """A state tensor where its parameter is: on its device, and sharded as it is unless it is a step counter."""
     if tensor.shape != parameter.shape:
         return tensor.to(parameter.device)  # where the fused optimiser wants its counters

@@ -60,14 +60,16 @@ class RayEngine:
             raise
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
     ) -> dict[str, float]:
         """As :meth:`VerlEngine.update`.
 
         Raises:
             TrainingError: a process died, or failed. The engine is closed; nothing was written.
         """
-        metrics: dict[str, float] = self._all("update", self._ray.put(arrays), policy_version=policy_version, seed=seed)
+        metrics: dict[str, float] = self._all(
+            "update", self._ray.put(arrays), policy_version=policy_version, seed=seed, policy=policy
+        )
         return metrics
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:

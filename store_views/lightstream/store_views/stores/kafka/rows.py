@@ -64,4 +64,5 @@ def attempts_of_row(row: dict[str, Any]) -> list[AttemptState]:
 def resources_of_row(row: dict[str, Any]) -> ResourcesRecord:
     """A row of the view ``resources``."""
     fields = {name: row[name] for name in ResourcesRecord.model_fields}
-    return ResourcesRecord(**fields | {name: from_json(row[name]) for name in ("resources", "made_with")})
+    maps = ("resources", "adapters", "made_with")
+    return ResourcesRecord(**fields | {name: from_json(row[name]) for name in maps})
