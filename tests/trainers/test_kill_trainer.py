@@ -103,6 +103,21 @@ def check_weights(settings: Settings, *, steps: int, ahead: int, **options: obje
     return killed_at
 
 
+def check_team(settings: Settings, *, steps: int, kills: int, **options: object) -> list[str]:
+    """Two policies, each with an adapter; returns where it was killed."""
+    model = make_tiny_model(settings.data_dir / "model")
+    whole, killed, killed_at = train_whole_and_killed(
+        settings, steps=steps, model=model, team=1, kills=kills, **options
+    )
+    for policy in ("planner", "solver"):
+        file = f"{policy}/adapter_model.safetensors"
+        check(killed, steps, file, check(whole, steps, file, None))
+    replayed = replay_training(killed, "trainer", killed.data_dir / "replayed")
+    assert (replayed.differing, replayed.other_weights) == ({}, [])
+    assert replayed.compared == list(range(1, steps + 1))
+    return killed_at
+
+
 def check_policy(settings: Settings, *, steps: int, kills: int) -> None:
     """The algorithm of ``examples.grpo_in_twenty_lines``: the same weights, to the bit, as without kills."""
     model = make_tiny_model(settings.data_dir / "model")
@@ -145,6 +160,16 @@ def test_verl_killed_between_two_lines_has_the_same_weights(settings: Settings, 
 @pytest.mark.parametrize("advantage", ["gae", "remax"])
 def test_a_critic_and_greedy_rollouts_killed_between_two_lines(settings: Settings, advantage: str) -> None:
     check_weights(settings, steps=3, ahead=0, seed=SEED, kills=2, advantage=advantage)
+
+
+def test_several_policies_killed_between_two_lines(settings: Settings) -> None:
+    check_team(settings, steps=3, seed=SEED + 5000, kills=2)
+
+
+@pytest.mark.soak
+def test_several_policies_killed_twenty_times(settings: Settings) -> None:
+    killed_at = check_team(settings, steps=20, seed=SEED + 5000, kills=20, commit_kills=8, checkpoint_every=3)
+    assert len(killed_at) == 20
 
 
 @pytest.mark.soak

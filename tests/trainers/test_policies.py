@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import RewardRecord, StepOutcome, Trajectory
-from lightstream.trainers import VERL, AgentPolicy, make_tiny_model
+from lightstream.trainers import VERL, AgentPolicy, VllmOptions, make_tiny_model
 from lightstream.trainers.batch import BatchRows, build_arrays, select_rows, split_groups
 from lightstream.trainers.groups import Group
 from lightstream.trainers.ledger import MemoryLedger
@@ -337,6 +337,7 @@ def test_options_of_a_run_name_its_policies() -> None:
         ({"a": AgentPolicy(agents="x"), "b": AgentPolicy(agents="x")}, {}, "'a' and 'b' have the same agents"),
         ({"a": AgentPolicy()}, {"lora_rank": 4}, "lora_rank is 4"),
         ({"a": AgentPolicy()}, {"engine": "ray"}, "engine 'ray'"),
+        ({"a": AgentPolicy()}, {"servers": VllmOptions()}, "served by the policy server"),
         ({"a": AgentPolicy()}, {"advantage": "gae"}, "no critic each"),
     ],
 )
@@ -345,6 +346,14 @@ def test_policies_that_cannot_be_trained_together(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         VERL(model="m", steps=1, policies=policies, **others)
+
+
+def test_a_rank_that_the_server_does_not_allow_is_refused_before_anything_starts(settings: Settings) -> None:
+    settings = settings.model_copy(update={"policy_lora_rank_max": 4, "proxy_url": "http://127.0.0.1:9"})
+    model = make_tiny_model(settings.data_dir / "model")
+    with pytest.raises(SettingsError, match="policy 'b' has the lora_rank 8; the policy server allows 4"):
+        VERL(model=model, steps=1, policies={"a": PLANNER, "b": AgentPolicy(lora_rank=8)}).check(settings)
+    VERL(model=model, steps=1, policies={"a": PLANNER}).check(settings)
 
 
 @pytest.mark.parametrize(

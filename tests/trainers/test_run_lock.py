@@ -50,6 +50,20 @@ def test_the_second_is_refused_by_name_of_the_first_and_goes_on_at_once_after_it
     holder.wait()
 
 
+def test_a_policy_of_several_has_one_trainer(settings: Settings) -> None:
+    def trains(run_id: str, *policies: str) -> RunLock:
+        return RunLock(settings, trainer_id=run_id, run_id=run_id, policies=frozenset(policies))
+
+    with trains("first", "planner", "solver"):
+        with pytest.raises(TrainingError, match=r"policy 'solver', of run 'first', is being trained") as told:
+            trains("second", "solver", "critic").__enter__()
+        assert "name the policy otherwise" in told.value.next_step
+        with trains("third", "critic"):
+            pass
+    with trains("second", "solver"):
+        pass
+
+
 def test_who_has_stopped_leaves_the_run_free(settings: Settings) -> None:
     for _ in range(2):
         with lock(settings), pytest.raises(TrainingError), lock(settings):

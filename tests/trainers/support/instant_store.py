@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lightstream.runtime.kafka import KafkaPublisher, run_headers
 from lightstream.runtime.settings import Settings
@@ -21,10 +21,14 @@ class InstantStore(LightningStore):
 
     Args:
         deaf: rollouts of which nothing is ever heard.
+        make: makes a trajectory, with the arguments of :func:`random_trajectory`.
     """
 
-    def __init__(self, settings: Settings, deaf: Collection[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, deaf: Collection[str] = (), *, make: Callable[..., Trajectory] = random_trajectory
+    ) -> None:
         self.settings = settings
+        self._make = make
         self._publisher = KafkaPublisher(settings, linger_ms=1)
         self.asked: list[str] = []
         self.deaf = frozenset(deaf)
@@ -33,7 +37,7 @@ class InstantStore(LightningStore):
         assert request.rollout_id is not None
         assert request.group_id is not None
         version = int((request.resources_id or "-v0").rpartition("-v")[2])
-        made = random_trajectory(
+        made = self._make(
             request.rollout_id,
             group_id=request.group_id,
             group_size=request.group_size or 1,

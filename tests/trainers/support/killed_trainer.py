@@ -30,11 +30,13 @@ from typing import Any
 from examples.grpo_in_twenty_lines.grpo import grpo
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
-from lightstream.trainers import AlgorithmContext, Group, Trainer, trajectories
+from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, trajectories
 from lightstream.trainers import trainer as trainer_module
 from lightstream.trainers.checkpoint import CheckpointFolder
 from lightstream.trainers.tasks import step_group_id, step_requests
 from tests.trainers.support.instant_store import InstantStore
+from tests.trainers.support.trajectories import random_trajectory
+from tests.trainers.support.two_policies import team_trajectory
 
 GROUPS, SIZE = 2, 2
 TRIES_MAX = 40
@@ -115,8 +117,14 @@ def algorithm(arguments: argparse.Namespace) -> Any:
         return lambda context: chain(context, arguments.steps)
     from lightstream.trainers import VERL
 
+    policies = {
+        name: AgentPolicy(agents=name, reward=name, lora_rank=rank)
+        for name, rank in (("planner", 4), ("solver", 2))
+        if arguments.team
+    }
     return VERL(
         model=arguments.model,
+        policies=policies,
         steps=arguments.steps,
         tasks_per_step=GROUPS,
         rollouts_per_task=SIZE,
@@ -140,7 +148,7 @@ def fit(settings: Settings, arguments: argparse.Namespace) -> None:
         algorithm=algorithm(arguments),
         n_runners=0,
         settings=settings,
-        store=InstantStore(settings),
+        store=InstantStore(settings, make=team_trajectory if arguments.team else random_trajectory),
         trainer_id="trainer",
         progress=False,
     ).fit(None, [f"task {i}" for i in range(7)])
@@ -272,6 +280,7 @@ def main() -> None:
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=int, default=2)
     parser.add_argument("--advantage", default="grpo")
+    parser.add_argument("--team", type=int, default=0, help="1: two agents, each of a policy of its own")
     arguments = parser.parse_args()
     settings = Settings.load()
     if arguments.model:

@@ -58,7 +58,7 @@ class SharedModel:
     """A model that computes with one adapter at a time, or with none. Only one thread may compute.
 
     Args:
-        model: a causal language model; its linear layers look for an adapter from now on, without which they are as before.
+        model: a causal language model, whose linear layers look for an adapter from now on.
     """
 
     def __init__(self, model: Any) -> None:

@@ -14,6 +14,7 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 
 from ..algorithm import Algorithm, AlgorithmContext
 from ..batch import AgentPolicy, trained
+from ..checkpoint.adapter import read_shape
 from ..loop.loop import TrainingLoop
 from ..policy_servers import check_model_server, check_proxy_alone
 from ..protocols import Engine, GroupSource, PolicyServers
@@ -58,15 +59,32 @@ class VERL(VerlConfig, Algorithm):
                 )
             object.__setattr__(self, name, value)
         VerlConfig.__post_init__(self)
+        if self.policies and self.servers is not None:
+            raise SettingsError(
+                "VERL's policies are served by the policy server; the vLLM of `servers` has one model at a time.",
+                next_step="Leave servers out, and start `lightstream up --policy`.",
+            )
 
     def check(self, settings: Settings) -> None:
         for model in (self.model, self.reference, self.critic_model, self.reward_model):
             if model is not None:
                 check_model(model)
+        self._check_ranks(settings)
         if self.servers is None:
             check_model_server(settings)
         else:
             check_proxy_alone(settings)
+
+    def _check_ranks(self, settings: Settings) -> None:
+        """Refuse adapters that the policy server would not serve."""
+        for name, policy in self.policies.items():
+            rank = policy.lora_rank if policy.adapter is None else read_shape(Path(policy.adapter).expanduser()).rank
+            if rank > settings.policy_lora_rank_max:
+                raise SettingsError(
+                    f"policy {name!r} has the lora_rank {rank}; the policy server allows "
+                    f"{settings.policy_lora_rank_max}.",
+                    next_step="Take a smaller one, or raise LIGHTSTREAM_POLICY_LORA_RANK_MAX, there too.",
+                )
 
     def made_with(self) -> dict[str, str]:
         others = {"critic": self.critic_model, "reward_model": self.reward_model}
