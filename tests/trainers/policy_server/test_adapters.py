@@ -95,7 +95,7 @@ def server(settings: Settings) -> Generator[HttpServer]:
 def test_each_name_answers_with_its_own_adapter(
     settings: Settings, server: HttpServer, first: Path, tmp_path: Path
 ) -> None:
-    later = changed(first / "planner", tmp_path / "planner", base=str(first), seed=7)
+    later = changed(first / "planner", tmp_path / "planner", base=str(first), seed=17)
     announcer = Announcer(settings, first)
     announcer.announce(0, {"planner@0": first / "planner", "solver@0": first / "solver"})
     announcer.announce(1, {"planner@1": later, "solver@0": first / "solver"})
