@@ -85,7 +85,7 @@ class _Untrained:
     """An engine without a model."""
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,)
+        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
     ) -> dict[str, float]:
         return {}
 
