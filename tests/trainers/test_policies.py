@@ -228,6 +228,13 @@ def test_one_policy_of_all_agents_is_the_adapter_of_a_run_without_policies(tmp_p
         assert torch.equal(weight, merged[name]), name
 
 
+def test_each_policy_learns_as_if_it_were_alone_beside_a_reference(tmp_path: Path) -> None:
+    """Passes without gradients, before the updates and between their mini-batches, leave each policy in its place."""
+    options: dict[str, Any] = {"kl_reward_coefficient": 0.1, "kl_loss_coefficient": 0.5, "mini_batches_per_step": 2}
+    both = Team(tmp_path / "both", {"planner": PLANNER, "solver": SOLVER}, checkpoint_every=1, **options).train(2)
+    assert Team(tmp_path / "solver", {"solver": SOLVER}, **options).train(2) == {"solver": both["solver"]}
+
+
 @pytest.mark.parametrize("every", [1, 3, 100])
 def test_a_run_in_pieces_has_the_adapters_of_one_in_one_go(together: Team, tmp_path: Path, every: int) -> None:
     pieces = Team(tmp_path / "pieces", {"planner": PLANNER, "solver": SOLVER}, checkpoint_every=every)
@@ -304,7 +311,8 @@ def test_two_policies_take_little_more_memory_than_one(together: Team) -> None:
 
     def bytes_of(policies: dict[str, AgentPolicy]) -> int:
         first = Path(together.ledger.resources[0].checkpoint_url or "")
-        engine = PoliciesEngine(VERL(steps=1, **together.options | {"policies": policies}), first)
+        options: dict[str, Any] = {**together.options, "policies": policies}
+        engine = PoliciesEngine(VERL(steps=1, **options), first)
         groups = [Group("g", tuple(t for t in together.log if t.group_id == "run-s1-g0"))]
         for name, of_policy in split_groups(groups, policies).groups.items():
             engine.update(build_arrays(select_rows(of_policy)), policy=name)

@@ -154,7 +154,12 @@ class PoliciesEngine(VerlEngine):
                 module.scaling.update(dict.fromkeys(module.scaling, shape.scaling))
 
     def _parameters(self) -> dict[str, Any]:
-        return {name: p for name, p in self._actor.engine.module.named_parameters() if state.ADAPTER in name}
+        """The adapter in place, as the optimiser knows it. After a pass without gradients, FSDP2 has others there."""
+        module = self._actor.engine.module
+        for part in module.modules():
+            if hasattr(part, "reshard"):
+                part.reshard()
+        return {name: p for name, p in module.named_parameters() if state.ADAPTER in name}
 
 
 def write_first_adapters(config: VerlConfig, folder: Path, model: Any) -> None:
