@@ -84,6 +84,21 @@ def test_one_that_hangs_is_killed_and_started_again(local: Settings, monkeypatch
         supervisor.stop()
 
 
+def test_one_that_asks_to_be_started_again_is_not_kept_waiting_for_it(
+    local: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = Supervisor(RestartPolicy(backoff_s_min=0.01, backoff_s_max=600.0, ends_in_a_row_max=1))
+    try:
+        supervisor.start([unit("one", local, "again")])
+        eventually(lambda: supervisor.restarts["one"] == 3, what="three restarts")
+        supervisor.wait_ready("one")
+        assert supervisor.given_up == {}
+        pauses = [message for message in caplog.messages if "starting it again" in message]
+        assert pauses == ["one ended (exit status 75); starting it again in 0.0 s"] * 3
+    finally:
+        supervisor.stop()
+
+
 def test_restarts_are_noted_for_others_to_read(local: Settings) -> None:
     assert read_restarts(local) == {}
     noted = Restarts("view", 2, "did not answer for 18 s", 1_700_000_000_000_000_000)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -65,6 +66,26 @@ def catch_up(materialiser: Materialiser) -> None:
 
 def rows(materialiser: Materialiser, sql: str) -> list[tuple[Any, ...]]:
     return materialiser.database.cursor().execute(sql).fetchall()
+
+
+def test_rows_wait_where_statements_have_taken_the_memory(
+    settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = iter(range(3))
+    append = ViewDatabase.append
+
+    def without_memory(
+        self: ViewDatabase, tables: dict[str, pa.Table], next_offsets: dict[tuple[str, int], int]
+    ) -> None:
+        if next(refused, None) is not None:
+            raise duckdb.OutOfMemoryException("failed to offload data block")
+        append(self, tables, next_offsets)
+
+    monkeypatch.setattr(ViewDatabase, "append", without_memory)
+    with following(settings) as view:
+        reflect(view, publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S))
+        assert rows(view, "SELECT count(*) FROM spans_raw") == [(1,)]
+        assert next(refused, None) is None
 
 
 def test_every_record_is_reflected_and_a_restart_goes_on_where_it_was(

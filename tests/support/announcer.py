@@ -1,8 +1,8 @@
-"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child|http]``.
+"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child|http|again]``.
 
 It announces itself, writes ``stopped <name>`` to ``<data_dir>/order`` on SIGTERM, and ends. With ``fail`` it says why
 and ends before it announced itself; with ``child`` it starts a process that it leaves behind; with ``http`` it has a
-port, at which it answers 404.
+port, at which it answers 404; with ``again`` it asks to be started again, three times, as soon as it is ready.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+from lightstream.runtime.processes import RESTART_STATUS
 from lightstream.runtime.services import Service, announce, withdraw
 from lightstream.runtime.settings import Settings
 
@@ -34,6 +35,12 @@ def main() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
     announce(settings, Service(name, address, os.getpid(), time.time_ns()))
+    if sys.argv[2:] == ["again"]:
+        starts = settings.data_dir / "starts"
+        with starts.open("a", encoding="utf-8") as file:
+            file.write("started\n")
+        if len(starts.read_text("utf-8").split()) <= 3:
+            sys.exit(RESTART_STATUS)
     asked_to_stop.wait()
     with (settings.data_dir / "order").open("a", encoding="utf-8") as file:
         file.write(f"stopped {name}\n")

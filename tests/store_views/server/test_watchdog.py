@@ -18,8 +18,10 @@ from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.server import run
 from lightstream.store_views.server.statements import Statement
-from lightstream.store_views.server.watchdog import Watchdog, refused_path
+from lightstream.store_views.server.watchdog import ALSO_IGNORED_S, Watchdog, refused_path
+from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import proxy_span
+from tests.support.waiting import eventually
 
 DEAF = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
 LARGE = "SELECT length(repeat('x', 4000000000) || repeat('y', range::INTEGER)) FROM range(8)"
@@ -116,4 +118,40 @@ def test_memory_is_blamed_on_others_before_training(tmp_path: Path) -> None:
     with watchdog.watched(stores, None):
         pass
     with pytest.raises(QueryError, match="is refused"), watchdog.watched(person, None):
+        pass
+
+
+def test_memory_is_blamed_on_who_was_there_while_it_grew(tmp_path: Path) -> None:
+    ended, used = threading.Event(), [0]
+    watchdog = Watchdog(
+        tmp_path / "view.duckdb", memory_bytes_max=10, end=ended.set, memory_bytes=lambda: used[0], clock=ManualClock()
+    )
+    hungry, page = Statement("a", "SELECT 1", "others"), Statement("b", "SELECT 2", "dashboard")
+    with watchdog.watched(hungry, None):
+        used[0] = 9
+        with watchdog.watched(page, None):
+            used[0] = 11
+            assert ended.wait(60)
+            used[0] = 0
+    with watchdog.watched(page, None):
+        pass
+    with pytest.raises(QueryError, match="is refused"), watchdog.watched(hungry, None):
+        pass
+
+
+def test_what_does_not_stop_either_is_refused_too(tmp_path: Path, log: LogFile) -> None:
+    ended = threading.Event()
+    watchdog = Watchdog(tmp_path / "other.duckdb", clock=ManualClock(), end=ended.set, memory_bytes=lambda: 0)
+    first, deaf, quick = (Statement(name, f"SELECT '{name}'") for name in ("first", "deaf", "quick"))
+    with watchdog.watched(first, None), watchdog.watched(deaf, None), watchdog.watched(quick, None):
+        with deaf.limited(log.database.cursor(), 0.0), quick.limited(log.database.cursor(), 600.0):
+            eventually(lambda: deaf.ignored_for_s > ALSO_IGNORED_S, what="a second")
+            assert quick.ignored_for_s == 0.0
+            watchdog.on_ignored(first)
+        assert deaf.ignored_for_s == 0.0
+    assert ended.is_set()
+    for refused in (first, deaf):
+        with pytest.raises(QueryError, match="is refused"), watchdog.watched(refused, None):
+            pass
+    with watchdog.watched(quick, None):
         pass

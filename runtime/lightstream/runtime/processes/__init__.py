@@ -2,10 +2,11 @@
 
 from .restarts import Restarts, forget_restarts, note_restart, read_restarts
 from .spawn import end_group, spawn
-from .supervisor import RestartPolicy, Supervisor, Unit
+from .supervisor import RESTART_STATUS, RestartPolicy, Supervisor, Unit
 from .unit import ProcessUnit, child_environment, stopped_while_starting
 
 __all__ = [
+    "RESTART_STATUS",
     "ProcessUnit",
     "RestartPolicy",
     "Restarts",

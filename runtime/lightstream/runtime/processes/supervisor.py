@@ -12,7 +12,10 @@ from typing import Protocol
 
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
-__all__ = ["RestartPolicy", "Supervisor", "Unit"]
+__all__ = ["RESTART_STATUS", "RestartPolicy", "Supervisor", "Unit"]
+
+RESTART_STATUS = 75
+"""Exit status (``EX_TEMPFAIL``) of a process that ended itself to be started again: it is at once, however often."""
 
 POLL_INTERVAL_S = 0.02
 
@@ -63,7 +66,8 @@ class RestartPolicy:
     """Rule for starting a unit again that ended.
 
     Attributes:
-        backoff_s_min: pause before the first restart; one that was killed once is back at once.
+        backoff_s_min: pause before the first restart; one that was killed once, or that ended itself with
+            ``RESTART_STATUS``, is back at once.
         backoff_s_max: the pause doubles up to this, so that a unit that cannot run does not use up a core.
         healthy_after_s: a unit that ran this long starts again with the shortest pause.
         silent_s_max: a unit that does not answer for so long is killed and started again; ``None``: nobody asks.
@@ -195,9 +199,10 @@ class Supervisor:
             status = unit.wait()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - ready_since > policy.healthy_after_s:
+            asked = status == RESTART_STATUS
+            if asked or time.monotonic() - ready_since > policy.healthy_after_s:
                 backoff_s, ends = policy.backoff_s_min, 0
-            ends += 1
+            ends += not asked
             reason = self._hung.pop(unit.name, f"ended (exit status {status})")
             if policy.ends_in_a_row_max is not None and ends > policy.ends_in_a_row_max:
                 self._given_up[unit.name] = status
@@ -206,7 +211,8 @@ class Supervisor:
             logger.warning("%s %s; starting it again in %.1f s", unit.name, reason, backoff_s)
             if self._stopping.wait(backoff_s):
                 return
-            backoff_s = min(2 * backoff_s, policy.backoff_s_max)
+            if not asked:
+                backoff_s = min(2 * backoff_s, policy.backoff_s_max)
             self._restarts[unit.name] += 1
             if self._on_restart is not None:
                 self._on_restart(unit.name, self._restarts[unit.name], reason)

@@ -159,7 +159,7 @@ class ViewDatabase:
         """Checkpoint; stays due where something in DuckDB is in its way."""
         try:
             self._connection.execute("CHECKPOINT")
-        except duckdb.TransactionException as error:
+        except (duckdb.TransactionException, duckdb.OutOfMemoryException) as error:
             logger.debug("no checkpoint now: %s", error)
             return
         self._unwritten_bytes = 0

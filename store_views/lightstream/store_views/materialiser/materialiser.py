@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+
 from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.kafka import KafkaContact, KafkaPublisher
 from lightstream.runtime.schema_registry import codec_for
@@ -32,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 HAND_OVER_POLL_S = 0.1
 DEAD_LETTER_RETRY_PAUSE_S = 1.0
+MEMORY_RETRY_PAUSE_S = 0.1
+MEMORY_PATIENCE_S = 60.0
+"""Twice what a statement may take by default. Then the process ends, and with it what holds the memory."""
 
 INTERVAL_S = 1.0
 """From one transaction to the next when nobody looks: one costs 8 to 20 ms of processor, which at four a second was a
@@ -195,13 +200,30 @@ class Materialiser:
                 return
             if batch.record_count:
                 began_s = time.thread_time()
-                with TRANSACTION_SECONDS.time():
-                    self.database.append(batch.tables, batch.next_offsets)
+                self._append(batch)
                 ROWS.inc(sum(map(len, batch.tables.values())))
                 self._append_cost_s += (time.thread_time() - began_s - self._append_cost_s) / APPENDS_AVERAGED
             self._catch_up.advance(batch.next_offsets)
             self.positions.advance(batch.next_offsets)
             self.database.checkpoint_if_due()  # after those who waited were told
+
+    def _append(self, batch: Batch) -> None:
+        """One transaction, made again where statements have taken all memory and spill space: they end before long.
+
+        Raises:
+            duckdb.Error: the disk is full, say, or there was no memory for a minute; nothing was added.
+        """
+        give_up_s = time.monotonic() + MEMORY_PATIENCE_S
+        while True:
+            try:
+                with TRANSACTION_SECONDS.time():
+                    self.database.append(batch.tables, batch.next_offsets)
+                return
+            except duckdb.OutOfMemoryException as error:
+                if time.monotonic() > give_up_s or self._stopping.is_set():
+                    raise
+                logger.warning("statements have taken the memory, so rows wait: %.200s", error)
+            self._stopping.wait(MEMORY_RETRY_PAUSE_S)
 
     def _report(self, letters: list[DeadLetter]) -> bool:
         """Make dead letters durable before the offsets move past their origin; false when stopped before."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from lightstream.runtime.priority import run_behind
 from lightstream.schemas.errors import ServiceUnavailableError
 
 from ..sql_literal import sql_literal
@@ -30,8 +32,10 @@ compress these again: with DuckDB's 122,880 rows, of LLM spans of 640 tokens 400
 with 8,192 up to 1.4 s, with these never over 0.2 s. Queries of few rows are quicker, too: more can be left out. The
 price is disk: twice as much as with 8,192 where rows are short."""
 
-SPILL_BYTES_MAX = "20GB"
-"""Of disk, besides the file. A careless query fails there; DuckDB's default lets it fill nine tenths of the disk."""
+SPILL_BYTES_MAX = 20 * 10**9
+SPILL_SHARE_OF_FREE_MAX = 0.5
+"""Of disk, besides the file, for what queries spill: at most so much, and at most half of what is free at the start. A
+careless query fails there; DuckDB's default lets it fill nine tenths of the disk."""
 
 LATE_MATERIALISATION_ROWS_MAX = 10_000
 """Up to so many rows, ``ORDER BY … LIMIT`` reads the columns that sort first and all others of the rows that remain. At
@@ -45,6 +49,9 @@ the first of all rollouts came out as another, or as none."""
 
 NEVER = "1000TB"
 """Checkpoints are made when the view says so, not while somebody waits for a transaction."""
+
+WORKERS_NICE = 5
+"""DuckDB's own threads are behind ours: a statement of anybody's keeps them busy, while rows come in."""
 
 MEMORY_SHARE_OF_MACHINE_MAX = 0.5
 """The other half is for what else runs: broker, worker, Runners."""
@@ -71,15 +78,19 @@ def open_file(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
         "checkpoint_threshold": NEVER,
         "memory_limit": f"{memory_bytes_max}B",
         "temp_directory": str(spill_folder(path)),
-        "max_temp_directory_size": SPILL_BYTES_MAX,
         "late_materialization_max_rows": LATE_MATERIALISATION_ROWS_MAX,
         "disabled_optimizers": WRONG_OPTIMIZERS,
     }
-    connection = duckdb.connect(":memory:", config=config)
+    # In a thread of that priority, which DuckDB's own inherit: they work for whoever asks.
+    connection = run_behind(
+        lambda: duckdb.connect(":memory:", config=config), WORKERS_NICE, "lightstream-open"
+    ).result()
     options = f"ROW_GROUP_SIZE {ROW_GROUP_ROWS}, RECOVERY_MODE no_wal_writes"
     try:
         connection.execute(f"ATTACH {sql_literal(str(path))} AS {CATALOG} ({options})")
         connection.execute(f"USE {CATALOG}")
+        # Beside `temp_directory` in the configuration, this would be told back, and not be kept to (2.0.0).
+        connection.execute(f"SET GLOBAL max_temp_directory_size = '{_spill_bytes_max(path.parent)}B'")
         connection.execute("SET GLOBAL TimeZone = 'UTC'")  # of `now()`, which times of views are compared with
     except BaseException:
         connection.close()
@@ -90,6 +101,10 @@ def open_file(path: Path, memory_bytes_max: int) -> duckdb.DuckDBPyConnection:
 def spill_folder(path: Path) -> Path:
     """Return the folder for what of a query does not fit in memory."""
     return path.with_name(path.name + ".tmp")
+
+
+def _spill_bytes_max(folder: Path) -> int:
+    return min(SPILL_BYTES_MAX, int(shutil.disk_usage(folder).free * SPILL_SHARE_OF_FREE_MAX))
 
 
 def default_memory_bytes(limit_file: Path = CONTAINER_LIMIT_FILE) -> int:

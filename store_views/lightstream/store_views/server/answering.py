@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, unless_disconnected
+from lightstream.runtime.priority import run_behind
 
 from .formats import AnswerFormat, accepted_format, pieces_of
 from .lanes import LANES, Lane, lane_named
@@ -114,21 +115,11 @@ class Answering:
             try:
                 run = partial(run_query, self._cursor(), asked.sql, asked.limits, asked.parameters, statement)
                 with nullcontext() if watchdog is None else watchdog.watched(statement, asked.parameters):
-                    outcome = await self._until_ended(run, statement)
+                    outcome = await _until_ended(run, statement, lane.nice)
             except BaseException:
                 lane.leave()
                 raise
         return lane, statement.query_id, outcome
-
-    async def _until_ended(self, run: Callable[[], QueryOutcome], statement: Statement) -> QueryOutcome:
-        """The outcome. When cancelled, the statement is stopped, and its place is kept until it is gone."""
-        running = asyncio.ensure_future(run_sync(run, limiter=self._threads))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            statement.cancel()
-            await asyncio.wait((running,))
-            raise
 
 
 class _Answer(StreamingResponse):
@@ -146,6 +137,17 @@ class _Answer(StreamingResponse):
                 await super().__call__(scope, receive, send)
         finally:
             self._lane.leave()
+
+
+async def _until_ended(run: Callable[[], QueryOutcome], statement: Statement, nice: int) -> QueryOutcome:
+    """The outcome. When cancelled, the statement is stopped, and its place is kept until it is gone."""
+    running = asyncio.wrap_future(run_behind(run, nice, "lightstream-statement"))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        statement.cancel()
+        await asyncio.wait((running,))
+        raise
 
 
 def _first(pieces: Iterator[bytes], count: int) -> Generator[bytes]:

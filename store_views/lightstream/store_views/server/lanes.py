@@ -19,16 +19,23 @@ QUEUE_S_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LaneSize:
-    """Statements at once, and how many may wait beside them."""
+    """What a lane may take.
+
+    Attributes:
+        at_once: statements that run at once.
+        waiting_max: how many may wait beside them.
+        nice: how far their threads are behind those of training, of pages, and of the materialiser, as of ``nice(1)``.
+    """
 
     at_once: int
     waiting_max: int
+    nice: int = 0
 
 
 LANES: Mapping[str, LaneSize] = {
     "stores": LaneSize(at_once=4, waiting_max=512),
     "dashboard": LaneSize(at_once=3, waiting_max=64),
-    "others": LaneSize(at_once=4, waiting_max=32),
+    "others": LaneSize(at_once=4, waiting_max=32, nice=10),
 }
 """Queries of training, of pages, and all others: a lane that is full keeps nobody waiting in another."""
 
@@ -38,6 +45,7 @@ class Lane:
 
     def __init__(self, name: str, size: LaneSize) -> None:
         self.name = name
+        self.nice = size.nice
         self._size = size
         self._places = asyncio.Semaphore(size.at_once)
         self._waiting = 0

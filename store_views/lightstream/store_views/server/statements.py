@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -45,6 +46,7 @@ class Statement:
         self.is_cancelled = False
         self.is_running = False
         self._arrived_s = time.monotonic()
+        self._told_s = math.inf
         self._on_ignored = on_ignored
         self._ignored_s = ignored_s
         self._wake = threading.Event()
@@ -59,6 +61,11 @@ class Statement:
             "seconds": round(time.monotonic() - self._arrived_s, 3),
             "state": "running" if self.is_running else "waiting",
         }
+
+    @property
+    def ignored_for_s(self) -> float:
+        """For how long it has run on since it was told to stop; 0 where it has ended, or was not told."""
+        return 0.0 if self._ended.is_set() else max(0.0, time.monotonic() - self._told_s)
 
     def cancel(self) -> None:
         """Stop it: at once, or when it would begin."""
@@ -85,11 +92,11 @@ class Statement:
 
     def _watch(self, connection: duckdb.DuckDBPyConnection, timeout_s: float, stopped: threading.Event) -> None:
         self._wake.wait(timeout_s)
-        since_s = time.monotonic()
+        self._told_s = time.monotonic()
         while not self._ended.is_set():
             stopped.set()
             connection.interrupt()
-            if self._on_ignored is not None and time.monotonic() - since_s > self._ignored_s:
+            if self._on_ignored is not None and self.ignored_for_s > self._ignored_s:
                 self._on_ignored(self)
                 self._on_ignored = None
             self._ended.wait(INTERRUPT_INTERVAL_S)

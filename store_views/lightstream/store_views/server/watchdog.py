@@ -13,13 +13,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.files import write_text
+from lightstream.runtime.processes import RESTART_STATUS
 from lightstream.schemas.errors import QueryError
 
 from ..materialiser.view_file import default_memory_bytes
@@ -40,8 +42,11 @@ ROOM_BESIDE_DUCKDB_BYTES = 3 * 1024**3
 
 LOOK_INTERVAL_S = 0.05
 
-EXIT_STATUS = 70
-"""``EX_SOFTWARE``; any but 0 makes a supervisor say that it ended."""
+ALSO_IGNORED_S = 1.0
+"""What has run on for so long, when another ends the process, would end the next one too: it is refused as well."""
+
+GROWTH_SHARE_MIN = 0.5
+"""Where memory runs out, a statement is blamed during which it grew by at least this share of the most."""
 
 _STATM = "/proc/self/statm"
 
@@ -49,6 +54,14 @@ _STATM = "/proc/self/statm"
 def refused_path(path: Path) -> Path:
     """Return the file with the statements that are not run again, beside the view's."""
     return path.with_name(path.name + ".refused")
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What a statement is known by, and the process's memory when it began."""
+
+    fingerprint: str
+    memory_bytes: int
 
 
 class Watchdog:
@@ -79,7 +92,7 @@ class Watchdog:
         self._memory_bytes = memory_bytes or _resident_bytes
         self._ending = threading.Lock()
         self._changed = threading.Condition()
-        self._watched: dict[Statement, str] = {}
+        self._watched: dict[Statement, _Watched] = {}
         self._refused = self._read()
         threading.Thread(target=self._look, daemon=True, name="lightstream-view-watchdog").start()
 
@@ -97,8 +110,9 @@ class Watchdog:
                 f"this statement has ended the view a while ago, and is refused for another {left_s:.0f} s.",
                 next_step="Write it in another way, or run it in a view of its own: `lightstream view --name bi`.",
             )
+        began = _Watched(fingerprint, self._memory_bytes())
         with self._changed:
-            self._watched[statement] = fingerprint
+            self._watched[statement] = began
             self._changed.notify()
         try:
             yield
@@ -108,25 +122,26 @@ class Watchdog:
 
     def on_ignored(self, statement: Statement) -> None:
         """End the process: the statement does not stop."""
-        self._end_for([statement], "it does not stop, though told to for 2 s")
+        with self._changed:
+            others = [one for one in self._watched if one is not statement and one.ignored_for_s > ALSO_IGNORED_S]
+        self._end_for([statement, *others], "it does not stop, though told to for 2 s")
 
     def _look(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._watched))
-                watched = list(self._watched)
+                watched = dict(self._watched)
             used = self._memory_bytes()
             if used > self._limit:
-                # Which of them it is cannot be told: of training's statements none is, where there are others.
-                blamed = [one for one in watched if one.lane != "stores"] or watched
-                self._end_for(blamed, f"the process has {used >> 20:,} MiB, and {self._limit >> 20:,} are allowed")
+                why = f"the process has {used >> 20:,} MiB, and {self._limit >> 20:,} are allowed"
+                self._end_for(_blamed(watched, used), why)
             time.sleep(LOOK_INTERVAL_S)
 
     def _end_for(self, statements: Sequence[Statement], why: str) -> None:
         with self._ending:
             until_s = self._clock.now_unix_nano() / NANOS_PER_SECOND + REFUSED_S
             with self._changed:
-                fingerprints = [self._watched[one] for one in statements if one in self._watched]
+                fingerprints = [self._watched[one].fingerprint for one in statements if one in self._watched]
             if not fingerprints:
                 return  # it has ended after all
             self._refused |= dict.fromkeys(fingerprints, until_s)
@@ -147,6 +162,15 @@ class Watchdog:
             return {}  # none, or not ours
 
 
+def _blamed(watched: Mapping[Statement, _Watched], used: int) -> list[Statement]:
+    """Return the statements that may have taken the memory: those during which it grew most, and of training's none
+    where there are others."""
+    able = {one: began for one, began in watched.items() if one.lane != "stores"} or watched
+    growth = {one: used - began.memory_bytes for one, began in able.items()}
+    least = GROWTH_SHARE_MIN * max(growth.values(), default=0)
+    return [one for one, grew in growth.items() if grew >= least] or list(able)
+
+
 def _fingerprint(sql: str, parameters: Parameters | None) -> str:
     text = json.dumps([" ".join(sql.split()), parameters], default=str)
     return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
@@ -159,4 +183,4 @@ def _resident_bytes() -> int:
 
 def _end_process() -> None:
     logging.shutdown()
-    os._exit(EXIT_STATUS)
+    os._exit(RESTART_STATUS)

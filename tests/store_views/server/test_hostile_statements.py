@@ -1,0 +1,141 @@
+"""Eight hostile statements at once: each is refused, stopped, or ends the view, which comes back with all it had."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from lightstream.runtime.kafka import KafkaPublisher, Position
+from lightstream.runtime.processes import ProcessUnit, Supervisor
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import QueryError
+from lightstream.schemas.topics import SPANS
+from lightstream.store_views.client import ViewClient
+from lightstream.store_views.materialiser import default_path, view_file
+from lightstream.store_views.materialiser.view_file import open_file, spill_folder
+from tests.stream_processors.assembly.build import proxy_span
+
+SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
+DEAF = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
+ENDLESS: dict[str, tuple[str, float]] = {
+    "one call of a function": (DEAF, 0.2),
+    "20 GB of text": ("SELECT sum(length(repeat('x', 4000000000) || i)) FROM range(5) AS t(i)", 1.0),
+    "a sort that fills the disk": ("SELECT i, md5(i::VARCHAR) AS s FROM range(100000000000) AS t(i) ORDER BY s", 1.0),
+    "endless recursion": (
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
+        1.0,
+    ),
+    "recursion that grows": (
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION SELECT x + y FROM n, range(50) AS t(y)) SELECT max(x) FROM n",
+        1.0,
+    ),
+    "no time": (SLOW, 0.0),
+    "hardly any time": (SLOW + " AND x % 5 = 1", 0.001),
+    "a long list": ("SELECT list_sort(range(300000000))", 0.2),
+}
+"""Statement and its limit in seconds."""
+
+READING = (
+    "SELECT content FROM read_text('{folder}/lightstream.duckdb')",
+    "SELECT size FROM read_blob('{folder}/lightstream.duckdb')",
+    "SELECT size FROM read_blob('{folder}/lightstream.duckdb.tmp/*')",
+    "SELECT content FROM read_text('{folder}/*')",
+    "FROM '{folder}/lightstream.duckdb'",
+    "FROM checkpoint()",
+    "FROM truncate_duckdb_logs()",
+    "FROM read_csv('/etc/passwd')",
+)
+
+SPANS_BEFORE, SPANS_BESIDE = 20, 200
+
+
+@pytest.fixture
+def small(settings: Settings) -> Settings:
+    return settings.model_copy(update={"view_process_bytes_max": 2 << 30, "view_memory_bytes_max": 256 << 20})
+
+
+@pytest.fixture
+def unit(small: Settings) -> Iterator[ProcessUnit]:
+    supervisor = Supervisor()
+    unit = ProcessUnit("view", [sys.executable, "-m", "lightstream.cli", "view"], small)
+    try:
+        supervisor.start([unit])
+        yield unit
+    finally:
+        supervisor.stop()
+        print(unit.log_file.read_text("utf-8")[-5_000:])  # shown when the test fails
+
+
+def publish(publisher: KafkaPublisher, first: int, count: int) -> list[Position]:
+    sent = [publisher.publish(SPANS, f"r{n % 7}", proxy_span(n)) for n in range(first, first + count)]
+    return [future.result(60) for future in sent]
+
+
+def ask(settings: Settings, sql: str, timeout_s: float) -> str:
+    """What its asker is told, who asks again where there was no answer."""
+    with closing(ViewClient(settings, patience_s=300)) as client:
+        try:
+            return f"answered: {client.query(sql, timeout_s=timeout_s).rows}"
+        except QueryError as error:
+            return error.message
+
+
+def together(settings: Settings, statements: dict[str, tuple[str, float]]) -> dict[str, str]:
+    with ThreadPoolExecutor(len(statements)) as pool:
+        told = pool.map(lambda asked: ask(settings, *asked), statements.values())
+        return dict(zip(statements, told, strict=True))
+
+
+def test_eight_at_once_are_over_and_nothing_is_lost(unit: ProcessUnit, small: Settings) -> None:
+    with closing(KafkaPublisher(small)) as publisher, closing(ViewClient(small, patience_s=300)) as client:
+        written = publish(publisher, 0, SPANS_BEFORE)
+        assert client.query("SELECT count(*) FROM spans", written).scalar() == SPANS_BEFORE
+        first = unit.pid
+        beside = threading.Thread(target=lambda: written.extend(publish(publisher, SPANS_BEFORE, SPANS_BESIDE)))
+        beside.start()
+        told = together(small, ENDLESS)
+        beside.join()
+        over = ("was stopped", "has ended the view", "Out of Memory", "could not allocate", "failed to offload")
+        assert {name: said for name, said in told.items() if not any(word in said for word in over)} == {}
+        assert "has ended the view" in told["one call of a function"]
+        assert client.query("SELECT count(*) FROM spans", written).scalar() == SPANS_BEFORE + SPANS_BESIDE
+        assert unit.pid != first
+
+
+def test_no_file_is_read_by_eight_at_once(unit: ProcessUnit, small: Settings) -> None:
+    folder, first = default_path(small).parent, unit.pid
+    told = together(small, {sql: (sql.replace("{folder}", str(folder)), 5.0) for sql in READING})
+    assert {
+        sql: said for sql, said in told.items() if "not allowed" not in said and "not for queries" not in said
+    } == {}
+    assert unit.pid == first
+
+
+@pytest.mark.soak
+def test_twenty_rounds_of_eight_lose_nothing(unit: ProcessUnit, small: Settings) -> None:
+    """Each round's statements are new ones, so that none is refused for what it did before."""
+    with closing(KafkaPublisher(small)) as publisher, closing(ViewClient(small, patience_s=300)) as client:
+        written: list[Position] = []
+        for number in range(20):
+            written += publish(publisher, number * 100, 100)
+            others = {name: (f"{sql} -- {number}", limit) for name, (sql, limit) in ENDLESS.items()}
+            told = together(small, others)
+            assert [said for said in told.values() if said.startswith("answered")] == []
+            assert client.query("SELECT count(*) FROM spans", written).scalar() == (number + 1) * 100
+
+
+def test_a_sort_spills_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_file, "SPILL_BYTES_MAX", 4_000_000)
+    path = tmp_path / "view.duckdb"
+    connection = open_file(path, 64 << 20)
+    with pytest.raises(duckdb.OutOfMemoryException, match="max_temp_directory_size"):
+        connection.execute(ENDLESS["a sort that fills the disk"][0])
+    assert sum(file.stat().st_size for file in spill_folder(path).iterdir()) <= 8_000_000
+    connection.close()
