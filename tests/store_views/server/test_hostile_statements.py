@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from benchmarks.hostile_statements import STATEMENTS
 from lightstream.runtime.kafka import KafkaPublisher, Position
 from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.settings import Settings
@@ -21,26 +22,6 @@ from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path, view_file
 from lightstream.store_views.materialiser.view_file import open_file, spill_folder
 from tests.stream_processors.assembly.build import proxy_span
-
-SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
-DEAF = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
-ENDLESS: dict[str, tuple[str, float]] = {
-    "one call of a function": (DEAF, 0.2),
-    "20 GB of text": ("SELECT sum(length(repeat('x', 4000000000) || i)) FROM range(5) AS t(i)", 1.0),
-    "a sort that fills the disk": ("SELECT i, md5(i::VARCHAR) AS s FROM range(100000000000) AS t(i) ORDER BY s", 1.0),
-    "endless recursion": (
-        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
-        1.0,
-    ),
-    "recursion that grows": (
-        "WITH RECURSIVE n AS (SELECT 1 AS x UNION SELECT x + y FROM n, range(50) AS t(y)) SELECT max(x) FROM n",
-        1.0,
-    ),
-    "no time": (SLOW, 0.0),
-    "hardly any time": (SLOW + " AND x % 5 = 1", 0.001),
-    "a long list": ("SELECT list_sort(range(300000000))", 0.2),
-}
-"""Statement and its limit in seconds."""
 
 READING = (
     "SELECT content FROM read_text('{folder}/lightstream.duckdb')",
@@ -87,7 +68,7 @@ def ask(settings: Settings, sql: str, timeout_s: float) -> str:
             return error.message
 
 
-def together(settings: Settings, statements: dict[str, tuple[str, float]]) -> dict[str, str]:
+def together(settings: Settings, statements: Mapping[str, tuple[str, float]]) -> dict[str, str]:
     with ThreadPoolExecutor(len(statements)) as pool:
         told = pool.map(lambda asked: ask(settings, *asked), statements.values())
         return dict(zip(statements, told, strict=True))
@@ -100,7 +81,7 @@ def test_eight_at_once_are_over_and_nothing_is_lost(unit: ProcessUnit, small: Se
         first = unit.pid
         beside = threading.Thread(target=lambda: written.extend(publish(publisher, SPANS_BEFORE, SPANS_BESIDE)))
         beside.start()
-        told = together(small, ENDLESS)
+        told = together(small, STATEMENTS)
         beside.join()
         over = ("was stopped", "has ended the view", "Out of Memory", "could not allocate", "failed to offload")
         assert {name: said for name, said in told.items() if not any(word in said for word in over)} == {}
@@ -125,7 +106,7 @@ def test_twenty_rounds_of_eight_lose_nothing(unit: ProcessUnit, small: Settings)
         written: list[Position] = []
         for number in range(20):
             written += publish(publisher, number * 100, 100)
-            others = {name: (f"{sql} -- {number}", limit) for name, (sql, limit) in ENDLESS.items()}
+            others = {name: (f"{sql} -- {number}", limit) for name, (sql, limit) in STATEMENTS.items()}
             told = together(small, others)
             assert [said for said in told.values() if said.startswith("answered")] == []
             assert client.query("SELECT count(*) FROM spans", written).scalar() == (number + 1) * 100
@@ -136,6 +117,6 @@ def test_a_sort_spills_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "view.duckdb"
     connection = open_file(path, 64 << 20)
     with pytest.raises(duckdb.OutOfMemoryException, match="max_temp_directory_size"):
-        connection.execute(ENDLESS["a sort that fills the disk"][0])
+        connection.execute(STATEMENTS["a sort that fills the disk"][0])
     assert sum(file.stat().st_size for file in spill_folder(path).iterdir()) <= 8_000_000
     connection.close()
