@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 import psutil
@@ -138,12 +139,12 @@ def _during(settings: Settings, unit: ProcessUnit, seconds: float, seen: _Seen, 
     """Add to ``seen`` what is seen for so long."""
     over = threading.Event()
     work: list[Callable[[], None]] = [
-        lambda: _ask_named(settings, seen, over),
-        lambda: _call_store(settings, seen, over),
-        lambda: _sample(unit, seen, over),
+        partial(_ask_named, settings, seen, over),
+        partial(_call_store, settings, seen, over),
+        partial(_sample, unit, seen, over),
     ]
     if hostile:
-        work += [lambda asked=asked: _attack(settings, asked, seen, over) for asked in STATEMENTS.values()]
+        work += [partial(_attack, settings, asked, seen, over) for asked in STATEMENTS.values()]
     with closing(ViewClient(settings, patience_s=120)) as client:
         began_s, first = time.monotonic(), _reached(client)
         threads = [threading.Thread(target=one) for one in work]
