@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI
 
-PLANTED = ("zebra", "quartz", "violin", "saffron")
+PLANTED = ("zebra", "quartz", "violin")
 SEED = "Answer {question}."
 TASKS = [{"question": f"q{number}"} for number in range(4)]
 TEMPLATE = re.compile(r"Answer \{question\}\.(?: [a-z]+(?![\w:]))*")

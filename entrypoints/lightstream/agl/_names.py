@@ -60,7 +60,6 @@ ABSENT: dict[str, str] = {
 
 DIFFERENT: dict[str, str] = {
     "APO": "same arguments, and `name`, `progress` and `seed`; its critiques and edits are asked for in other words",
-    "LLMProxy": "it records into Kafka, so Kafka has to run, whichever store it is given",
     "RolloutConfig": "without limits of its own it has none, told as infinity; a rollout without a configuration has "
     "the store's",
     "Trainer": "where the algorithm trains weights it refuses `llm_proxy`, `max_rollouts`, `runner` and "

@@ -7,10 +7,14 @@ from typing import Any
 
 from lightstream.producers import LLMProxy as Proxy
 from lightstream.producers.llm_proxy.model_list import ModelConfig
+from lightstream.producers.llm_proxy.server import proxy_server
+from lightstream.producers.llm_proxy.upstream import Upstream
+from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 
 from ._arguments import refuse
+from ._store_spans import StorePublisher, store_for_spans
 
 __all__ = ["LLMProxy", "ModelConfig"]
 
@@ -25,6 +29,8 @@ INSTEAD = {
 
 class LLMProxy(Proxy):
     """As ``lightstream.producers.LLMProxy``, with Agent Lightning 0.3's arguments.
+
+    Calls are recorded in the store, without Kafka, unless it is Kafka's or none was given.
 
     Args:
         port, model_list, store, host, litellm_config, num_retries, settings: of the base class.
@@ -53,3 +59,7 @@ class LLMProxy(Proxy):
         workers = None if num_workers == 1 else num_workers
         refuse("LLMProxy", {"launch_mode": mode, "num_workers": workers} | others, INSTEAD)
         super().__init__(port, model_list, store, host, litellm_config, num_retries, settings=settings)
+
+    def _new_server(self, upstream: Upstream) -> HttpServer:
+        into = None if self._store is None else store_for_spans(self._store)
+        return proxy_server(self._settings, upstream, None if into is None else StorePublisher(into))

@@ -18,6 +18,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.records import ANY_RUN
 from lightstream.schemas.types import NamedResources, Rollout, RolloutMode
 
+from .._store_spans import store_for_spans
 from ..execution import ExecutionEvent
 from .base import Runner
 
@@ -27,16 +28,6 @@ TaskT = TypeVar("TaskT")
 
 EVENT_LOOK_INTERVAL_S = 0.2
 """A set event may go unnoticed for this long: it may be another process's, which cannot wake a loop here."""
-
-
-def _store_for_spans(store: LightningStore) -> LightningStore | None:
-    """The store that a tracer has to write to; ``None`` where Kafka is the store, to which spans go anyway."""
-    from lightstream.store_views.stores import KafkaLightningStore
-    from lightstream.store_views.stores.forwarding import ForwardingStore
-
-    while isinstance(store, ForwardingStore):
-        store = store.store
-    return None if isinstance(store, KafkaLightningStore) else store
 
 
 class _OwnRunner(Hook):
@@ -143,7 +134,7 @@ class LitAgentRunner(Runner[TaskT]):
         """Set the store that rollouts come from."""
         agent, tracer = self.get_agent(), self.tracer
         self._store, self.worker_id = store, worker_id
-        takes_spans = _store_for_spans(store)
+        takes_spans = store_for_spans(store)
         tracer.init_worker(worker_id, takes_spans)
         self._runner = RollingRunner(
             store,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightstream.runtime.http_server import HttpServer
-from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, bootstrap_servers
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, Publisher, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
@@ -40,23 +40,24 @@ def llm_proxy(settings: Settings) -> HttpServer:
     return proxy_server(settings, upstream_of(settings))
 
 
-def proxy_server(settings: Settings, upstream: Upstream) -> HttpServer:
+def proxy_server(settings: Settings, upstream: Upstream, publisher: Publisher | None = None) -> HttpServer:
     """A proxy before any upstream.
 
+    Args:
+        publisher: where calls are recorded; by default Kafka.
+
     Raises:
-        ServiceUnavailableError: the port is taken, or no Kafka is named or running.
+        ServiceUnavailableError: the port is taken, or no Kafka is named or running where it is needed.
     """
-    bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
     proxy_access(settings).warn_where_open(settings.host, "LLM proxy", "LIGHTSTREAM_PROXY_TOKEN")
-    publisher = KafkaPublisher(settings, linger_ms=LINGER_MS)
-    app = create_app(settings, upstream, publisher, stop=publisher.close)
+    if publisher is not None:
+        app, ready = create_app(settings, upstream, publisher), []
+    else:
+        bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
+        kafka = KafkaPublisher(settings, linger_ms=LINGER_MS)
+        app, ready = create_app(settings, upstream, kafka, stop=kafka.close), [KafkaContact(settings)]
     return HttpServer(
-        app,
-        settings,
-        name="proxy",
-        port=settings.proxy_port,
-        setting="LIGHTSTREAM_PROXY_PORT",
-        ready=[KafkaContact(settings)],
+        app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT", ready=ready
     )
 
 
@@ -152,9 +153,13 @@ class LLMProxy:
         if self._server is not None:
             return
         upstream = BalancingUpstream(self._settings, self.model_list, num_retries=self._num_retries)
-        server = proxy_server(self._settings, upstream)
+        server = self._new_server(upstream)
         await asyncio.to_thread(server.start)
         self._upstream, self._server = upstream, server
+
+    def _new_server(self, upstream: Upstream) -> HttpServer:
+        """The server of the next start."""
+        return proxy_server(self._settings, upstream)
 
     async def stop(self) -> None:
         """Stop, once the calls in progress are answered (at most 10 s). Does nothing if it does not serve."""

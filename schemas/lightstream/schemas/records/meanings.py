@@ -24,7 +24,7 @@ SHARED_MEANINGS: Mapping[str, str] = MappingProxyType(
         "group_size": "Number of rollouts of the group.",
         "revision": "Number of the trajectory's revision: late spans and rewards make new ones; the highest counts.",
         "rollout_status": "Status of the rollout when the attempt was closed.",
-        "final": "True for the attempt that counts for its rollout and group: exactly one per rollout.",
+        "final": "True for the attempt that ended its rollout: one, or more where it was put back into the queue.",
         "error_type": "Kind of the error that ended the attempt, if any.",
         "error_message": "Text of the error that ended the attempt, if any.",
         "trace_id": "OpenTelemetry trace (32 hex digits).",
