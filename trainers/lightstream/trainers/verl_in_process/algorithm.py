@@ -69,14 +69,20 @@ class VERL(VerlConfig, Algorithm):
         for model in (self.model, self.reference, self.critic_model, self.reward_model):
             if model is not None:
                 check_model(model)
-        self._check_ranks(settings)
+        self._check_policies_are_served(settings)
         if self.servers is None:
             check_model_server(settings)
         else:
             check_proxy_alone(settings)
 
-    def _check_ranks(self, settings: Settings) -> None:
-        """Refuse adapters that the policy server would not serve."""
+    def _check_policies_are_served(self, settings: Settings) -> None:
+        """Refuse adapters that the policy server would not serve, or that no call would come to."""
+        if self.policies and settings.llm_model is not None:
+            raise SettingsError(
+                f"LIGHTSTREAM_LLM_MODEL is {settings.llm_model!r}, which the proxy asks for in place of each policy's "
+                "model.",
+                next_step="Unset it.",
+            )
         for name, policy in self.policies.items():
             rank = policy.lora_rank if policy.adapter is None else read_shape(Path(policy.adapter).expanduser()).rank
             if rank > settings.policy_lora_rank_max:
