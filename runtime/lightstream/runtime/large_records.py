@@ -28,7 +28,7 @@ UNFINISHED = ".part"
 UNFINISHED_S_MAX = 3600.0
 """Writing a file takes seconds; what is still unfinished after this long was left by a process that died."""
 
-_IN_THE_FILE_ONLY = {"input_json": "null", "rewards": [], "triplets": [], "drops": [], "notes": []}
+_IN_THE_FILE_ONLY = {"input_json": "null", "rewards": [], "triplets": [], "images": [], "drops": [], "notes": []}
 
 
 def large_records_folder(settings: Settings) -> Path | None:

@@ -209,6 +209,7 @@ EXAMPLES: tuple[Record, ...] = (
                 start_unix_nano=_NOON + _SECOND,
                 end_unix_nano=_NOON + _SECOND + 40_000_000,
                 source_offset=9001,
+                images=[0],
             )
         ],
         drops=[
@@ -224,6 +225,7 @@ EXAMPLES: tuple[Record, ...] = (
         source=SourceRange(partition=1, first_offset=8999, last_offset=9005),
         opened_unix_nano=_NOON + _SECOND,
         closed_unix_nano=_NOON + 2 * _SECOND,
+        images=[b"\x89PNG\r\n\x1a\n"],
     ),
     ResourcesRecord(
         resources_id="run7-v2",

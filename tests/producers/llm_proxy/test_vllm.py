@@ -10,7 +10,8 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,18 @@ OPTIONS = (
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running server of the tiny model; its URL."""
+    folder = tmp_path_factory.mktemp("vllm")
+    with serving(make_tiny_model(folder / "model"), folder / "log") as url:
+        yield url
+
+
+@contextmanager
+def serving(model: Path, log_file: Path) -> Generator[str]:
+    """A running vLLM that serves a folder under the name ``policy``; its URL."""
     assert PYTHON.exists(), (
         f"there is no {PYTHON}: run `make test-vllm`, or name another in LIGHTSTREAM_TEST_VLLM_PYTHON"
     )
-    folder = tmp_path_factory.mktemp("vllm")
-    model, port = make_tiny_model(folder / "model"), free_port()
+    port = free_port()
     command = [
         str(PYTHON),
         "-m",
@@ -75,12 +83,12 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         MODEL,
     ]
     command += ["--host", "127.0.0.1", "--port", str(port), *OPTIONS.split()]
-    with (folder / "log").open("wb") as log:
+    with log_file.open("wb") as log:
         server = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
-        assert server.poll() is None, (folder / "log").read_text("utf-8")[-5000:]
+        assert server.poll() is None, log_file.read_text("utf-8")[-5000:]
         try:
             return httpx.get(f"{url}/v1/models", timeout=5).status_code == 200
         except httpx.HTTPError:

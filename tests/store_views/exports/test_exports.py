@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,23 @@ def test_trajectories_come_out_as_they_were_written(log: LogFile) -> None:
     assert list(read_trajectories(asks(log))) == written
     assert list(read_trajectories(asks(log), "rollout_id = 'r3'")) == [written[3]]
     assert list(read_trajectories(asks(log), "FALSE")) == []
+
+
+def test_images_come_out_of_the_requests(log: LogFile) -> None:
+    def asked(*images: bytes) -> str:
+        urls = [f"data:image/png;base64,{b64encode(image).decode('ascii')}" for image in images]
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        return json.dumps({"messages": [{"role": "user", "content": parts}]})
+
+    (written,) = log.write_and_assemble(
+        opened(),
+        proxy_span(1, [1, 2], request_json=asked(b"one", b"two")),
+        proxy_span(2, [3], request_json=asked()),
+        proxy_span(3, [4, 5], request_json=asked(b"three", b"one")),
+        closed(),
+    )
+    assert written.images == [b"one", b"two", b"three"]
+    assert list(read_trajectories(asks(log))) == [written]
 
 
 def test_only_the_latest_revision_comes_out(log: LogFile) -> None:

@@ -48,10 +48,10 @@ def select_trajectories(
 
 
 def torch_batch(arrays: BatchArrays) -> dict[str, Any]:
-    """Every array of ``arrays`` as a torch tensor under its name; ``rollout_groups`` stays a list of strings."""
+    """Every array of ``arrays`` as a torch tensor under its name; ``rollout_groups`` and ``images`` stay lists."""
     import torch
 
-    batch: dict[str, Any] = {"rollout_groups": arrays.rollout_groups}
+    batch: dict[str, Any] = {"rollout_groups": arrays.rollout_groups, "images": arrays.images}
     for name in BatchArrays.__slots__:
         if name not in batch:
             batch[name] = torch.from_numpy(getattr(arrays, name))

@@ -180,6 +180,7 @@ class Policy:
             prompt_tokens_max=options.prompt_tokens_max,
             response_tokens_max=options.response_tokens_max,
             overlong=options.overlong,
+            images=_engine_of(opened).images,
         )
         learned.triplets_used |= rows.triplets_used
         learned.not_trained |= rows.not_trained

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
-from .batch import BatchArrays
+from .batch import BatchArrays, ImageCheck
 from .groups import Group, SkippedGroups
 from .ledger import History, StepCommit
 
@@ -128,6 +128,11 @@ class Ledger(Protocol):
 
 class Engine(Protocol):
     """One model with its optimiser, and a critic where there is one: advantages or rewards in, weights out."""
+
+    @property
+    def images(self) -> ImageCheck | None:
+        """The model's view of calls with images; ``None``: it takes none."""
+        ...
 
     def update(
         self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""

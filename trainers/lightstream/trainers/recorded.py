@@ -242,4 +242,5 @@ def _trajectory(line: dict[str, Any]) -> Trajectory:
         for name in PACKED:
             if triplet[name] is not None:
                 triplet[name] = base64.urlsafe_b64decode(triplet[name])
+    line["images"] = [base64.urlsafe_b64decode(image) for image in line.get("images", [])]
     return Trajectory.model_validate(line)

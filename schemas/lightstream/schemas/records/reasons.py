@@ -33,6 +33,8 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         "(of tokens, or of spans).",
         DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge); such calls are left out.",
         DropReason.AGENT_NOT_SELECTED: "The call was made by an agent that is not among those to train.",
+        DropReason.IMAGE_NOT_RECORDED: "The request shows an image by address, which is not fetched, or not as base64. "
+        "Send images within the request, as data URLs (data:image/png;base64,…).",
     }
 )
 """Every code of the view ``dropped`` and of the records' ``drops``."""

@@ -41,6 +41,7 @@ class DropReason(RecordEnum):
     TOO_LARGE = "too_large"
     INSIDE_REWARD = "inside_reward"
     AGENT_NOT_SELECTED = "agent_not_selected"
+    IMAGE_NOT_RECORDED = "image_not_recorded"
 
 
 class NoteReason(RecordEnum):
@@ -160,6 +161,8 @@ class TripletRecord(Record):
     """Fields that were found elsewhere than on the call's own span (field to ``span_id:place``), as JSON."""
     policy_version_runs: list[PolicyVersionRun] = Field(default_factory=list[PolicyVersionRun])
     """Versions by the tokens that each sampled, where there were several, as JSON; empty: one sampled all."""
+    images: list[int] = Field(default_factory=list[int])
+    """Images that the prompt shows, in their order: numbers of the trajectory's images, from 0."""
 
 
 class SourceRange(Record):
@@ -178,7 +181,7 @@ class Trajectory(Record):
 
     Identity: (``rollout_id``, ``attempt_id``, ``revision``); a record with the same identity is the same trajectory.
     Where ``payload_url`` is set, the whole is in a file there (:mod:`lightstream.runtime.large_records`), and the
-    record has no input, rewards, triplets, drops and notes.
+    record has no input, rewards, triplets, images, drops and notes.
     """
 
     rollout_id: str
@@ -226,3 +229,5 @@ class Trajectory(Record):
     """SHA-256 of that file."""
     payload_size_bytes: int = 0
     """Size of that file in bytes."""
+    images: list[bytes] = Field(default_factory=list[bytes])
+    """Images that its triplets show, each once: files (PNG, JPEG, …) as they were sent."""

@@ -13,7 +13,7 @@ from lightstream.stream_processors.core.messages import Conversation, read_conve
 from ..sql_literal import sql_literal
 from .paging import Ask, rows_of
 
-__all__ = ["Told", "conversations_of", "said_by"]
+__all__ = ["Told", "conversations_of", "requests_of", "said_by"]
 
 IDS_PER_QUERY_MAX = 500
 """Span ids in one IN list: 20 bytes each, far below the largest request."""
@@ -63,13 +63,33 @@ def said_by(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[s
     return said
 
 
-def _said(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str, Conversation]:
+def requests_of(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[str, str | None]:
+    """Span id -> the request that this span of the attempt records, as JSON.
+
+    Raises:
+        QueryError, ServiceUnavailableError: the view could not answer.
+    """
+    requests: dict[str, str | None] = {}
+    for first in range(0, len(span_ids), IDS_PER_QUERY_MAX):
+        where = _among(trajectory, span_ids[first : first + IDS_PER_QUERY_MAX])
+        select = "SELECT log_offset, span_id, llm_request_json FROM spans_raw"
+        for row in rows_of(ask, select, ["log_offset"], where=where):
+            requests.setdefault(row["span_id"], row["llm_request_json"])
+    return requests
+
+
+def _among(trajectory: Trajectory, span_ids: Iterable[str]) -> str:
+    """A condition for spans of an attempt."""
     source = trajectory.source
-    where = (
+    return (
         f"log_partition = {source.partition} AND log_offset BETWEEN {source.first_offset} AND {source.last_offset} "
         f"AND rollout_id = {sql_literal(trajectory.rollout_id)} AND attempt_id = {sql_literal(trajectory.attempt_id)} "
         f"AND span_id IN ({', '.join(map(sql_literal, span_ids))})"
     )
+
+
+def _said(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str, Conversation]:
+    where = _among(trajectory, span_ids)
     said: dict[str, Conversation] = {}
     for row in rows_of(ask, f"SELECT {_COLUMNS} FROM spans_raw", ["log_offset"], where=where):  # noqa: S608  # our names
         if row["span_id"] not in said and (conversation := read_conversation(_span(row))) is not None:

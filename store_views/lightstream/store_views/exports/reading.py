@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import Drop, Record, RewardRecord, SourceRange, Trajectory, TripletRecord
+from lightstream.stream_processors.core.dialects import images_of_request
 
+from .conversations import requests_of
 from .paging import Ask, rows_of
 
 __all__ = ["read_trajectories"]
@@ -48,12 +50,27 @@ def _with_items(ask: Ask, partition: int, heads: list[dict[str, Any]]) -> Iterat
     triplets, drops, rewards = (_Items(ask, table, within) for table in ("triplets_raw", "drops_raw", "rewards_raw"))
     for head in heads:
         offset = head["log_offset"]
-        yield _trajectory(
+        trajectory = _trajectory(
             head,
             triplets=[_triplet(row) for row in triplets.at(offset)],
             drops=[_record(Drop, row) for row in drops.at(offset)],
             rewards=[_record(RewardRecord, row) for row in rewards.at(offset)],
         )
+        yield _with_images(ask, trajectory)
+
+
+def _with_images(ask: Ask, trajectory: Trajectory) -> Trajectory:
+    """The trajectory with the images of its calls, which the view has in their requests alone."""
+    shown = [triplet for triplet in trajectory.triplets if triplet.images]
+    if not shown:
+        return trajectory
+    requests = requests_of(ask, trajectory, [triplet.span_id for triplet in shown])
+    images: dict[int, bytes] = {}
+    for triplet in shown:
+        found, _ = images_of_request(requests.get(triplet.span_id))
+        images |= dict(zip(triplet.images, found, strict=False))  # no request: no images
+    numbers = range(max(number for triplet in shown for number in triplet.images) + 1)
+    return trajectory.model_copy(update={"images": [images.get(number, b"") for number in numbers]})
 
 
 class _Items:

@@ -99,7 +99,8 @@ def _some(record: type[Record], *names: str) -> tuple[Column, ...]:
     return tuple(column for column in columns_of(record, omit=_LISTS) if column.name in names)
 
 
-_LISTS = ("triplets", "drops", "rewards", "consumed")
+_LISTS = ("triplets", "drops", "rewards", "consumed", "images")
+"""They are rows of other tables; images are in the requests of ``spans_raw``."""
 _OF_TRAJECTORY = ("rollout_id", "attempt_id", "revision")
 _SPAN_PREFIXES = {"llm_call": "llm_"}
 

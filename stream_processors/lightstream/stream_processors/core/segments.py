@@ -6,7 +6,7 @@ Else a new sequence begins, and records the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -41,7 +41,7 @@ class SegmentStart(StrEnum):
 class Turn:
     """One call's place in a segment: its response is at ``[start, end)``.
 
-    ``reward`` is the triplet's (``None``: missing).
+    ``reward`` is the triplet's (``None``: missing); ``images`` is how many of the segment's images come before it.
     """
 
     call_index: int
@@ -50,6 +50,7 @@ class Turn:
     end: int
     policy_version: int | None
     reward: float | None
+    images: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Segment:
         policy_versions: int32 (T,): the version that sampled the token, else :data:`NO_VERSION`.
         rewards: float32 (T,): each turn's reward on its last token, NaN there when missing; 0.0 elsewhere.
         turns: the calls, in order; their ranges are what ``loss_mask`` marks.
+        images: numbers of the images that the last prompt shows, in their order, among the trajectory's.
         start_reason: why it begins here; ``diverged_at`` is the first token that differs from the agent's previous
             segment (-1 where there was none to compare).
     """
@@ -79,6 +81,7 @@ class Segment:
     turns: tuple[Turn, ...]
     start_reason: SegmentStart
     diverged_at: int = -1
+    images: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
@@ -112,8 +115,11 @@ class _PrefixIndex(Generic[_T]):
         rest = sequence[blocks * BLOCK_BYTES :]
         self._entries.setdefault(key, {}).setdefault(rest, []).append(value)
 
-    def take(self, scope: _Scope, prompt: bytes) -> _T | None:
-        """Remove and return the value of the longest sequence that begins ``prompt`` (the latest of equal ones)."""
+    def take(self, scope: _Scope, prompt: bytes, fits: Callable[[_T], bool]) -> _T | None:
+        """Remove and return the value of the longest sequence that begins ``prompt`` (the latest of equal ones).
+
+        Values that do not fit stay where they are.
+        """
         chain = _chain(prompt, len(prompt) // BLOCK_BYTES)
         for blocks in range(len(chain) - 1, -1, -1):
             entries = self._entries.get((scope, blocks, chain[blocks]))
@@ -122,9 +128,10 @@ class _PrefixIndex(Generic[_T]):
             start = blocks * BLOCK_BYTES
             longest = min(len(prompt) - start, BLOCK_BYTES - TOKEN_BYTES)
             for length in range(longest - longest % TOKEN_BYTES, -1, -TOKEN_BYTES):
-                values = entries.get(prompt[start : start + length])
-                if values:
-                    return values.pop()
+                values = entries.get(prompt[start : start + length], [])
+                for place in reversed(range(len(values))):
+                    if fits(values[place]):
+                        return values.pop(place)
         return None
 
 
@@ -157,6 +164,11 @@ class _Growing:
         self.ids = triplet.prompt_token_ids + triplet.response_token_ids
         self.triplets.append(triplet)
 
+    def is_begin_of(self, triplet: TripletRecord) -> bool:
+        """Whether a call's prompt begins with all of ``ids``, and with the same images."""
+        images = self.triplets[-1].images
+        return triplet.images[: len(images)] == images and triplet.prompt_token_ids.startswith(self.ids)
+
 
 def segments_of(trajectory: Trajectory, tokens_max: int | None = None) -> list[Segment]:
     """Trajectory-level segments of ``trajectory``, in the order in which they begin. It is unchanged."""
@@ -175,9 +187,9 @@ def transitions_of(trajectory: Trajectory) -> list[Segment]:
 def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = None) -> list[Segment]:
     """Merge calls (in log order) into segments: each sampled token is in exactly one, with mask 1, once.
 
-    A call joins the segment of its agent whose ids its prompt begins with, all of them; of several the longest. Calls
-    of different agents are not merged. A call longer than ``tokens_max`` (prompt and response together) stands alone,
-    whole. Linear in the tokens of the triplets.
+    A call joins the segment of its agent whose ids its prompt begins with, all of them, and whose images it shows; of
+    several the longest. Calls of different agents are not merged. A call longer than ``tokens_max`` (prompt and
+    response together) stands alone, whole. Linear in the tokens of the triplets.
     """
     growing: list[_Growing] = []
     index: _PrefixIndex[_Growing] = _PrefixIndex()
@@ -188,8 +200,10 @@ def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = N
         if tokens_max is not None and length > tokens_max:
             growing.append(_Growing(triplet, SegmentStart.TOO_LONG, -1))
             continue
-        segment = index.take(agent, triplet.prompt_token_ids)
-        if segment is not None and triplet.prompt_token_ids.startswith(segment.ids):
+        segment = index.take(
+            agent, triplet.prompt_token_ids, lambda found, next_call=triplet: found.is_begin_of(next_call)
+        )
+        if segment is not None:
             segment.extend(triplet)
         else:
             segment = _Growing(triplet, *_why(triplet, latest))
@@ -206,6 +220,8 @@ def _why(triplet: TripletRecord, latest: dict[str | None, _Growing]) -> tuple[Se
         return (SegmentStart.SUB_AGENT if latest else SegmentStart.FIRST), -1
     prompt = triplet.prompt_token_ids
     common = _common_prefix(prompt, previous.ids) // TOKEN_BYTES
+    if prompt.startswith(previous.ids) and not previous.is_begin_of(triplet):
+        return SegmentStart.EDITED_HISTORY, common  # other images at the same places
     if common * TOKEN_BYTES == len(prompt):
         return SegmentStart.BRANCH, common
     reason = SegmentStart.EDITED_HISTORY
@@ -246,7 +262,7 @@ def _finish(index: int, segment: _Growing) -> Segment:
         reward = _NAN if triplet.reward is None else pack_float32([triplet.reward])
         rewards += [bytes((between + count - 1) * TOKEN_BYTES), reward]
         at = start + count
-        turns.append(Turn(triplet.call_index, triplet.span_id, start, at, version, triplet.reward))
+        turns.append(Turn(triplet.call_index, triplet.span_id, start, at, version, triplet.reward, len(triplet.images)))
     return Segment(
         index=index,
         agent_name=segment.agent_name,
@@ -258,6 +274,7 @@ def _finish(index: int, segment: _Growing) -> Segment:
         turns=tuple(turns),
         start_reason=segment.reason,
         diverged_at=segment.diverged_at,
+        images=tuple(segment.triplets[-1].images),
     )
 
 

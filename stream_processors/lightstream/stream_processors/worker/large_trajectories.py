@@ -68,7 +68,9 @@ def without_triplets(trajectory: Trajectory, detail: str) -> Trajectory:
     ]
     kept = list(_with_fewer_details([*drops, *trajectory.drops]))
     drops = [*kept[len(drops) :], *kept[: len(drops)]]
-    return trajectory.model_copy(update={"triplets": [], "drops": drops, "input_json": "null", "rewards": []})
+    return trajectory.model_copy(
+        update={"triplets": [], "images": [], "drops": drops, "input_json": "null", "rewards": []}
+    )
 
 
 def _with_fewer_details(drops: Iterable[Drop]) -> Iterator[Drop]:
@@ -87,6 +89,7 @@ def without_calls(trajectory: Trajectory) -> Trajectory:
     return trajectory.model_copy(
         update={
             "triplets": [],
+            "images": [],
             "drops": [],
             "rewards": [],
             "notes": [],

@@ -2,7 +2,7 @@
 
 from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights
 from .policies import ALL, AgentPolicy, PolicyGroups, check_agents, check_policies, split_groups, trained
-from .rows import BatchRows, Exclusion, Overlong, Row, Span, reasons_of, select_rows, weigh_rows
+from .rows import BatchRows, Exclusion, ImageCheck, Overlong, Row, Span, reasons_of, select_rows, weigh_rows
 from .scores import ADVANTAGES, Advantage, AdvantagePer, MissingReward, Scoring, group_advantages, rollout_score
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "BatchArrays",
     "BatchRows",
     "Exclusion",
+    "ImageCheck",
     "LossNormalisation",
     "MissingReward",
     "Overlong",

@@ -49,6 +49,7 @@ class BatchArrays:
         rollout_of_row: int64 (N,): which rollout the row belongs to, see ``rollout_scores``.
         rollout_scores: float32 (M,): one score per rollout; NaN where only its calls have rewards.
         rollout_groups: group id of each rollout (M,).
+        images: files of the images that each row shows (N,), in their order.
     """
 
     prompt_lengths: Int64s
@@ -65,6 +66,7 @@ class BatchArrays:
     rollout_of_row: Int64s
     rollout_scores: Float32s
     rollout_groups: list[str]
+    images: list[tuple[bytes, ...]]
 
     def __len__(self) -> int:
         return len(self.prompt_lengths)
@@ -121,6 +123,7 @@ def build_arrays(selected: BatchRows) -> BatchArrays:
         rollout_of_row=np.fromiter((row.rollout for row in rows), np.int64, len(rows)),
         rollout_scores=np.asarray(selected.scores, np.float32),
         rollout_groups=list(selected.groups),
+        images=[row.images for row in rows],
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from lightstream.stream_processors.core.segments import Segment, merge_segments
 from ..groups import Group
 from .scores import Scoring, group_advantages, rollout_score, whitened
 
-__all__ = ["BatchRows", "Exclusion", "Overlong", "Row", "Span", "reasons_of", "select_rows", "weigh_rows"]
+__all__ = ["BatchRows", "Exclusion", "ImageCheck", "Overlong", "Row", "Span", "reasons_of", "select_rows", "weigh_rows"]
 
 Overlong: TypeAlias = Literal["exclude", "truncate"]
 
@@ -58,6 +58,23 @@ class Exclusion(StrEnum):
     """A token of it was sampled by a policy older than the bound."""
     UNKNOWN_VERSION = "unknown_version"
     """Nobody knows which policy sampled it, and there is a bound."""
+    BAD_IMAGE = "bad_image"
+    """An image that it shows cannot be read."""
+    IMAGES_MISMATCH = "images_mismatch"
+    """The places for images among its tokens are not those of the images recorded with it."""
+
+
+class ImageCheck(Protocol):
+    """A model's view of a call with images."""
+
+    def fault(self, triplet: TripletRecord, images: Sequence[bytes]) -> Exclusion | None:
+        """The reason why the model cannot be shown a call again; ``None``: it can.
+
+        Args:
+            triplet: the call.
+            images: files, in the order of its prompt.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +98,13 @@ class Row:
         rollout: number of its rollout in the batch, counted over those that have a row.
         segment: the tokens.
         spans: what is trained on, in order; at least one.
+        images: files of the images before the last trained token, in their order.
     """
 
     rollout: int
     segment: Segment
     spans: tuple[Span, ...]
+    images: tuple[bytes, ...] = ()
 
     @property
     def prompt_length(self) -> int:
@@ -158,6 +177,7 @@ class _Limits:
     response_tokens_max: int | None
     overlong: Overlong
     needs_logprobs: bool
+    images: ImageCheck | None
 
 
 def select_rows(
@@ -169,6 +189,7 @@ def select_rows(
     response_tokens_max: int | None = None,
     overlong: Overlong = "exclude",
     needs_logprobs: bool = True,
+    images: ImageCheck | None = None,
 ) -> BatchRows:
     """The rows of ``groups``, and a reason for every call that has no weight.
 
@@ -182,8 +203,9 @@ def select_rows(
             (``truncate``).
         overlong: which of the two.
         needs_logprobs: calls without log-probabilities are left out.
+        images: of the model, where it takes images: calls that it cannot be shown again are left out.
     """
-    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs)
+    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs, images)
     selected = BatchRows()
     rules, all_groups = scoring or Scoring(), list(groups)
     of_groups = [_call_advantages(group, rules) for group in all_groups]
@@ -204,17 +226,18 @@ def weigh_rows(
     prompt_tokens_max: int | None = None,
     response_tokens_max: int | None = None,
     overlong: Overlong = "exclude",
+    images: ImageCheck | None = None,
 ) -> BatchRows:
     """The rows of trajectories whose advantages are known, and a reason for every call that has no weight.
 
     Args:
         weighed: each with its advantage, or with one for each of its triplets.
-        prompt_tokens_max, response_tokens_max, overlong: as for :func:`select_rows`.
+        prompt_tokens_max, response_tokens_max, overlong, images: as for :func:`select_rows`.
 
     Raises:
         ValueError: an advantage is no finite number, or there are more or fewer than triplets.
     """
-    limits = _Limits(None, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs=True)
+    limits = _Limits(None, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs=True, images=images)
     selected = BatchRows()
     for trajectory, given in weighed:
         calls = len(trajectory.triplets)
@@ -326,7 +349,7 @@ def _select(
     if not trajectory.triplets:
         reasons[Exclusion.NO_CALLS] += 1
     for triplet, advantage in zip(trajectory.triplets, advantages, strict=True):
-        fault = _fault(triplet)
+        fault = _fault(triplet) or _fault_of_images(triplet, trajectory, limits.images)
         if fault is None:
             sound.append(triplet)
             outcomes[triplet.call_index] = _reason_against(triplet, limits) or advantage
@@ -347,7 +370,9 @@ def _select(
             used += zero_counts or outcome != 0
             reasons[Exclusion.NO_SIGNAL] += not zero_counts and outcome == 0
         if spans:
-            selected.rows.append(Row(rollout, segment, tuple(spans)))
+            images = [turn.images for turn in segment.turns if turn.call_index == spans[-1].call_index]
+            shown = tuple(trajectory.images[number] for number in segment.images[: images[0]])
+            selected.rows.append(Row(rollout, segment, tuple(spans), shown))
             has_rows = True
     if has_rows:
         score = rollout_score(trajectory)
@@ -372,6 +397,13 @@ def _fault(triplet: TripletRecord) -> Exclusion | None:
     if not prompt or not response or not any(triplet.response_mask):
         return Exclusion.EMPTY
     return None
+
+
+def _fault_of_images(triplet: TripletRecord, trajectory: Trajectory, check: ImageCheck | None) -> Exclusion | None:
+    there = range(len(trajectory.images))
+    if any(number not in there for number in triplet.images):
+        return Exclusion.IMAGES_MISMATCH
+    return None if check is None else check.fault(triplet, [trajectory.images[number] for number in triplet.images])
 
 
 def _reason_against(triplet: TripletRecord, limits: _Limits) -> Exclusion | None:

@@ -56,6 +56,7 @@ def select_batch(options: LoopOptions, groups: StepGroups, version: int, engine:
             prompt_tokens_max=options.prompt_tokens_max,
             response_tokens_max=options.response_tokens_max,
             overlong=options.overlong,
+            images=engine.images,
         )
 
     kl_metrics: dict[str, float] = {}

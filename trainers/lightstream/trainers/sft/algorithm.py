@@ -26,6 +26,7 @@ from ..protocols import Engine
 from ..recorded import read_recording
 from ..run_identity import check_model
 from ..verl_in_process import VERL
+from ..verl_in_process.images import image_reader
 from ..verl_in_process.initial import write_initial_model
 from .sequences import Choice, conversations, from_view, identity_of, rows_of
 
@@ -159,7 +160,7 @@ class SFT(VERL):
             prompt_tokens_max=self.prompt_tokens_max,
             response_tokens_max=self.response_tokens_max,
         )
-        return rows_of(trajectories, choice)
+        return rows_of(trajectories, choice, image_reader(self.model))
 
 
 class _Steps:

@@ -14,7 +14,7 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 
-from ..batch import BatchRows, Scoring, reasons_of, rollout_score, select_rows
+from ..batch import BatchRows, ImageCheck, Scoring, reasons_of, rollout_score, select_rows
 from ..groups import Group, group_id_of, natural_order
 
 __all__ = ["Choice", "conversations", "from_view", "identity_of", "rows_of"]
@@ -56,8 +56,10 @@ class Choice:
         return [trajectory for trajectory in good if id(trajectory) in best]
 
 
-def rows_of(trajectories: Sequence[Trajectory], choice: Choice) -> BatchRows:
+def rows_of(trajectories: Sequence[Trajectory], choice: Choice, images: ImageCheck | None = None) -> BatchRows:
     """The sequences of the chosen trajectories: every token that was sampled, as it was sampled, with the weight 1.
+
+    ``images``: of the model, where it takes images.
 
     Raises:
         TrainingError: there is none; says what became of the trajectories.
@@ -69,6 +71,7 @@ def rows_of(trajectories: Sequence[Trajectory], choice: Choice) -> BatchRows:
         prompt_tokens_max=choice.prompt_tokens_max,
         response_tokens_max=choice.response_tokens_max,
         needs_logprobs=False,
+        images=images,
     )
     if not rows.rows:
         left_out = f"; of their calls, left out: {reasons_of(rows.excluded)}" if rows.excluded else ""

@@ -18,11 +18,12 @@ from . import state
 from .config import VerlConfig
 from .correction import correct
 from .critic import RETURNS, VALUES, Estimates, WeightedValueLoss, estimate, rewards_of_tokens
+from .images import ImageReader, RowImages, image_reader, positions_of
 from .loss import WeightedPolicyLoss
 from .model import PRECISIONS, Says, VerlModel, new_worker
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
-from .tensors import REFERENCE, micro_batches, select_mini_batches, to_tensordict
+from .tensors import REFERENCE, Seen, micro_batches, select_mini_batches, to_tensordict
 
 __all__ = ["VerlEngine", "actor_config"]
 
@@ -37,7 +38,10 @@ class VerlEngine:
         first: the run's first weights, which are the reference unless the options name another, and the model that an
             adapter (LoRA) belongs to; ``None``: ``folder``.
         packs: compute rows one after another instead of padded to one length; ``None``: where there is a kernel for it,
-            on a GPU in bfloat16.
+            on a GPU in bfloat16. A model that looks at images computes them padded.
+
+    Attributes:
+        images: how the model reads images; ``None``: it takes none.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class VerlEngine:
         self.device = choose_device(config.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self._packs = self.device == "cuda" and config.dtype == "bfloat16" if packs is None else packs
+        self.images = image_reader(first or folder)
+        may_pack = self.device == "cuda" and config.dtype == "bfloat16" if packs is None else packs
+        self._packs = may_pack and self.images is None
         load_verl(self.device)
         join_process_group(self.device, shard)
         with worker_environment(shard):
@@ -210,6 +216,11 @@ class VerlEngine:
         says: Says = "log_probs",
         described_in: Path | None = None,
     ) -> VerlModel:
+        if (image_reader(described_in or folder) is None) is not (self.images is None):
+            raise TrainingError(
+                f"of the model and {str(described_in or folder)!r}, one looks at images and the other does not.",
+                next_step="Name models of one kind.",
+            )
         worker = new_worker(
             config,
             folder,
@@ -249,7 +260,12 @@ class VerlEngine:
             weights = np.append(weights * self._shard.count, 0.0)
             compared = np.append(compared, False)
             further = {name: np.append(values, np.float32(0)) for name, values in further.items()}
-        return to_tensordict(arrays, weights, compared, further, temperature=self._config.temperature)
+        seen = None if self.images is None else self._seen(arrays, self.images)
+        return to_tensordict(arrays, weights, compared, further, seen, temperature=self._config.temperature)
+
+    def _seen(self, arrays: BatchArrays, reader: ImageReader) -> Seen:
+        positions = positions_of(arrays, reader, self._actor.engine.module)
+        return Seen(positions, [RowImages(reader, shown, self.device) if shown else None for shown in arrays.images])
 
     def _estimates(self, critic: VerlModel, arrays: BatchArrays, kl: npt.NDArray[np.float64] | None) -> Estimates:
         """The advantages of a batch whose ``advantages`` are rewards; ``kl`` is of each response token."""

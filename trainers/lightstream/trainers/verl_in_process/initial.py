@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
 from .config import VerlConfig
+from .images import PROCESSOR_FILE, image_reader, unloadable
 from .policies_engine import write_first_adapters
 from .runtime import choose_device
 
 __all__ = ["write_initial_model"]
+
+_PROCESSOR_FILES = (PROCESSOR_FILE, "processor_config.json", "video_preprocessor_config.json", "chat_template.json")
+"""Beside those of the tokenizer: what servers need of a model that looks at images."""
 
 
 def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     """Load the model, run the warm-up on it, and write it with its tokenizer into an empty folder (float32).
 
     Of several policies, each one's first adapter goes into a folder of its name there.
+    Of a model that looks at images, the files of its processor too, as they are.
 
     Raises:
         TrainingError: the model or its tokenizer cannot be loaded, the tokenizer has no chat template, or an adapter
@@ -26,7 +32,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     """
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
     untyped_logging: Any = transformers_logging
@@ -38,14 +44,11 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     model: Any
     try:
         tokenizer = load_tokenizer(config.model)
-        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
+        sees = image_reader(config.model) is not None
+        kind: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model = kind.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        fault = str(error).partition("\n")[0].rstrip(".")  # what follows lists every model that there is
-        raise TrainingError(
-            f"the model {str(config.model)!r} cannot be loaded: {fault}.",
-            next_step="Name a folder as `save_pretrained` writes it, or a model of the Hugging Face Hub: a language "
-            "model (…ForCausalLM); models that look at images are served, and not trained.",
-        ) from error
+        raise unloadable(config.model, error) from error
     if not tokenizer.chat_template:
         raise TrainingError(
             f"the tokenizer of {str(config.model)!r} has no chat template; chat completions need one.",
@@ -57,9 +60,21 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         config.warm_up(model, tokenizer)
         model.to("cpu")
     tokenizer.save_pretrained(folder)
+    if sees:
+        _copy_processor(config.model, folder)
     try:
         model.save_pretrained(folder)
     except SafetensorError as error:
         raise OSError(str(error)) from error
     if config.policies:
         write_first_adapters(config, folder, model)
+
+
+def _copy_processor(model: str | Path, folder: Path) -> None:
+    from transformers.utils.hub import cached_file
+
+    find: Any = cached_file
+    for name in _PROCESSOR_FILES:
+        found = find(str(model), name, _raise_exceptions_for_missing_entries=False)
+        if found is not None:
+            shutil.copyfile(found, folder / name)

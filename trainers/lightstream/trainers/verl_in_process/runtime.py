@@ -13,6 +13,7 @@ from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
+from .images import IMAGE_MODELS, see_an_image_always
 from .shards import Shard
 from .tensors import micro_batches
 
@@ -74,6 +75,7 @@ def load_verl(device: str) -> None:
     _bound_micro_batches_by_padded_tokens()
     _find_language_models_at_once()
     _load_value_models_as_configured()
+    _leave_image_models_to_transformers()
     _PREPARED.append(device)
 
 
@@ -135,9 +137,9 @@ def _bound_micro_batches_by_padded_tokens() -> None:
 
 
 def _find_language_models_at_once() -> None:
-    """Spare verl the search among all multi-modal models, which imports each of them (4 s), for a plain one."""
+    """Spare verl the search among all multi-modal models, which imports each of them (4 s), for what is trained."""
     import verl.utils.model as models
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     search: Any = models.get_hf_auto_model_class
 
@@ -145,9 +147,30 @@ def _find_language_models_at_once() -> None:
         architectures: list[str] = getattr(hf_config, "architectures", None) or [""]
         if architectures[0].endswith("ForCausalLM") and not getattr(hf_config, "auto_map", None):
             return AutoModelForCausalLM
+        if hf_config.model_type in IMAGE_MODELS:
+            return AutoModelForImageTextToText
         return search(hf_config)
 
     models.get_hf_auto_model_class = get_hf_auto_model_class
+
+
+def _leave_image_models_to_transformers() -> None:
+    """Spare models that look at images verl's own forward, which expects answers of an older transformers.
+
+    transformers' takes the same positions, of the text and in three dimensions.
+    """
+    from verl.workers.engine.fsdp import transformer_impl
+
+    engine: Any = transformer_impl  # has no types
+    patch: Any = engine.apply_monkey_patch
+
+    def apply_monkey_patch(model: Any, **options: Any) -> None:
+        if model.config.model_type in IMAGE_MODELS and hasattr(model.model, "visual"):
+            see_an_image_always(model)
+        else:
+            patch(model=model, **options)
+
+    engine.apply_monkey_patch = apply_monkey_patch
 
 
 def _load_value_models_as_configured() -> None:

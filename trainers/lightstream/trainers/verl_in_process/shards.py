@@ -100,4 +100,5 @@ def with_idle_row(arrays: BatchArrays) -> BatchArrays:
         calls=more(arrays.calls, -1),
         policy_versions=more(arrays.policy_versions, -1),
         rollout_of_row=more(arrays.rollout_of_row, 0),
+        images=[*arrays.images, ()],
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..batch import BatchArrays
+from .images import RowImages
 
-__all__ = ["REFERENCE", "micro_batches", "select_mini_batches", "to_tensordict"]
+__all__ = ["REFERENCE", "Seen", "micro_batches", "select_mini_batches", "to_tensordict"]
 
 REFERENCE = "ref_log_prob"
 """Name, in a batch for verl, of the reference's log-probabilities."""
@@ -22,11 +24,25 @@ SMALL_PADDING = 1 / 32
 """Of the limit of a micro-batch: less padding than this costs less than one more pass."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a model that looks at images is told of a batch, besides its tokens.
+
+    Attributes:
+        positions: int64 (4, tokens): of the text; time, height and width.
+        images: of each row; ``None`` where it has none.
+    """
+
+    positions: npt.NDArray[np.int64]
+    images: Sequence[RowImages | None]
+
+
 def to_tensordict(
     arrays: BatchArrays,
     weights: npt.NDArray[np.float64],
     compared: npt.NDArray[np.bool_],
     further: Mapping[str, npt.NDArray[np.float32]] | None = None,
+    seen: Seen | None = None,
     **settings: Any,
 ) -> Any:
     """A batch for verl's ``TrainingWorker``.
@@ -36,6 +52,7 @@ def to_tensordict(
         weights: float64 (sum R,): weight of each response token in the loss.
         compared: bool (sum R,): tokens whose sampled log-probabilities are to be compared with the actor's.
         further: name -> float32 (sum R,): what else a loss looks at, of each response token (:data:`REFERENCE`, …).
+        seen: of a model that looks at images.
         settings: non-tensor values for verl (temperature, …).
     """
     import torch
@@ -48,11 +65,12 @@ def to_tensordict(
     responses = offsets(arrays.response_lengths)
     sequences = prompts + responses
 
-    def jagged(values: npt.NDArray[Any], at: torch.Tensor) -> torch.Tensor:
+    def jagged(values: npt.NDArray[Any], at: torch.Tensor, dimension: int = 1) -> torch.Tensor:
         lengths = at.diff()
         nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(
             torch.from_numpy(values),
             at,
+            jagged_dim=dimension,
             # Without these, padding would go to the sum of the lengths.
             min_seqlen=int(lengths.min()),
             max_seqlen=int(lengths.max()),
@@ -72,6 +90,9 @@ def to_tensordict(
         "compared": jagged(compared.astype(np.int64), responses),
     }
     tensors |= {name: jagged(values, responses) for name, values in (further or {}).items()}
+    if seen is not None:
+        tensors["position_ids"] = jagged(seen.positions, sequences, dimension=2)
+        tensors["multi_modal_inputs"] = list(seen.images)
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
 
 

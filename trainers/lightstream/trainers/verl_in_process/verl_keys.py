@@ -145,7 +145,7 @@ _LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
 OTHERS: dict[str, str | None] = {
     "*.profiler.*": None,
     f"{_ACTOR}.clip_ratio_c": "it is verl's default",
-    f"{_ACTOR}.freeze_vision_tower": "language models alone are trained",
+    f"{_ACTOR}.freeze_vision_tower": "a vision tower is trained with the rest",
     f"{_ACTOR}.loss_scale_factor": "seq-mean-token-sum-norm divides by data.max_response_length",
     f"{_ACTOR}.optim.*": _OPTIMISER,
     f"{_ACTOR}.policy_loss.*": "it is of an objective that is not offered",

@@ -23,6 +23,7 @@ from lightstream.schemas.errors import TrainingError
 
 from ..batch import BatchArrays
 from ..verl_in_process.config import VerlConfig
+from ..verl_in_process.images import image_reader
 from ..verl_in_process.runtime import choose_device
 
 __all__ = ["RayEngine"]
@@ -51,6 +52,7 @@ class RayEngine:
     def __init__(self, config: VerlConfig, folder: Path, *, first: Path | None = None) -> None:
         self._ray = _import_ray()
         self._device = choose_device(config.device)
+        self.images = image_reader(first or folder)
         self._started_here = _join(self._ray, config.processes, self._device)
         self._processes: list[Any] = []
         try:

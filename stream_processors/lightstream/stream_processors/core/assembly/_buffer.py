@@ -60,6 +60,7 @@ class AttemptBuffer:
         self.full_from_offset = -1
         self._read = read
         self._automatic = automatic_rules(rules.automatic_rewards)
+        self._images: dict[bytes, bytes] = {}
         self._free_bytes = rules.trajectory_bytes_max - len(opened.rollout.input_json)
 
     @property
@@ -163,15 +164,19 @@ class AttemptBuffer:
         """Count a call's data; where the attempt would be over its limit, let go of it."""
         response = call.response_token_ids
         if response is None and call.prompt_token_ids is None:
+            call.images = ()
             self._free_bytes -= CALL_OVERHEAD_BYTES
             return True
         size = CALL_OVERHEAD_BYTES + len(call.prompt_token_ids or b"") + len(call.response_logprobs or b"")
         size += 0 if response is None else len(response) + len(response) // TOKEN_BYTES
+        size += sum(len(image) for image in set(call.images) if image not in self._images)
         if size <= self._free_bytes:
             self._free_bytes -= size
+            call.images = tuple(self._images.setdefault(image, image) for image in call.images)  # each kept once
             return True
         self._free_bytes -= CALL_OVERHEAD_BYTES
         call.prompt_token_ids = call.response_token_ids = call.response_logprobs = None
+        call.images = ()
         call.problem = DropReason.TOO_LARGE
         limit = self.rules.trajectory_bytes_max
         call.detail = f"{size} bytes more would take the trajectory over {limit} bytes"

@@ -37,6 +37,7 @@ PROBLEM_CHARACTERS_MAX = 500
 _NO_IDS: list[str] = []
 _NO_SOURCES: dict[str, str] = {}
 _NO_RUNS: list[dict[str, int]] = []
+_NO_IMAGES: list[int] = []
 """Shared by all triplets without any: records never change."""
 
 
@@ -59,7 +60,8 @@ def finish(
     _set_surroundings(calls, tree)
     _give_reasons(calls, rules, final=closed.final)
     rewards, credit, credit_problem = _reward(calls, buffer, tree)
-    triplets = [_triplet(i, call, credit[i]) for i, call in enumerate(calls) if call.reason is None]
+    images: dict[bytes, int] = {}
+    triplets = [_triplet(i, call, credit[i], images) for i, call in enumerate(calls) if call.reason is None]
     drops = _drops(calls, rewards, buffer)
     if credit_problem is not None:
         drops.append(Drop(span_id="", is_llm_call=False, reason=DropReason.BAD_REWARD, detail=credit_problem))
@@ -93,6 +95,7 @@ def finish(
         opened_unix_nano=buffer.opened.opened_unix_nano,
         closed_unix_nano=closed.closed_unix_nano,
         full_from_offset=buffer.full_from_offset,
+        images=list(images),
     )
 
 
@@ -149,7 +152,8 @@ def _give_reasons(calls: Sequence[Observation], rules: AssemblyRules, *, final: 
                 call.reason, call.detail = fault
 
 
-def _triplet(call_index: int, call: Observation, reward: float | None) -> TripletRecord:
+def _triplet(call_index: int, call: Observation, reward: float | None, images: dict[bytes, int]) -> TripletRecord:
+    """The triplet of a call; ``images`` numbers those of the trajectory, and takes in those that are new."""
     read = call.read
     assert read.prompt_token_ids is not None  # noqa: S101  # checked: the call has no reason to be dropped
     assert read.response_token_ids is not None  # noqa: S101  # a call without has its reason and is not a triplet
@@ -177,6 +181,7 @@ def _triplet(call_index: int, call: Observation, reward: float | None) -> Triple
         "policy_version_runs": [run.model_dump() for run in read.policy_version_runs]
         if read.policy_version_runs
         else _NO_RUNS,
+        "images": [images.setdefault(image, len(images)) for image in read.images] if read.images else _NO_IMAGES,
     }
     return from_avro(TripletRecord, values)
 

@@ -2,6 +2,7 @@
 
 from ._attributes import agent_name
 from ._flat import grouped, in_order, unflattened
+from ._images import images_of_request
 from ._read_call import ReadCall, is_list, is_map, parse_json
 from ._table import DIALECTS, PROXY, RECORDED, Dialect, raw_values, read_calls, read_named
 from .engine_response import read_response
@@ -14,6 +15,7 @@ __all__ = [
     "ReadCall",
     "agent_name",
     "grouped",
+    "images_of_request",
     "in_order",
     "is_list",
     "is_map",

@@ -37,6 +37,7 @@ class ReadCall:
         is_request: it is the request that a library made for the call of the LLM span around it, if there is one: the
             two are one call, though the library may give it an id of its own.
         policy_version_runs: which version sampled which tokens, where there were several.
+        images: files of the images in the prompt, in their order.
         sources: field -> where in the span it was found: an attribute's name, or a path in its JSON.
     """
 
@@ -55,6 +56,7 @@ class ReadCall:
     is_request: bool = False
     sources: dict[str, str] | None = None
     policy_version_runs: tuple[PolicyVersionRun, ...] = ()
+    images: tuple[bytes, ...] = ()
 
     def note_source(self, field: str, source: str) -> None:
         """Record where in the span ``field`` was found."""

@@ -16,11 +16,12 @@ from lightstream.schemas.attribute_names import (
     RESPONSE_TOKEN_IDS,
 )
 from lightstream.schemas.policy_names import version_of_model
-from lightstream.schemas.records import LlmCall, SpanRecord
+from lightstream.schemas.records import DropReason, LlmCall, SpanRecord
 from lightstream.schemas.valid_text import valid_text
 
 from ._attributes import complete, is_of_llm_kind
 from ._flat import unflattened
+from ._images import images_of_request
 from ._read_call import ReadCall, is_list, is_map, parse_json, set_logprobs, set_token_ids, text_or_none
 from .engine_response import looks_like_response, read_response
 
@@ -43,7 +44,7 @@ RECORDED = "recorded"
 
 
 def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
-    """The call as recorded. ``span`` is unchanged; nothing is copied."""
+    """The call as recorded. ``span`` is unchanged; nothing but images is copied."""
     failure = None
     status = call.http_status
     if status is not None and status >= HTTPStatus.BAD_REQUEST:
@@ -52,6 +53,7 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         failure = call.error_message
     model = call.response_model or call.requested_model
     runs = tuple(call.policy_version_runs)
+    images, problem = images_of_request(call.request_json)
     version = runs[0].policy_version if runs and call.policy_version is None else call.policy_version
     return ReadCall(
         PROXY if status is not None or failure is not None else RECORDED,
@@ -64,7 +66,10 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         call.response_logprobs,
         call.finish_reason,
         failure,
+        DropReason.IMAGE_NOT_RECORDED if problem else None,
+        problem,
         policy_version_runs=runs,
+        images=images,
     )
 
 
