@@ -84,6 +84,8 @@ class _Rollouts:
 class _Untrained:
     """An engine without a model."""
 
+    images = None
+
     def update(
         self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
     ) -> dict[str, float]:

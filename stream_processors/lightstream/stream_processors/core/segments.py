@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Generic, TypeVar
 
 from lightstream.schemas.packing import TOKEN_BYTES, pack_float32, pack_int32
@@ -164,10 +165,11 @@ class _Growing:
         self.ids = triplet.prompt_token_ids + triplet.response_token_ids
         self.triplets.append(triplet)
 
-    def is_begin_of(self, triplet: TripletRecord) -> bool:
-        """Whether a call's prompt begins with all of ``ids``, and with the same images."""
-        images = self.triplets[-1].images
-        return triplet.images[: len(images)] == images and triplet.prompt_token_ids.startswith(self.ids)
+
+def _begins(triplet: TripletRecord, segment: _Growing) -> bool:
+    """Whether a call's prompt begins with all of a segment, and with the same images."""
+    images = segment.triplets[-1].images
+    return triplet.images[: len(images)] == images and triplet.prompt_token_ids.startswith(segment.ids)
 
 
 def segments_of(trajectory: Trajectory, tokens_max: int | None = None) -> list[Segment]:
@@ -200,9 +202,7 @@ def merge_segments(triplets: Sequence[TripletRecord], tokens_max: int | None = N
         if tokens_max is not None and length > tokens_max:
             growing.append(_Growing(triplet, SegmentStart.TOO_LONG, -1))
             continue
-        segment = index.take(
-            agent, triplet.prompt_token_ids, lambda found, next_call=triplet: found.is_begin_of(next_call)
-        )
+        segment = index.take(agent, triplet.prompt_token_ids, partial(_begins, triplet))
         if segment is not None:
             segment.extend(triplet)
         else:
@@ -220,7 +220,7 @@ def _why(triplet: TripletRecord, latest: dict[str | None, _Growing]) -> tuple[Se
         return (SegmentStart.SUB_AGENT if latest else SegmentStart.FIRST), -1
     prompt = triplet.prompt_token_ids
     common = _common_prefix(prompt, previous.ids) // TOKEN_BYTES
-    if prompt.startswith(previous.ids) and not previous.is_begin_of(triplet):
+    if prompt.startswith(previous.ids) and not _begins(triplet, previous):
         return SegmentStart.EDITED_HISTORY, common  # other images at the same places
     if common * TOKEN_BYTES == len(prompt):
         return SegmentStart.BRANCH, common
