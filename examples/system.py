@@ -5,33 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from openai import AsyncOpenAI, DefaultAioHttpClient
 from rich.console import Console
 
 from examples.watch import show_checks, show_result
-from lightstream.producers import LLM
 from lightstream.trainers import Settings, ViewClient
 from lightstream.up import Stack
 
-__all__ = ["ACCOUNTED", "Message", "chat", "has_learned", "started"]
+__all__ = ["ACCOUNTED", "has_learned", "started"]
 
 ACCOUNTED = "every LLM call, trajectory and step is accounted for"
-
-Message = dict[str, str]
-"""``role`` and ``content``."""
-
-_CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=2, http_client=DefaultAioHttpClient())
-"""One connection pool per process; each rollout has an address of its own."""
-
-
-async def chat(llm: LLM, messages: list[Message]) -> str:
-    """What the model says next; any OpenAI client would do."""
-    completion = await _CLIENT.with_options(base_url=llm.endpoint).chat.completions.create(
-        model=llm.model,
-        messages=messages,  # type: ignore[arg-type]  # plain dicts are what the SDK takes
-        **llm.sampling_parameters,
-    )
-    return completion.choices[0].message.content or ""
 
 
 @contextmanager
