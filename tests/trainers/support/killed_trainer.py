@@ -148,7 +148,9 @@ def fit(settings: Settings, arguments: argparse.Namespace) -> None:
         algorithm=algorithm(arguments),
         n_runners=0,
         settings=settings,
-        store=InstantStore(settings, make=team_trajectory if arguments.team else random_trajectory),
+        store=InstantStore(
+            settings, make=functools.partial(team_trajectory, all_act=True) if arguments.team else random_trajectory
+        ),
         trainer_id="trainer",
         progress=False,
     ).fit(None, [f"task {i}" for i in range(7)])

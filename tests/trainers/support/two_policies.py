@@ -14,11 +14,14 @@ AGENTS = {"planner": "planner", "solver": "solver", "critic": "policy"}
 """Agent -> the policy whose model it calls."""
 
 
-def team_trajectory(rollout_id: str, *, group_id: str, group_size: int, run_id: str, policy_version: int) -> Trajectory:
-    """A rollout that follows from its ids alone: each agent makes up to two calls, and each policy has a reward."""
+def team_trajectory(
+    rollout_id: str, *, group_id: str, group_size: int, run_id: str, policy_version: int, all_act: bool = False
+) -> Trajectory:
+    """A rollout that follows from its ids alone: some agents make calls, or all, and each policy has a reward."""
     chance = random.Random(rollout_id)
     calls: list[TripletRecord] = []
-    for agent in chance.choices(list(AGENTS), k=chance.randint(1, 5)):
+    acting = [*AGENTS, "solver"] if all_act else chance.choices(list(AGENTS), k=chance.randint(1, 5))
+    for agent in acting:
         response = [chance.randrange(3, 259) for _ in range(chance.randint(1, 5))]
         version = 0 if agent == "critic" else policy_version
         made = make_triplet(
