@@ -29,7 +29,7 @@ __all__ = [
     "unloadable",
 ]
 
-IMAGE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+IMAGE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Model types that are trained with images: one image processor, and positions that one function gives."""
 
 IMAGE_MODELS_IN_WORDS = "Qwen2-VL, Qwen2.5-VL or Qwen3-VL"
