@@ -3,7 +3,7 @@
 import { queryOptions } from "@tanstack/react-query";
 
 import { ask } from "./request";
-import { LIVE_MS } from "./runs";
+import { LEARNED, LIVE_MS } from "./runs";
 
 export interface Member {
   rollout_id: string;
@@ -35,8 +35,8 @@ WITH member AS (
     any_value(error_type) AS error_type, any_value(error_message) AS error_message
   FROM trajectories WHERE final AND rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
 ), used AS (
-  SELECT rollout_id, max(step) AS step FROM trained
-  WHERE rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
+  SELECT rollout_id, max(step) AS step FROM consumed_raw
+  WHERE ${LEARNED} AND rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
 ), why AS (
   SELECT rollout_id, reason_code, reason FROM why_not_trained WHERE rollout_id IN (SELECT rollout_id FROM member)
 ), last_call AS (

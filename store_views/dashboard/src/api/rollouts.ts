@@ -3,7 +3,7 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 
 import { ask, getJson, type Parameters } from "./request";
-import { LIVE_MS } from "./runs";
+import { LEARNED, LIVE_MS } from "./runs";
 
 export const PAGE_ROWS = 100;
 
@@ -51,7 +51,8 @@ function rolloutsSql(filters: RolloutFilters, after: Cursor | null): { sql: stri
   if (filters.group) add("coalesce(group_id, rollout_id) = $group", "group", filters.group);
   if (filters.text)
     add("(contains(rollout_id, $text) OR contains(lower(input_json), lower($text)))", "text", filters.text);
-  if (filters.reason === "trained") conditions.push("rollout_id IN (SELECT rollout_id FROM trained)");
+  if (filters.reason === "trained")
+    conditions.push(`rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE ${LEARNED})`);
   else if (filters.reason)
     add("rollout_id IN (SELECT rollout_id FROM why_not_trained WHERE reason_code = $reason)", "reason", filters.reason);
   if (filters.step !== undefined)
@@ -74,8 +75,8 @@ SELECT page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), 
 FROM page
 LEFT JOIN (SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count FROM trajectories
   WHERE final AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS made USING (rollout_id)
-LEFT JOIN (SELECT rollout_id, max(step) AS step FROM trained
-  WHERE rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS used USING (rollout_id)
+LEFT JOIN (SELECT rollout_id, max(step) AS step FROM consumed_raw
+  WHERE ${LEARNED} AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS used USING (rollout_id)
 LEFT JOIN (SELECT rollout_id, reason_code FROM why_not_trained
   WHERE rollout_id IN (SELECT rollout_id FROM page)) AS why USING (rollout_id)
 ORDER BY page.enqueued_unix_nano DESC, page.rollout_id DESC`;
@@ -303,7 +304,7 @@ export interface TokenRow {
 
 const TOKENS = `
 WITH finished AS (
-  SELECT rollout_id, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories WHERE final
+  SELECT rollout_id, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories_latest WHERE final
 ), own AS (SELECT group_id, reward FROM finished WHERE rollout_id = $rollout)
 SELECT (SELECT own.reward - avg(finished.reward) FROM finished JOIN own USING (group_id) GROUP BY own.reward) AS above_mean,
   call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,

@@ -7,6 +7,9 @@ import { ask, getJson } from "./request";
 /** How often an open page asks for what no table tells, in milliseconds, while it is looked at. */
 export const LIVE_MS = 4_000;
 
+/** Rows of `consumed_raw` that the view `trained` has too, without what it joins to them. */
+export const LEARNED = "triplet_count > 0 AND outcome = 'updated'";
+
 export interface RunRow {
   run_id: string;
   rollouts: number;
@@ -124,13 +127,13 @@ export interface TrainedCount {
 
 const TRAINED = `
 SELECT count(DISTINCT rollout_id) AS rollouts, coalesce(sum(triplet_count), 0)::BIGINT AS calls
-FROM trained WHERE run_id = $run`;
+FROM consumed_raw WHERE ${LEARNED} AND run_id = $run`;
 
 export const trainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["trained", run],
     queryFn: async ({ signal }) => (await ask<TrainedCount>(TRAINED, { run }, signal))[0],
-    meta: { reads: ["trained"] },
+    meta: { reads: ["consumed_raw"] },
   });
 
 export interface StepRow {

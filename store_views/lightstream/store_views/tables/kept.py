@@ -87,6 +87,11 @@ _LATEST_OF_TRAJECTORY = (
     "reward",
     "opened_unix_nano",
     "closed_unix_nano",
+    "error_type",
+    "error_message",
+    "source_partition",
+    "source_last_offset",
+    "full_from_offset",
 )
 _OF_TRAJECTORY = {column.name: column for column in _TRAJECTORIES.all_columns}
 _TOKENS = {

@@ -5,5 +5,5 @@ SELECT
     trajectory.run_id, trajectory.mode, trajectory.group_id, trajectory.final, trajectory.source_partition
 FROM drops_raw AS dropped
 JOIN (
-    SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final, source_partition FROM trajectories
+    SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final, source_partition FROM trajectories_latest
 ) AS trajectory USING (log_partition, log_offset, rollout_id)

@@ -37,7 +37,7 @@ attached AS (
 opened AS (SELECT rollout_id, attempt_id, min(log_offset) AS opened_offset FROM attempts_opened_raw GROUP BY ALL),
 closed AS (SELECT rollout_id, attempt_id, min(log_offset) AS closed_offset FROM attempts_closed_raw GROUP BY ALL),
 assembled AS (
-    SELECT rollout_id, attempt_id, true AS known, nullif(full_from_offset, -1) AS full_from FROM trajectories
+    SELECT rollout_id, attempt_id, true AS known, nullif(full_from_offset, -1) AS full_from FROM trajectories_latest
 ),
 judged AS (
     SELECT

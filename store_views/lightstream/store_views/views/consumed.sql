@@ -9,5 +9,5 @@ SELECT
     trajectory.revision AS latest_revision,
     consumed.log_partition, consumed.log_offset
 FROM consumed_raw AS consumed
-LEFT JOIN (SELECT rollout_id, attempt_id, reward, status, revision FROM trajectories) AS trajectory
+LEFT JOIN (SELECT rollout_id, attempt_id, reward, status, revision FROM trajectories_latest) AS trajectory
     USING (rollout_id, attempt_id)

@@ -16,9 +16,9 @@ FROM (
     UNION ALL SELECT 6, 'LLM calls dropped', count, reason FROM drop_reason WHERE is_llm_call
     UNION ALL SELECT 7, 'LLM calls in triplets', count(*), '' FROM triplets
     UNION ALL SELECT 8, 'rewards dropped', count, reason FROM drop_reason WHERE NOT is_llm_call
-    UNION ALL SELECT 9, 'final trajectories', count(*), '' FROM trajectories WHERE final
+    UNION ALL SELECT 9, 'final trajectories', count(*), '' FROM trajectories_latest WHERE final
     UNION ALL SELECT 10, 'final trajectories with a reward', count(*), ''
-        FROM trajectories LEFT JOIN rewarded USING (rollout_id, attempt_id)
+        FROM trajectories_latest LEFT JOIN rewarded USING (rollout_id, attempt_id)
         WHERE final AND (reward IS NOT NULL OR rewarded.attempt_id IS NOT NULL)
     UNION ALL SELECT 11, 'trajectories consumed', count(*), '' FROM consumed_raw
     UNION ALL SELECT 12, 'rollouts trained', count(DISTINCT rollout_id), '' FROM trained

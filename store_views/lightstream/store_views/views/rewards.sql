@@ -2,5 +2,5 @@
 -- Columns of `rewards_raw` and `trajectories`.
 SELECT reward.* EXCLUDE (item_index), trajectory.run_id, trajectory.mode, trajectory.group_id, trajectory.final
 FROM rewards_raw AS reward
-JOIN (SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final FROM trajectories) AS trajectory
+JOIN (SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final FROM trajectories_latest) AS trajectory
     USING (log_partition, log_offset, rollout_id)

@@ -27,7 +27,7 @@ FROM (
         (SELECT count(*) FROM consumed_group) AS consumed_groups,
         (SELECT count(*) FROM consumed_raw) AS consumed,
         (
-            SELECT count(*) FROM trajectories
+            SELECT count(*) FROM trajectories_latest
             WHERE final AND coalesce(group_id, rollout_id) IN (SELECT group_id FROM consumed_group)
         ) AS in_consumed_groups,
         (

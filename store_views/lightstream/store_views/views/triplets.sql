@@ -9,5 +9,5 @@ SELECT
     trajectory.run_id, trajectory.mode, trajectory.group_id, trajectory.final, trajectory.source_partition
 FROM triplets_raw AS triplet
 JOIN (
-    SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final, source_partition FROM trajectories
+    SELECT log_partition, log_offset, rollout_id, run_id, mode, group_id, final, source_partition FROM trajectories_latest
 ) AS trajectory USING (log_partition, log_offset, rollout_id)

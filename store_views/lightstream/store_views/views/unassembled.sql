@@ -19,7 +19,7 @@ opened AS (SELECT rollout_id, attempt_id, min(log_offset) AS opened_offset FROM 
 closed AS (SELECT rollout_id, attempt_id, min(log_offset) AS closed_offset FROM attempts_closed_raw GROUP BY ALL),
 assembled AS (
     SELECT rollout_id, attempt_id, source_last_offset AS last_offset, nullif(full_from_offset, -1) AS full_from
-    FROM trajectories
+    FROM trajectories_latest
 ),
 attached AS (
     SELECT DISTINCT trace_id, span_id, true AS is_attached

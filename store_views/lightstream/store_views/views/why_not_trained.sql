@@ -3,7 +3,7 @@
 -- Columns of `rollouts` and `not_trained_reasons`, and:
 --   reason: why it was not trained on, in words, with the values that decided it.
 WITH final_trajectory AS (
-    SELECT rollout_id, attempt_id, group_id, error_type, error_message FROM trajectories WHERE final
+    SELECT rollout_id, attempt_id, group_id, error_type, error_message FROM trajectories_latest WHERE final
 ),
 finished_in_group AS (
     SELECT coalesce(group_id, rollout_id) AS group_id, count(*) AS finished FROM final_trajectory GROUP BY ALL

@@ -1,0 +1,116 @@
+"""The queries of the dashboard's pages, as the history grows: ``python -m benchmarks.view_pages``.
+
+Each statement of ``store_views/dashboard/src/api`` runs in this process, over files of finished rollouts of which a
+training has consumed half, without HTTP. Prints, with ``--json`` as one JSON object, the p95 at both sizes in
+milliseconds, and how many times as long the larger one takes.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lightstream.schemas.records import ConsumedTrajectory, TrainingStep
+from lightstream.store_views.materialiser import ViewDatabase
+from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
+from lightstream.store_views.server import QueryLimits, run_query
+from lightstream.store_views.tables import tables_of
+
+from .command import run
+from .finished_rollouts import ROLLOUTS_PER_BATCH, batches
+
+__all__ = ["main", "measure"]
+
+PAGES = Path(__file__).parents[1] / "store_views" / "dashboard" / "src" / "api"
+STATEMENT = re.compile(r"const ([A-Z_]+|sql) = `(.*?)`;", re.DOTALL)
+FIXED = {"TEXT_CHARACTERS_MAX": "1000000", "PAGE_ROWS": "100", "where": "WHERE run_id = $run"} | {
+    "LEARNED": "triplet_count > 0 AND outcome = 'updated'"
+}
+REPETITIONS = 20
+SECONDS_PER_QUERY = 3.0
+"""After so long a query is not repeated any more, once there are three times."""
+
+
+def measure(*, small: int = 10_000, large: int = 1_000_000) -> dict[str, float]:
+    """Measure.
+
+    Args:
+        small, large: rollouts in the two files, whole numbers of batches of 5,000.
+    """
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for rollouts in (small, large):
+            with closing(ViewDatabase(Path(folder) / f"{rollouts}.duckdb", {})) as database:
+                _fill(database, rollouts)
+                for name, sql in statements():
+                    figures[f"{name}_at_{rollouts}_ms"] = _p95_ms(database, sql)
+    for name, _ in statements():
+        figures[f"{name}_ratio"] = figures[f"{name}_at_{large}_ms"] / figures[f"{name}_at_{small}_ms"]
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    run(__doc__, measure, small=10_000, large=1_000_000)
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """Each page's statements: file and constant, and the SQL."""
+    for path in sorted(PAGES.glob("*.ts")):
+        for name, sql in STATEMENT.findall(path.read_text("utf-8")):
+            yield f"{path.stem}.{name.lower()}", re.sub(r"\$\{(\w+)\}", lambda found: FIXED[found[1]], sql)
+
+
+def _fill(database: ViewDatabase, rollouts: int) -> None:
+    for number, tables in enumerate(batches(rollouts)):
+        database.append(tables | _step(number, tables["trajectories_raw"]), {})
+        database.checkpoint_if_due()
+
+
+def _step(number: int, trajectories: pa.Table) -> dict[str, pa.Table]:
+    """A training step that consumed every other group of these."""
+    of = zip(*(trajectories.column(name).to_pylist() for name in ("rollout_id", "attempt_id", "group_id")), strict=True)
+    consumed = [
+        ConsumedTrajectory(rollout_id=rollout, attempt_id=attempt, revision=0, group_id=group, triplet_count=1)
+        for i, (rollout, attempt, group) in enumerate(of)
+        if i < ROLLOUTS_PER_BATCH // 2
+    ]
+    step = TrainingStep(
+        trainer_id="t", run_id="run-1", step=number + 1, consumed=consumed, started_unix_nano=1, ended_unix_nano=2
+    )
+    return {table.name: arrow_table(table, [LoggedRecord(step, 0, number, 1)]) for table in tables_of(TrainingStep)}
+
+
+def _p95_ms(database: ViewDatabase, sql: str) -> float:
+    values = _values(database)
+    named = {name: values.get(name) for name in set(re.findall(r"\$(\w+)", sql))}
+    times_s: list[float] = []
+    while len(times_s) < REPETITIONS and (len(times_s) < 3 or sum(times_s) < SECONDS_PER_QUERY):
+        began_s = time.perf_counter()
+        run_query(database.cursor(), sql, QueryLimits(timeout_s=600), named)
+        times_s.append(time.perf_counter() - began_s)
+    return sorted(times_s)[int(len(times_s) * 0.95)] * 1000
+
+
+def _values(database: ViewDatabase) -> dict[str, Any]:
+    """What the pages ask about: the rollout in the middle, its call and its group."""
+    cursor = database.cursor().execute(
+        "SELECT rollout_id AS rollout, span_id AS span, log_partition AS partition, log_offset AS offset "
+        "FROM spans_raw WHERE llm_choice_index IS NOT NULL LIMIT 1 OFFSET (SELECT count(*) // 4 FROM spans_raw)"
+    )
+    found = dict(zip([column[0] for column in cursor.description or []], cursor.fetchone() or (), strict=True))
+    group = database.cursor().execute(
+        "SELECT group_id FROM rollouts WHERE rollout_id = $rollout", {"rollout": found["rollout"]}
+    )
+    return found | {"run": "run-1", "group": (group.fetchone() or ("",))[0], "step": 1}
+
+
+if __name__ == "__main__":
+    main()
