@@ -167,7 +167,7 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
     differing = {
         name: (step.metrics[name], value)
         for name, value in metrics.items()
-        if name in step.metrics and not name.startswith(TIMES) and not _same(step.metrics[name], value)
+        if name in step.metrics and not _is_time(name) and not _same(step.metrics[name], value)
     }
     if differing:
         result.differing[step.step] = differing
@@ -179,6 +179,12 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
             engine.save_weights(Path(again))
             if not all(filecmp.cmp(folder / file, Path(again) / file, shallow=False) for file in committed):
                 result.other_weights.append(step.step)
+
+
+def _is_time(name: str) -> bool:
+    """Whether a metric, of one of several policies too, is about how long something took."""
+    own = name.split("/", 2)[2] if name.startswith("policy/") else name
+    return own.startswith(TIMES)
 
 
 def _same(a: float, b: float) -> bool:
