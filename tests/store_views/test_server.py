@@ -20,6 +20,7 @@ from lightstream.schemas.errors import QueryError, ServiceUnavailableError, Sett
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import AsyncViewClient, ViewClient
 from lightstream.store_views.materialiser import default_path
+from lightstream.store_views.queries import QUERIES
 from tests.store_views.view_process import output_path, running_view, start_view, wait_until_ready
 from tests.stream_processors.assembly.build import proxy_span
 
@@ -112,6 +113,21 @@ async def test_a_client_in_an_event_loop_gets_the_same_and_may_be_cancelled(sett
             await asyncio.wait_for(client.query(SLOW), 0.3)
         assert (await asyncio.gather(*(client.query(f"SELECT {n}") for n in range(20))))[7].scalar() == 7
     await client.close()
+
+
+def test_named_queries_are_listed_and_asked_by_name(settings: Settings) -> None:
+    with running_view(settings), httpx.Client(base_url=discover(settings, "view").address, timeout=60) as http:
+        listed = {query["name"]: query for query in http.get("/v1/named-queries").json()["queries"]}
+        assert listed.keys() == QUERIES.keys()
+        assert {parameter["name"] for parameter in listed["stuck"]["parameters"]} == {"run", "seconds", "limit"}
+        assert http.post("/v1/sql", json={"sql": ":stuck", "params": {"limit": 1}}).json()["rows"] == []
+        for body, said in [
+            ({"sql": ":stuk"}, "there is :stuck"),
+            ({"sql": ":stuck", "params": {"rum": 1}}, "no parameter 'rum'"),
+            ({"sql": ":stuck", "params": [1]}, "must be an object"),
+        ]:
+            answer = http.post("/v1/sql", json=body)
+            assert (answer.status_code, said in answer.text) == (400, True), answer.text
 
 
 def test_a_date_beyond_pythons_is_answered(settings: Settings, client: ViewClient) -> None:

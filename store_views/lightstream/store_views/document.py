@@ -40,10 +40,12 @@ asked of a view of its own, with its own file and port: `lightstream view --name
 In a notebook, `from lightstream.trainers import view` and `view().sql("FROM rollouts WHERE run_id = $run", run="mine")`
 give an Arrow table, `.pl(…)` and `.df(…)` a frame of polars or pandas. With `LIGHTSTREAM_VIEW_FLIGHT_PORT` set the view
 speaks **Arrow Flight SQL**, which is what ADBC and JDBC drivers connect to (read only, no transactions; the view's
-token is the bearer token):
+token is the bearer token; a parameter is of the type that the statement casts it to, `?::BIGINT`, else text):
 
     from adbc_driver_flightsql import dbapi
     dbapi.connect("grpc://127.0.0.1:31337", autocommit=True)
+    # Java: jdbc:arrow-flight-sql://127.0.0.1:31337?useEncryption=false
+    # Go:   sql.Open("flightsql", "flightsql://127.0.0.1:31337?tls=disabled")
 
 A statement reads the tables and views below, what it names by `WITH`, `information_schema`, `duckdb_tables()`,
 `duckdb_views()`, `duckdb_columns()`, `duckdb_functions()`, `duckdb_types()`, `pragma_table_info`, and `range`,
@@ -62,8 +64,10 @@ QUERIES_HEAD = """
 ## Queries that there are
 
 `lightstream sql :stuck --run my-run` asks one, `lightstream sql :` lists them, and `view().pl(":stuck", run="my-run")`
-is the same in a notebook. Each is a file in `store_views/lightstream/store_views/queries`. `lightstream sql` alone is a
-prompt, which completes names, and has `\\d`, `\\timing` and `\\watch`.
+is the same in a notebook; `{"sql": ":stuck", "params": {"run": "my-run"}}` is over HTTP, where
+`GET /v1/named-queries` lists them, and the dashboard's page SQL offers them. Each is a file in
+`store_views/lightstream/store_views/queries`. `lightstream sql` alone is a prompt, which completes names, and has
+`\\d`, `\\timing` and `\\watch`.
 
 """
 

@@ -223,9 +223,13 @@ def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) ->
     open_page(page, f"{view_url}/sql?{urlencode({'q': wrong})}")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("Conversion Error")
-    page.get_by_role("button", name="Where work goes").click()
-    page.get_by_role("textbox", name="Statement in SQL").press("Control+Enter")
-    expect(page.get_by_role("region", name="Answer").last).to_contain_text("rollouts enqueued")
+    page.get_by_role("button", name="Named query").click()
+    page.get_by_role("option", name="curve").click()
+    expect(page.get_by_text("Reward, time and outcome of each training step.")).to_be_visible()
+    for run, said in [(RUN, RUN), ("none of that name", "No row.")]:
+        page.get_by_role("textbox", name="run", exact=True).fill(run)
+        page.get_by_role("textbox", name="Statement in SQL").press("Control+Enter")
+        expect(page.get_by_role("region", name="Answer").last).to_contain_text(said)
 
 
 def test_what_comes_while_a_page_is_open_is_shown(page: Page, view_url: str, view_settings: Settings) -> None:

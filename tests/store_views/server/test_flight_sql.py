@@ -103,6 +103,7 @@ def test_a_cancelled_statement_ends(connection: Any, view: Settings) -> None:
         def run() -> None:
             try:
                 cursor.execute(SLOW)
+                cursor.fetchall()
             except adbc_driver_manager.Error as error:
                 errors.append(error)
 

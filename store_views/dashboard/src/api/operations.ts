@@ -2,7 +2,7 @@
 
 import { queryOptions } from "@tanstack/react-query";
 
-import { ask } from "./request";
+import { ask, getJson, type Value } from "./request";
 
 export interface DropRow {
   reason: string;
@@ -141,5 +141,18 @@ ORDER BY table_name, column_index`;
 export const catalogueQuery = queryOptions({
   queryKey: ["catalogue"],
   queryFn: ({ signal }) => ask<CatalogueColumn>(CATALOGUE, {}, signal),
+  staleTime: Infinity,
+});
+
+export interface NamedQuery {
+  name: string;
+  doc: string;
+  sql: string;
+  parameters: { name: string; default: Value; meaning: string }[];
+}
+
+export const namedQueries = queryOptions({
+  queryKey: ["named-queries"],
+  queryFn: async ({ signal }) => (await getJson<{ queries: NamedQuery[] }>("/v1/named-queries", signal)).queries,
   staleTime: Infinity,
 });

@@ -4,24 +4,17 @@ import { useMemo, useRef, useState } from "react";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 
-import { catalogueQuery } from "../api/operations";
-import { askSql, type SqlAnswer, type Value } from "../api/request";
+import { catalogueQuery, type NamedQuery, namedQueries } from "../api/operations";
+import { askSql, type Parameters, type SqlAnswer, type Value } from "../api/request";
 import { duration, plural } from "../format";
 import { Button, classes, ErrorMessage, Panel } from "../ui/basics";
 import { SqlEditor } from "../ui/CodeEditor";
 import { type Column, DataTable } from "../ui/DataTable";
+import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
 
 const FIRST = "SELECT stage, count, reason\nFROM funnel";
-
-const EXAMPLES = [
-  ["Where work goes", FIRST],
-  ["Why rollouts did not train", "SELECT reason_code, count(*) AS rollouts, any_value(next_step) AS next_step\nFROM why_not_trained\nGROUP BY reason_code\nORDER BY rollouts DESC"],
-  ["Slowest calls", "SELECT rollout_id, response_model, round(seconds, 3) AS seconds, response_token_count\nFROM llm_calls\nORDER BY seconds DESC NULLS LAST\nLIMIT 20"],
-  ["Reward by step", "SELECT run_id, step, metrics['reward/mean'] AS reward, trajectory_count, round(seconds, 2) AS seconds\nFROM training_steps\nORDER BY run_id, step DESC"],
-  ["Every table and view", "SHOW TABLES"],
-] as const;
 
 /** Enough to read; programs ask for more with `lightstream sql`. */
 const ROWS_MAX = 1_000;
@@ -30,20 +23,31 @@ export function Sql() {
   const { q = FIRST } = useSearch({ from: "/sql" });
   const navigate = useNavigate();
   const [text, setText] = useState(q);
+  const [chosen, setChosen] = useState<NamedQuery>();
+  const [values, setValues] = useState<Record<string, string>>({});
   const catalogue = useQuery(catalogueQuery);
+  const named = useQuery(namedQueries);
+  const parameters = chosen?.parameters.filter(({ name }) => text.includes(`$${name}`)) ?? [];
   const running = useRef<AbortController | null>(null);
   const answer = useMutation({
-    mutationFn: async (statement: string) => {
+    mutationFn: async ([statement, given]: [string, Parameters]) => {
       running.current?.abort();
       running.current = new AbortController();
       const began = performance.now();
-      const found = await askSql(statement, {}, { rowsMax: ROWS_MAX, signal: running.current.signal });
+      const found = await askSql(statement, given, { rowsMax: ROWS_MAX, signal: running.current.signal });
       return { found, seconds: (performance.now() - began) / 1000 };
     },
   });
   const run = () => {
     void navigate({ to: "/sql", search: { q: text }, replace: true, resetScroll: false });
-    answer.mutate(text);
+    answer.mutate([text, valuesOf(parameters, values)]);
+  };
+  const choose = (name: string) => {
+    const query = named.data?.find((one) => one.name === name);
+    if (query === undefined) return;
+    setChosen(query);
+    setValues({});
+    setText(query.sql);
   };
   const tables = useMemo(() => {
     const found: Record<string, string[]> = {};
@@ -58,12 +62,26 @@ export function Sql() {
         <p>Everything that the pages show, and more, by DuckDB's SQL. The view only reads.</p>
       </div>
       <div className={styles["filters"]}>
-        {EXAMPLES.map(([name, statement]) => (
-          <Button key={name} onPress={() => setText(statement)}>
+        <Select
+          label="Named query"
+          value={chosen?.name ?? ""}
+          options={[["", "None"], ...(named.data ?? []).map(({ name }) => [name, name] as const)]}
+          onChange={choose}
+        />
+        {parameters.map(({ name, default: usual, meaning }) => (
+          <label key={name} className={ui["field"]}>
             {name}
-          </Button>
+            <input
+              className={ui["input"]}
+              value={values[name] ?? ""}
+              placeholder={usual === null ? "any" : String(usual)}
+              title={meaning}
+              onChange={(event) => setValues({ ...values, [name]: event.target.value })}
+            />
+          </label>
         ))}
       </div>
+      {chosen && <p className={ui["muted"]}>{chosen.doc}</p>}
       <SqlEditor key={catalogue.data ? "known" : "unknown"} text={text} tables={tables} onChange={setText} onRun={run} />
       <div className={styles["filters"]}>
         <Button primary onPress={run} isDisabled={answer.isPending || text.trim() === ""}>
@@ -76,6 +94,17 @@ export function Sql() {
       {catalogue.data && <Catalogue tables={tables} />}
       {answer.data && <Answer found={answer.data.found} seconds={answer.data.seconds} />}
     </>
+  );
+}
+
+/** What was typed, as numbers where the query has a number; its own value where nothing was. */
+function valuesOf(parameters: NamedQuery["parameters"], typed: Record<string, string>): Parameters {
+  return Object.fromEntries(
+    parameters.map(({ name, default: usual }) => {
+      const text = typed[name] ?? "";
+      const number = typeof usual === "number" && text !== "" && !Number.isNaN(Number(text));
+      return [name, text === "" ? (usual as string | number | null) : number ? Number(text) : text];
+    }),
   );
 }
 

@@ -1,7 +1,9 @@
 """The HTTP interface of the view.
 
 ``POST /v1/sql``        ``{"sql", "params"?, "at_least"?, "wait_s"?, "timeout_s"?, "rows_max"?, "query_id"?, "format"?,
-                        "integers"?}`` -> JSON, NDJSON, CSV, Parquet or an Arrow stream
+                        "integers"?}`` -> JSON, NDJSON, CSV, Parquet or an Arrow stream; ``sql`` may be a named query's
+                        name, ``:stuck``
+``GET /v1/named-queries``  these, with their parameters
 ``GET /v1/queries``     the statements that run
 ``DELETE /v1/queries/ID``  cancels one
 ``GET /v1/positions``   how far the view reflects the log, where the log ends, the lag, and the progress of a rebuild
@@ -39,6 +41,7 @@ from lightstream.schemas.errors import (
 )
 
 from ..materialiser import Materialiser, Place
+from ..queries import QUERIES
 from .answering import REBUILDING_HEADER, TRUNCATED_HEADER, Answering
 from .changes import Changes
 from .dashboard import explain_answer, page_routes, reasons_answer
@@ -80,6 +83,7 @@ def create_app(
             "/v1",
             routes=[
                 Route("/sql", endpoints.sql, methods=["POST"]),
+                Route("/named-queries", endpoints.named_queries),
                 Route("/queries", endpoints.queries),
                 Route("/queries/{query_id}", endpoints.cancel, methods=["DELETE"]),
                 Route("/positions", endpoints.positions),
@@ -133,6 +137,9 @@ class _Endpoints:
             return _error(413, error)
         except LightstreamError as error:
             return _error(400, error)
+
+    async def named_queries(self, request: Request) -> Response:
+        return self._refusal(request) or JSONResponse({"queries": [asdict(query) for query in QUERIES.values()]})
 
     async def queries(self, request: Request) -> Response:
         return self._refusal(request) or self._answering.list()

@@ -6,10 +6,10 @@ import asyncio
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -20,21 +20,20 @@ from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
 from .answering import Answering
 from .flight_messages import decode_any, encode_any, make
-from .gate import check_statement
+from .gate import cast_parameters, check_statement
 from .query import Parameters, QueryLimits, QueryOutcome
 from .sql_request import SqlRequest
 
 __all__ = ["FlightSqlServer"]
 
+T = TypeVar("T")
+
 LANE = "others"
 
 CANCEL_LOOK_S = 0.05
 
-HELD_BYTES_MAX = 512 * 1024 * 1024
-"""Of answers that their clients have not fetched; beyond it the oldest is let go."""
-
-PREPARED_MAX = 1_000
-"""Prepared statements that nobody has closed; beyond it the oldest is let go."""
+STATEMENTS_MAX = 1_000
+"""Prepared statements that nobody has closed, and answers that nobody has fetched; beyond it the oldest is let go."""
 
 CATALOGS = "SELECT 'lightstream' AS catalog_name"
 
@@ -70,6 +69,8 @@ TABLE_TYPES_SCHEMA = pa.schema([_TYPE])
 TABLES_SCHEMA = pa.schema([_NAME, _SCHEMA, pa.field("table_name", pa.string(), nullable=False), _TYPE])
 """Types that Flight SQL says they are; drivers look closely."""
 
+EXPLAIN_SCHEMA = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
+
 SQL_INFO: Mapping[int, str | bool] = {
     0: "Lightstream",  # FLIGHT_SQL_SERVER_NAME
     1: "1",  # FLIGHT_SQL_SERVER_VERSION
@@ -89,11 +90,20 @@ class _Prepared:
     values: Parameters | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A statement whose answer is to be fetched."""
+
+    sql: str
+    values: Parameters | None
+    schema: pa.Schema
+
+
 class FlightSqlServer(flight.FlightServerBase):
     """Serves until :meth:`shutdown`, on threads of its own.
 
-    A statement runs when its client asks for its ``FlightInfo``; the answer is kept until it is fetched. A client that
-    cancels, or leaves, cancels its statement.
+    A statement is looked into when its client asks for its ``FlightInfo``, and runs when the answer is fetched. A
+    client that cancels, or leaves, cancels its statement.
 
     Args:
         address: ``grpc://host:port``; port 0 for any free one.
@@ -108,7 +118,7 @@ class FlightSqlServer(flight.FlightServerBase):
         self, address: str, answering: Answering, loop: asyncio.AbstractEventLoop, limits: QueryLimits, access: Access
     ) -> None:
         try:
-            super().__init__(address, middleware={"access": _AccessFactory(access)})
+            super().__init__(address, auth_handler=_Handshake(), middleware={"access": _AccessFactory(access)})
         except (OSError, pa.ArrowException) as error:
             raise ServiceUnavailableError(
                 f"Flight SQL cannot be served at {address}: {error}.",
@@ -118,43 +128,44 @@ class FlightSqlServer(flight.FlightServerBase):
         self._loop = loop
         self._limits = limits
         self._changing = threading.Lock()
-        self._held: OrderedDict[bytes, QueryOutcome] = OrderedDict()
+        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
         self._prepared: OrderedDict[bytes, _Prepared] = OrderedDict()
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """Run a statement, or tell where a list of the catalogue is had."""
+        """Tell where the answer of a statement, or a list of the catalogue, is had."""
         name, message = _decoded(descriptor.command)
         match name:
             case "CommandStatementQuery":
-                outcome = self._run(context, message.query, None)
+                asked = self._checked(context, message.query, None)
             case "CommandPreparedStatementQuery":
                 prepared = self._prepared_statement(message.prepared_statement_handle)
-                outcome = self._run(context, prepared.sql, prepared.values)
+                asked = self._checked(context, prepared.sql, prepared.values)
             case _:
-                table = self._catalogue(context, name, message)
-                return _info(table, descriptor, descriptor.command or b"")
+                schema = self._catalogue(context, name, message).schema
+                return _info(schema, descriptor, descriptor.command or b"")
         handle = uuid.uuid4().bytes
-        with self._changing:
-            self._held[handle] = outcome
-            while len(self._held) > 1 and sum(one.table.nbytes for one in self._held.values()) > HELD_BYTES_MAX:
-                self._held.popitem(last=False)
-        ticket = encode_any(make("TicketStatementQuery", statement_handle=handle))
-        return _info(outcome.table, descriptor, ticket)
+        self._keep(self._asked, handle, asked)
+        return _info(asked.schema, descriptor, encode_any(make("TicketStatementQuery", statement_handle=handle)))
 
-    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.RecordBatchStream:
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """An answer, or a list of the catalogue."""
         name, message = _decoded(ticket.ticket)
         if name != "TicketStatementQuery":
             return flight.RecordBatchStream(self._catalogue(context, name, message))
         with self._changing:
-            outcome = self._held.pop(message.statement_handle, None)
-        if outcome is None:
+            asked = self._asked.pop(message.statement_handle, None)
+        if asked is None:
             raise flight.FlightServerError(
                 "this answer was fetched already, or was let go of; run the statement again."
             )
-        return flight.RecordBatchStream(outcome.table)
+        # The schema goes first, so that drivers hold a stream, which they can cancel, while the statement runs.
+        return flight.GeneratorStream(asked.schema, self._answer(context, asked))
+
+    def _answer(self, context: flight.ServerCallContext, asked: _Asked) -> Iterator[pa.Table]:
+        table = self._run(context, asked.sql, asked.values).table
+        yield table.rename_columns(asked.schema.names).cast(asked.schema)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Prepare a statement, or forget it."""
@@ -167,16 +178,16 @@ class FlightSqlServer(flight.FlightServerBase):
             raise NotImplementedError(f"the view knows no action {action.type}.")
         with _errors():
             check_statement(message.query)
+        names = _parameter_names(message.query)
+        nulls = [None] * len(names) if all(map(str.isdecimal, names)) else dict.fromkeys(names)
+        schema = self._checked(context, message.query, nulls or None).schema
         handle = uuid.uuid4().bytes
-        with self._changing:
-            self._prepared[handle] = _Prepared(message.query)
-            while len(self._prepared) > PREPARED_MAX:
-                self._prepared.popitem(last=False)
-        schema = pa.schema([pa.field(name, pa.null()) for name in _parameter_names(message.query)])
+        self._keep(self._prepared, handle, _Prepared(message.query))
         made = make(
             "ActionCreatePreparedStatementResult",
             prepared_statement_handle=handle,
-            parameter_schema=schema.serialize().to_pybytes(),
+            dataset_schema=schema.serialize().to_pybytes(),
+            parameter_schema=_parameter_schema(message.query).serialize().to_pybytes(),
         )
         return [encode_any(made)]
 
@@ -198,7 +209,8 @@ class FlightSqlServer(flight.FlightServerBase):
         (row,) = table.to_pylist()
         names = _parameter_names(prepared.sql)
         prepared.values = list(row.values()) if all(map(str.isdecimal, names)) else row
-        writer.write(make("DoPutPreparedStatementResult").SerializeToString())
+        kept = make("DoPutPreparedStatementResult", prepared_statement_handle=message.prepared_statement_handle)
+        writer.write(kept.SerializeToString())
 
     def _run(self, context: flight.ServerCallContext, sql: str, values: Parameters | None) -> QueryOutcome:
         """The outcome of a statement, which is stopped when the call is cancelled."""
@@ -206,6 +218,21 @@ class FlightSqlServer(flight.FlightServerBase):
         running = asyncio.run_coroutine_threadsafe(self._answering.run(asked, LANE), self._loop)
         with _errors():
             return _result_unless_cancelled(running, context.is_cancelled)
+
+    def _checked(self, context: flight.ServerCallContext, sql: str, values: Parameters | None) -> _Asked:
+        """A statement that may run, and the columns that it will have."""
+        with _errors():
+            check_statement(sql)
+        if duckdb.extract_statements(sql)[0].type is duckdb.StatementType.EXPLAIN:
+            return _Asked(sql, values, EXPLAIN_SCHEMA)
+        empty = self._run(context, f"FROM ({sql.rstrip().rstrip(';')}\n) LIMIT 0", values).table
+        return _Asked(sql, values, pa.schema([_typed(field.name, field.type) for field in empty.schema]))
+
+    def _keep(self, kept: OrderedDict[bytes, T], handle: bytes, value: T) -> None:
+        with self._changing:
+            kept[handle] = value
+            while len(kept) > STATEMENTS_MAX:
+                kept.popitem(last=False)
 
     def _prepared_statement(self, handle: bytes) -> _Prepared:
         with self._changing:
@@ -248,6 +275,17 @@ class FlightSqlServer(flight.FlightServerBase):
         return tables.append_column(
             pa.field("table_schema", pa.binary(), nullable=False), pa.array(schemas, pa.binary())
         )
+
+
+class _Handshake(flight.ServerAuthHandler):
+    """Lets the JDBC driver begin as it does where it has a token: with a handshake. Each call, that one too, carries
+    the token itself, which :class:`_AccessFactory` looks at."""
+
+    def authenticate(self, outgoing: object, incoming: object) -> None:
+        """Say nothing."""
+
+    def is_valid(self, token: bytes) -> bytes:  # type: ignore[override]  # the stubs take the peer's name for a truth
+        return b""
 
 
 class _AccessFactory(flight.ServerMiddlewareFactory):
@@ -295,9 +333,25 @@ def _decoded(data: bytes | None) -> tuple[str, Any]:
         raise flight.FlightServerError(str(error)) from None
 
 
-def _info(table: pa.Table, descriptor: flight.FlightDescriptor, ticket: bytes) -> flight.FlightInfo:
-    endpoint = flight.FlightEndpoint(ticket, [])
-    return flight.FlightInfo(table.schema, descriptor, [endpoint], table.num_rows, table.nbytes)
+def _info(schema: pa.Schema, descriptor: flight.FlightDescriptor, ticket: bytes) -> flight.FlightInfo:
+    return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])])
+
+
+def _typed(name: str, kind: pa.DataType) -> pa.Field[Any]:
+    """A field; text, where DuckDB leaves the type open."""
+    return pa.field(name, pa.string() if pa.types.is_null(kind) else kind)
+
+
+def _parameter_schema(sql: str) -> pa.Schema:
+    """Parameters as drivers are to send them: of the types that the statement casts them to, else as text."""
+    casts = cast_parameters(sql)
+    with duckdb.connect(":memory:") as types:
+        return pa.schema(
+            _typed(name, types.sql(f'SELECT NULL::"{casts[name]}" AS it').to_arrow_table().schema.field(0).type)
+            if name in casts
+            else pa.field(name, pa.string())
+            for name in _parameter_names(sql)
+        )
 
 
 def _parameter_names(sql: str) -> list[str]:

@@ -22,7 +22,7 @@ from ..materialiser.view_file import CATALOG
 from ..tables import KEPT_TABLES, RAW_TABLES
 from ..views import VIEWS
 
-__all__ = ["check_statement"]
+__all__ = ["cast_parameters", "check_statement"]
 
 READING_STATEMENTS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 """DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES, TABLE and WITH are parsed as SELECT."""
@@ -89,12 +89,36 @@ def check_statement(sql: str) -> None:
         raise QueryError(refused, next_step=LISTED)
 
 
-def _refusal(sql: str) -> str | None:
-    """Return why a statement is refused, or ``None``."""
+def cast_parameters(sql: str) -> dict[str, str]:
+    """Types of the parameters that a checked statement casts, by name or number: ``?::BIGINT`` is ``{"1": "BIGINT"}``.
+
+    Only types of one name; nothing else says of which type a parameter is.
+    """
+    return {
+        child["identifier"]: node["type_expr"]["type_name"]
+        for node in _nodes(_tree(sql).get("statements", []))
+        if node.get("type") == "OPERATOR_CAST"
+        and (child := node["child"]).get("type") == "VALUE_PARAMETER"
+        and not node["type_expr"]["children"]
+    }
+
+
+def _tree(sql: str) -> dict[str, Any]:
+    """What DuckDB's parser makes of a statement.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
     with duckdb.connect(":memory:") as parser:
         (text,) = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+def _refusal(sql: str) -> str | None:
+    """Return why a statement is refused, or ``None``."""
     try:
-        parsed: dict[str, Any] = json.loads(text)
+        parsed = _tree(sql)
     except RecursionError:
         return "the statement is nested too deeply."
     if parsed.get("error", True):

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from lightstream.schemas.errors import QueryError
+from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.topics import topic_named
 
 from ..materialiser import Place
+from ..queries import named_query
 from .formats import AnswerFormat
 from .json_values import Integers
 from .query import Parameters, QueryLimits
@@ -51,6 +52,8 @@ class SqlRequest:
 def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
     """Check a body. ``at_least`` names *offsets of records*: ``{topic: {partition: offset}}``, or is ``"now"``.
 
+    ``sql`` may be the name of a named query, ``:stuck``; ``params`` are then those of its parameters that differ.
+
     Raises:
         QueryError: says which key is wrong and what it may be.
     """
@@ -79,6 +82,8 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
             f"'params' must be a list (of ? and $1) or an object (of $name), not {parameters!r:.100}.",
             next_step='Send {"sql": "FROM rollouts WHERE run_id = $run", "params": {"run": "my-run"}}.',
         )
+    if sql.lstrip().startswith(":"):
+        sql, parameters = _named(sql.strip(), parameters)
     wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, 0.0)
     answer_format = _one_of(values, "format", [*AnswerFormat])
     return SqlRequest(
@@ -91,6 +96,17 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
         None if answer_format is None else AnswerFormat(answer_format),
         cast("Integers", _one_of(values, "integers", get_args(Integers)) or "number"),
     )
+
+
+def _named(name: str, given: Any) -> tuple[str, Parameters]:
+    """The statement of a named query, and all its values."""
+    try:
+        query = named_query(name)
+    except NotFoundError as error:
+        raise QueryError(error.message, next_step="`GET /v1/named-queries` lists those that there are.") from error
+    if isinstance(given, list):
+        raise QueryError(f"'params' of {name} must be an object: its parameters have names.")
+    return query.sql, query.values(given or {})
 
 
 def _query_id(values: dict[str, Any]) -> str:
