@@ -75,7 +75,7 @@ def searched(package: Any, search: dict[str, Any]) -> dict[str, Any]:
     trainer = package.Trainer(
         algorithm=algorithm,
         n_runners=1,
-        strategy="shm",
+        strategy={"type": "shm", "main_thread": "algorithm"},
         store=package.InMemoryLightningStore(),
         runner=lambda: package.LitAgentRunner(package.OtelTracer(), poll_interval=0.2),
         adapter=package.TraceToMessages(),
