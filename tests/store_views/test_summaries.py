@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.packing import pack_int32
@@ -230,6 +230,9 @@ INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART
 
 @settings(deadline=None, max_examples=6)
 @given(batches=BATCHES, interruptions=INTERRUPTIONS)
+@example(batches=[[assembled(4, 1, 0, 0.0, [], [])], [assembled(4, 0, 0, 1.0, [], [])]], interruptions=[None] * 5).via(
+    "the trajectory of the first attempt comes after that of the next one"
+)
 def test_sums_are_those_of_a_fold_over_the_raw_tables(
     batches: list[list[State | Assembled]], interruptions: list[str | None]
 ) -> None:

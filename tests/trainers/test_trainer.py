@@ -148,7 +148,7 @@ def test_a_function_trains_and_goes_on_where_it_was(settings: Settings) -> None:
     assert [report.step for report in reports] == [1, 2, 3]
     assert [report.resources_id for report in reports] == [f"trainer-v{step}" for step in (1, 2, 3)]
     assert reports[0].metrics["tried"] == 2.0
-    assert len(seen) == len(set(seen)) == 4 * 2 * 3
+    assert len(seen) == len(set(seen)) == 3 * 2 * 3
 
 
 def test_the_rollouts_of_a_run_carry_its_rules(settings: Settings) -> None:

@@ -64,6 +64,12 @@ RETURNING older.run_id, older.mode, older.reward
 """  # noqa: S608  # our name
 """Of a rollout that was put back into the queue after its end, the final trajectory of the last attempt counts."""
 
+_LATER = f"""
+SELECT rollout_id FROM {TRAJECTORIES_LATEST.name}
+WHERE final AND attempt_sequence > 1 AND rollout_id IN (SELECT unnest(?))
+"""  # noqa: S608  # our name
+"""Few rows have such a number, and of groups of rows that have none DuckDB reads nothing."""
+
 JOINED_AFTER = 500
 """Transactions after which the changes of a key become one row again."""
 
@@ -139,9 +145,13 @@ def _rewarded(reward: float | None) -> tuple[float, ...]:
 def _given_way(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> list[Row]:
     """Final trajectories that no longer count for their rollouts, now that these rows came: run, mode, reward."""
     of_rollout = zip(rows_of(rows, _OF_ROLLOUT), rows.column("final").to_pylist(), strict=True)
-    # Where there may be two: a later attempt, or a late revision of an earlier one.
-    ids = [rollout_id for (rollout_id, sequence, revision), final in of_rollout if final and (sequence > 1 or revision)]
-    return connection.execute(_GIVE_WAY, [ids]).fetchall() if ids else []
+    finals = [place for place, final in of_rollout if final]
+    # There may be two where this is a later attempt, or a revision; else only where a later one came first.
+    ids = {rollout_id for rollout_id, sequence, revision in finals if sequence > 1 or revision}
+    firsts = [rollout_id for rollout_id, *_ in finals if rollout_id not in ids]
+    if firsts:
+        ids.update(rollout_id for (rollout_id,) in connection.execute(_LATER, [firsts]).fetchall())
+    return connection.execute(_GIVE_WAY, [sorted(ids)]).fetchall() if ids else []
 
 
 def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[str, int]]]:
