@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -48,6 +49,21 @@ def by_hand(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) 
             yield client
             asyncio.run(client.close())
     asyncio.run(behind.close())
+
+
+async def test_without_a_limit_no_sign_of_life_is_too_long_ago(by_hand: LightningStore, clock: ManualClock) -> None:
+    config = RolloutConfig(timeout_seconds=math.inf, unresponsive_seconds=math.inf)
+    made, limited = (
+        await begun(by_hand, config=config),
+        await begun(by_hand, config=RolloutConfig(unresponsive_seconds=SILENCE_S)),
+    )
+    for attempt in (made, limited):
+        await by_hand.update_attempt(attempt.rollout_id, attempt.attempt.attempt_id, last_heartbeat_time=5.0)
+    clock.advance(STEP_S)
+    await reached(by_hand, limited.rollout_id, "failed")
+    found = await by_hand.get_rollout_by_id(made.rollout_id)
+    assert found is not None
+    assert found.status in ("preparing", "running")
 
 
 async def test_spans_keep_an_attempt_alive(by_hand: LightningStore, clock: ManualClock) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.schemas.records import AttemptState, EventKind, RolloutEvent, RolloutState
+from lightstream.schemas.records import AttemptState, EventKind, RolloutConfig, RolloutEvent, RolloutState
 
 from .limits import Limits
 from .situation import is_waiting, open_attempt
@@ -86,7 +87,7 @@ class Deadlines:
         known = self._watches.get(rollout_id)
         if known is not None and known.attempt_id == attempt.attempt_id:
             known.source_offset = state.source_offset
-            known.names_silence = config.unresponsive_seconds is not None
+            known.names_silence = _names_silence(config)
             if (timeout_nanos, silence_nanos) != (known.timeout_nanos, known.silence_nanos):
                 known.timeout_nanos, known.silence_nanos = timeout_nanos, silence_nanos
                 known.timeout_unix_nano = _begun(attempt) + timeout_nanos
@@ -100,7 +101,7 @@ class Deadlines:
             timeout_unix_nano=_begun(attempt) + timeout_nanos,
             timeout_nanos=timeout_nanos,
             silence_nanos=silence_nanos,
-            names_silence=config.unresponsive_seconds is not None,
+            names_silence=_names_silence(config),
             heard_unix_nano=now_unix_nano,
         )
         self._watches[rollout_id] = watch
@@ -165,6 +166,11 @@ class Deadlines:
     def _is_valid(self, entry: tuple[int, int, _Watch]) -> bool:
         at, _, watch = entry
         return self._watches.get(watch.rollout_id) is watch and at == watch.queued_unix_nano
+
+
+def _names_silence(config: RolloutConfig) -> bool:
+    """Whether a rollout says how long it may be silent. With no limit at all, no sign of life can be too long ago."""
+    return config.unresponsive_seconds is not None and math.isfinite(config.unresponsive_seconds)
 
 
 def _begun(attempt: AttemptState) -> int:
