@@ -53,7 +53,7 @@ STATEMENTS: Mapping[str, tuple[str, float]] = {
     "hardly any time": (SLOW + " AND x % 5 = 1", 0.001),
     "a long list": ("SELECT list_sort(range(300000000))", 1.0),
 }
-"""What is asked, and its limit in seconds."""
+"""Statements, and the limit of each in seconds."""
 
 PROCESS_BYTES_MAX, MEMORY_BYTES_MAX = 4 << 30, 1 << 30
 SAMPLE_INTERVAL_S = 0.02
@@ -64,7 +64,7 @@ SETTLE_S = 5.0
 
 @dataclass(slots=True)
 class _Seen:
-    """What clients saw in times of one kind."""
+    """Observations of clients in times of one kind."""
 
     seconds: float = 0.0
     rows: int = 0

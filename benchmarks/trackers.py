@@ -1,4 +1,4 @@
-"""What trackers that fail cost a training: ``python -m benchmarks.trackers``.
+"""The cost of trackers that fail for a training: ``python -m benchmarks.trackers``.
 
 The same recorded rollouts through Kafka, alternately without trackers, and with three: one whose server is away, one
 that raises after some steps, one that hangs. Steps per minute, and the time of this process's processors, from the

@@ -100,7 +100,7 @@ def _p95_ms(database: ViewDatabase, sql: str) -> float:
 
 
 def _values(database: ViewDatabase) -> dict[str, Any]:
-    """What the pages ask about: the rollout in the middle, its call and its group."""
+    """Values that the pages ask about: the rollout in the middle, its call and its group."""
     cursor = database.cursor().execute(
         "SELECT rollout_id AS rollout, span_id AS span, log_partition AS partition, log_offset AS offset "
         "FROM spans_raw WHERE llm_choice_index IS NOT NULL LIMIT 1 OFFSET (SELECT count(*) // 4 FROM spans_raw)"

@@ -1,4 +1,4 @@
-"""What a search for prompts finds, and how often it asks: ``python -m tests.agent_lightning.searches <package>``.
+"""The prompt that a search finds, and how often it asks: ``python -m tests.agent_lightning.searches <package>``.
 
 Searches are read from standard input and answers printed, all of it JSON.
 

@@ -18,7 +18,7 @@ PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON", ROOT / "
 
 
 def answers(script: str, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """What the script answers to ``given``: with Agent Lightning, and with ours.
+    """The script's answers to ``given``: with Agent Lightning, and with ours.
 
     Args:
         script: name of a module beside this one, run with the package's name as its argument. It reads a list from
@@ -29,7 +29,7 @@ def answers(script: str, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def differences(script: str, given: Sequence[Any], more_here: frozenset[str] = frozenset()) -> list[str]:
-    """Where the script's answers to ``given`` differ: of each the first place, as text.
+    """Differences of the script's answers to ``given``: of each the first place, as text.
 
     Args:
         script, given: as for :func:`answers`.

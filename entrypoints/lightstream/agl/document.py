@@ -96,7 +96,7 @@ def _example_rows() -> str:
 
 
 def key_here(key: str) -> str:
-    """What a key of ``VERL(config)`` is here."""
+    """The meaning that a key of ``VERL(config)`` has here."""
     if key in OWN_KEYS:
         return OWN_KEYS[key]
     if key in OPTIONS:

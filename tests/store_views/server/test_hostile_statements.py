@@ -62,7 +62,7 @@ def publish(publisher: KafkaPublisher, first: int, count: int) -> list[Position]
 
 
 def ask(settings: Settings, sql: str, timeout_s: float) -> str:
-    """What its asker is told, who asks again where there was no answer."""
+    """The answer to its asker, who asks again where there was none."""
     with closing(ViewClient(settings, patience_s=300)) as client:
         try:
             return f"answered: {client.query(sql, timeout_s=timeout_s).rows}"

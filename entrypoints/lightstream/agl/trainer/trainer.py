@@ -277,7 +277,7 @@ def _tracer(described: ComponentSpec[OtelTracer]) -> OtelTracer | None:
 
 
 def _tracers(described: ComponentSpec[OtelTracer]) -> Callable[[], OtelTracer | None] | None:
-    """What makes the tracer of each Runner process; ``None``: their own, which ``OtelTracer()`` is too.
+    """The maker of the tracer of each Runner process; ``None``: their own, which ``OtelTracer()`` is too.
 
     Raises:
         SettingsError: it is an object of another class, which no other process can have.

@@ -137,7 +137,7 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
 
 
 def _rewarded(reward: float | None) -> tuple[float, ...]:
-    """What a final trajectory adds to its run. Of a sum with infinity nothing can be taken away."""
+    """Numbers that a final trajectory adds to its run. Of a sum with infinity nothing can be taken away."""
     finite = reward if reward is not None and math.isfinite(reward) else None
     return 1, finite is not None, finite or 0.0
 

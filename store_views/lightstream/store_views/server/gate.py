@@ -104,7 +104,7 @@ def cast_parameters(sql: str) -> dict[str, str]:
 
 
 def _tree(sql: str) -> dict[str, Any]:
-    """What DuckDB's parser makes of a statement.
+    """The tree that DuckDB's parser makes of a statement.
 
     Raises:
         RecursionError: it is nested too deeply.

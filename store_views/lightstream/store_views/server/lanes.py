@@ -19,7 +19,7 @@ QUEUE_S_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LaneSize:
-    """What a lane may take.
+    """The statements that a lane may take at once, and how.
 
     Attributes:
         at_once: statements that run at once.

@@ -43,10 +43,11 @@ ROOM_BESIDE_DUCKDB_BYTES = 3 * 1024**3
 LOOK_INTERVAL_S = 0.05
 
 ALSO_IGNORED_S = 1.0
-"""What has run on for so long, when another ends the process, would end the next one too: it is refused as well."""
+"""A statement that has run on for so long, when another ends the process, would end the next one too, so it is refused
+as well."""
 
 GROWTH_SHARE_MIN = 0.5
-"""Where memory runs out, a statement is blamed during which it grew by at least this share of the most."""
+"""A statement is blamed, if memory runs out, during which it grew by at least this share of the most."""
 
 _STATM = "/proc/self/statm"
 
@@ -58,7 +59,7 @@ def refused_path(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """What a statement is known by, and the process's memory when it began."""
+    """The fingerprint of a statement, and the process's memory when it began."""
 
     fingerprint: str
     memory_bytes: int

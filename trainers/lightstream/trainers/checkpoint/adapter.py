@@ -20,7 +20,7 @@ MAKE_ANOTHER = "Name a folder that peft's `save_pretrained` wrote, of a plain Lo
 
 @dataclass(frozen=True, slots=True)
 class AdapterShape:
-    """What an adapter's configuration says.
+    """The contents of an adapter's configuration.
 
     Attributes:
         rank: inner size of each pair of matrices.
@@ -72,7 +72,7 @@ def write_adapter(folder: Path, tensors: Mapping[str, Any], shape: AdapterShape)
 
 
 def read_shape(folder: Path) -> AdapterShape:
-    """What an adapter's configuration says.
+    """The contents of an adapter's configuration.
 
     Raises:
         TrainingError: it is missing, or of another kind of adapter.

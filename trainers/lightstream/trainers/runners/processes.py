@@ -157,7 +157,7 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def _packed(agent: Any, hooks: Sequence[Hook], tracer: Callable[[], OtelTracer] | None) -> bytes:
-    """What another process needs. What their own program defines goes by value, what it imports by name."""
+    """Agent and hooks as another process needs them: by value if their own program defines them, else by name."""
     import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
     try:

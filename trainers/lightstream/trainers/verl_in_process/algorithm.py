@@ -168,7 +168,7 @@ class VERL(VerlConfig, Algorithm):
 
 
 def _identity(policy: AgentPolicy) -> str:
-    """What of a policy a run that goes on must share with its beginning."""
+    """The values of a policy that a run that goes on must share with its beginning."""
     begins = f"rank {policy.lora_rank}, alpha {policy.lora_alpha}"
     if policy.adapter is not None:
         begins = identity_of_model(policy.adapter)

@@ -127,7 +127,7 @@ class PoliciesEngine(VerlEngine):
         return begun
 
     def _take_out(self) -> _PolicyState:
-        """What is in the engine. The optimiser's tensors are the engine's own, of which another policy gets none."""
+        """The engine's state. The optimiser's tensors are the engine's own, of which another policy gets none."""
         engine = self._actor.engine
         schedule = engine.lr_scheduler.state_dict()
         return _PolicyState(

@@ -26,7 +26,7 @@ SMALL_PADDING = 1 / 32
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a model that looks at images is told of a batch, besides its tokens.
+    """Inputs, besides tokens, of a model that looks at images.
 
     Attributes:
         positions: int64 (4, tokens): of the text; time, height and width.
