@@ -8,13 +8,11 @@ the cluster named by ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,7 +29,7 @@ from lightstream.store_views.queries import QUERIES
 
 from .cluster import cluster
 from .command import run
-from .steady_load import PREFIX
+from .steady_load import PREFIX, steady_load
 
 __all__ = ["STATEMENTS", "main", "measure"]
 
@@ -91,7 +89,7 @@ def measure(*, seconds: int = 60, spans_per_s: int = 1_000, rounds: int = 2) -> 
         unit, supervisor = _view(settings), Supervisor()
         supervisor.start([unit])
         try:
-            with _load(settings, spans_per_s):
+            with steady_load(settings, spans_per_s):
                 time.sleep(SETTLE_S)
                 quiet, beside = _Seen(), _Seen()
                 for _ in range(rounds):
@@ -122,17 +120,6 @@ def main() -> None:
 
 def _view(settings: Settings) -> ProcessUnit:
     return ProcessUnit("view", [sys.executable, "-m", "lightstream.cli", "view"], settings)
-
-
-@contextmanager
-def _load(settings: Settings, spans_per_s: int) -> Generator[None]:
-    command = [sys.executable, "-m", "benchmarks.steady_load", str(spans_per_s)]
-    process = subprocess.Popen(command, env=os.environ | settings.to_environment())
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def _during(settings: Settings, unit: ProcessUnit, seconds: float, seen: _Seen, *, hostile: bool) -> None:

@@ -8,11 +8,14 @@ Runner, an attempt ends when its spans are durable: else a busy machine has late
 from __future__ import annotations
 
 import heapq
+import os
+import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Generator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 
 from lightstream.runtime.kafka import KafkaPublisher, Outgoing, Position
@@ -22,7 +25,7 @@ from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .attempts import events, span
 
-__all__ = ["PREFIX", "main"]
+__all__ = ["PREFIX", "main", "steady_load"]
 
 PREFIX = "load-"
 """Of the rollouts' ids."""
@@ -35,6 +38,25 @@ TICK_S = 0.005
 """Spans go out together so often: the exporter's linger, without waking up for each."""
 
 END, START = -1, -2
+
+STOP_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def steady_load(settings: Settings, spans_per_s: int) -> Generator[None]:
+    """Have a process publish so many spans a second, in this block.
+
+    Raises:
+        AssertionError: it ended by itself.
+    """
+    command = [sys.executable, "-m", "benchmarks.steady_load", str(spans_per_s)]
+    process = subprocess.Popen(command, env=os.environ | settings.to_environment())
+    try:
+        yield
+        assert process.poll() is None, "the load ended"
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
 
 
 def main(spans_per_s: float) -> None:

@@ -12,11 +12,9 @@ is committed. The view runs only where it is measured. Targets at 1,000 spans/s:
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -29,7 +27,7 @@ from lightstream.store_views.client import ViewClient
 from .attempts import SPANS_PER_ATTEMPT, events, span
 from .cluster import cluster
 from .command import run
-from .steady_load import PREFIX
+from .steady_load import PREFIX, steady_load
 from .view_process import processor_seconds, view_process
 from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
 
@@ -51,7 +49,7 @@ def measure(*, spans_per_s: int = 1000, attempts: int = 400, view_attempts: int 
     with cluster() as kafka:
         figures = _percentiles("idle_to_topic", _idle(kafka.settings(), attempts))
         settings = kafka.settings()
-        with worker_process(settings) as worker, _load(settings, spans_per_s), closing(_Runs(settings)) as runs:
+        with worker_process(settings) as worker, steady_load(settings, spans_per_s), closing(_Runs(settings)) as runs:
             runs.wait_for_load()
             runs.warm_up()
             before_s, began_s = cpu_s(worker), time.monotonic()
@@ -140,18 +138,6 @@ class _Runs:
 
 def _next_of(messages: Iterator[Message], key: str) -> Message:
     return next(message for message in messages if message.key() == key.encode())
-
-
-@contextmanager
-def _load(settings: Settings, spans_per_s: int) -> Generator[None]:
-    command = [sys.executable, "-m", "benchmarks.steady_load", str(spans_per_s)]
-    process = subprocess.Popen(command, env=os.environ | settings.to_environment())
-    try:
-        yield
-        assert process.poll() is None, "the load ended"
-    finally:
-        process.terminate()
-        process.wait(TIMEOUT_S)
 
 
 def _percentiles(what: str, milliseconds: list[float]) -> dict[str, float]:

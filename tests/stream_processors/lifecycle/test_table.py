@@ -25,7 +25,7 @@ def test_what_is_not_applied_says_why(kind: EventKind) -> None:
 
 
 def test_nothing_but_a_way_back_into_the_queue_moves_a_finished_rollout() -> None:
-    """What else is said of it may still be noted."""
+    """Anything else that is said of it may still be noted."""
     for rules in TRANSITIONS.values():
         for situation in (Situation.FINISHED, Situation.OVER):
             assert situation not in rules or rules[situation].action in STILL_SAID
