@@ -42,6 +42,13 @@ FOUND: dict[str, Steps] = {
     "a worker has no attempt in hand that has fallen silent": [started, silent, lambda s: s.ask([], 0)],
     # Its sign of life was answered with the attempt that the silence had taken; then the model still said so.
     "nor when it says that it lives": [started, silent, lambda s: s.update_worker("w0", UNSET)],
+    # Shown idle, and with the attempt that the silence had taken.
+    "nor when it asked for another and found none": [
+        started,
+        silent,
+        lambda s: s.dequeue_many(1, "w0", "a"),
+        lambda s: s.update_worker("w0", UNSET),
+    ],
     "a worker has it in hand again once that is heard of": [
         started,
         silent,

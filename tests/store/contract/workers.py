@@ -64,7 +64,7 @@ class KnownWorkers(dict[str, KnownWorker]):
         """It asked for a rollout and there was none."""
         if worker_id is not None:
             worker = self._heard(worker_id)
-            worker.status = "idle" if worker.attempt_id is None else ANY
+            worker.status = "idle" if worker.attempt_id is None or worker.runs is None else ANY
 
     def alive(self, worker_id: str, stats: Any) -> KnownWorker:
         """A sign of life, perhaps with what it says of itself."""
@@ -87,7 +87,7 @@ class KnownWorkers(dict[str, KnownWorker]):
     def as_it_stands(self, worker_id: str, rollouts: Mapping[str, KnownRollout]) -> KnownWorker:
         """What is shown: who has in hand what a deadline took, or silence, has it no more, while that stands."""
         worker = self[worker_id]
-        if worker.status != "busy" and (worker.status is not ANY or worker.runs is None):
+        if worker.status is not ANY and worker.status not in ("busy", "idle"):
             return worker
         held = worker.runs or set[str]()
         if worker.rollout_id is not ANY and worker.rollout_id is not None:
@@ -99,7 +99,8 @@ class KnownWorkers(dict[str, KnownWorker]):
         if worker.runs is not None:
             return replace(worker, status=ANY, rollout_id=ANY, attempt_id=ANY) if taken else worker
         if worker.attempt_id is not ANY and worker.attempt_id in taken:
-            return replace(worker, status="unknown", rollout_id=None, attempt_id=None)
+            status = "idle" if worker.status is not ANY and worker.status == "idle" else "unknown"
+            return replace(worker, status=status, rollout_id=None, attempt_id=None)
         return worker
 
     def _heard(self, worker_id: str) -> KnownWorker:

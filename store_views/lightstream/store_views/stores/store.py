@@ -69,7 +69,7 @@ from .validation import (
     checked_spans,
     enough,
 )
-from .workers import WorkerChange, busy_with, reported, without_lost, worker
+from .workers import WorkerChange, reported, without_lost, worker
 
 __all__ = ["Store"]
 
@@ -388,7 +388,7 @@ class Store(QueriedStore):
 
     async def _as_they_stand(self, workers: Sequence[WorkerHeartbeat]) -> list[WorkerHeartbeat]:
         """Workers without what a deadline took from them."""
-        rollout_ids = {rollout_id for record in workers for rollout_id in busy_with(record)}
+        rollout_ids = {rollout_id for record in workers for rollout_id in record.rollout_ids}
         attempts = await self._log.attempts_of(sorted(rollout_ids)) if rollout_ids else {}
         return [without_lost(record, attempts) for record in workers]
 

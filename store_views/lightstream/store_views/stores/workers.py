@@ -14,7 +14,7 @@ from lightstream.schemas.types import WorkerStatus as WorkerStatusName
 from .json_text import from_json
 from .times import seconds
 
-__all__ = ["WorkerChange", "busy_with", "reported", "without_lost", "worker"]
+__all__ = ["WorkerChange", "reported", "without_lost", "worker"]
 
 LOST = (AttemptStatus.TIMEOUT, AttemptStatus.UNRESPONSIVE)
 DONE = (AttemptStatus.SUCCEEDED, AttemptStatus.FAILED)
@@ -111,22 +111,22 @@ def reported(known: WorkerHeartbeat | None, told: WorkerHeartbeat) -> WorkerHear
     )
 
 
-def busy_with(record: WorkerHeartbeat) -> list[str]:
-    """Rollouts that a worker is said to work on."""
-    return record.rollout_ids if record.status is WorkerStatus.BUSY else []
-
-
 def without_lost(record: WorkerHeartbeat, attempts: Mapping[str, Sequence[AttemptState]]) -> WorkerHeartbeat:
     """The record as it stands: attempts that a deadline took from the worker, which wrote nothing of it, are gone.
 
+    A worker that asked for a rollout since, and found none, stays idle.
+
     Args:
-        attempts: of the rollouts that :func:`busy_with` names.
+        attempts: of the rollouts that the record names.
     """
+    stays = {"status": record.status, "idle_unix_nano": record.idle_unix_nano}
+    idle = record.status is WorkerStatus.IDLE
     for rollout_id, attempt_id in zip(list(record.rollout_ids), list(record.attempt_ids), strict=False):
         for attempt in attempts.get(rollout_id, ()):
             if attempt.attempt_id == attempt_id and attempt.status in LOST and attempt.worker_id == record.worker_id:
                 since = attempt.ended_unix_nano or attempt.last_heartbeat_unix_nano or attempt.started_unix_nano
                 record = WorkerChange.of_attempt(rollout_id, attempt, since).applied_to(record.worker_id, record)
+                record = record.model_copy(update=stays) if idle else record
     return record
 
 
