@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,9 @@ from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_
 from lightstream.store_views.tables import tables_of
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
-__all__ = ["LogFile", "open_log_file"]
+__all__ = ["LogFile", "open_log_file", "open_view"]
 
+_ORIGIN = {"made by": "test"}
 _TOPIC_OF: dict[type[Record], Topic] = {record: topic for topic in TOPICS for record in topic.records}
 
 
@@ -23,7 +27,7 @@ class LogFile:
     """One partition per topic, the assembler at work, and the file."""
 
     def __init__(self, path: Path, rules: AssemblyRules | None = None) -> None:
-        self.database = ViewDatabase(path, {"made by": "test"})
+        self.database = open_view(path)
         self._next: dict[str, int] = {}
         self._uncommitted: dict[type[Record], list[LoggedRecord]] = {}
         self._assembler = Assembler(partition=0, rules=rules)
@@ -68,6 +72,21 @@ class LogFile:
         }
         self.database.append(tables, {(topic, 0): offset for topic, offset in self._next.items()})
         self._uncommitted = {}
+
+
+def open_view(path: Path) -> ViewDatabase:
+    """The view at a path; where there is none, a copy of an empty one, as its views take a second to make."""
+    if not path.exists():
+        shutil.copyfile(Path(_empty_view().name) / "empty.duckdb", path)
+    return ViewDatabase(path, _ORIGIN)
+
+
+@cache
+def _empty_view() -> tempfile.TemporaryDirectory[str]:
+    """A folder with ``empty.duckdb``; it is gone with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="lightstream-tests-")
+    ViewDatabase(Path(folder.name) / "empty.duckdb", _ORIGIN).close()
+    return folder
 
 
 @contextmanager

@@ -24,12 +24,12 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 from lightstream.schemas.topics import ROLLOUTS
-from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.stores.kafka.rollouts_sql import page_and_count_sql
 from lightstream.store_views.stores.kafka.rows import state_of_row
 from lightstream.store_views.stores.queries import RolloutQuery, value_of_state
 from lightstream.store_views.tables import tables_of
+from tests.store_views.log_file import open_view
 
 FROM_HISTORY = """
 SELECT
@@ -100,7 +100,7 @@ class View:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database = ViewDatabase(path, {})
+        self._database = open_view(path)
         self._next: dict[int, int] = {0: 0, 1: 0}
         self._written = 0
 
@@ -121,7 +121,7 @@ class View:
 
     def restart(self) -> None:
         self._database.close()
-        self._database = ViewDatabase(self._path, {})
+        self._database = open_view(self._path)
 
     def dicts(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The answer to a query, by column name."""

@@ -31,9 +31,10 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 from lightstream.schemas.topics import ROLLOUTS, TRAJECTORIES
-from lightstream.store_views.materialiser import ViewDatabase, summaries
+from lightstream.store_views.materialiser import summaries
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.tables import tables_of
+from tests.store_views.log_file import open_view
 
 ROLLOUTS_OF_RUNS = """
 SELECT run_id, mode, status, count(*) AS rollouts, sum(attempts)::BIGINT AS attempts
@@ -174,7 +175,7 @@ class View:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database = ViewDatabase(path, {})
+        self._database = open_view(path)
         self._next = {(topic, partition): 0 for topic in (ROLLOUTS.name, TRAJECTORIES.name) for partition in (0, 1)}
 
     def append(self, events: Sequence[State | Assembled], *, crash: bool) -> None:
@@ -198,7 +199,7 @@ class View:
 
     def restart(self) -> None:
         self._database.close()
-        self._database = ViewDatabase(self._path, {})
+        self._database = open_view(self._path)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self._database.cursor().execute(sql).fetchall()
