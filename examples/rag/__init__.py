@@ -1,0 +1,1 @@
+"""Search, read, answer: ``python -m examples.rag``."""
