@@ -176,7 +176,10 @@ def test_more_processes_than_there_are_processors_are_refused(model: Path) -> No
         RayEngine(options(model, processes=16), model)
 
 
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, model: Path) -> None:
     (tmp_path / "config.json").write_text("{}", "utf-8")
-    with pytest.raises(TrainingError, match="training process"):
+    with pytest.raises(TrainingError, match="Unrecognized model"):
+        RayEngine(options(tmp_path), tmp_path)
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    with pytest.raises(TrainingError, match="training process"):  # its weights are missing, which they find out
         RayEngine(options(tmp_path), tmp_path)
