@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -13,8 +13,9 @@ from typing import Any
 
 from .settings import Settings
 
-__all__ = ["log_to_stderr", "logged_ids"]
+__all__ = ["log_to_stderr", "logged_ids", "logged_ids_of"]
 
+ID_FIELDS = ("run_id", "rollout_id", "attempt_id")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _ids: ContextVar[Mapping[str, str]] = ContextVar("lightstream_logged_ids", default=MappingProxyType({}))
@@ -28,7 +29,7 @@ def log_to_stderr(settings: Settings, level: int = logging.INFO) -> None:
 
 
 @contextmanager
-def logged_ids(**ids: str) -> Generator[None, None, None]:
+def logged_ids(**ids: str | None) -> Generator[None, None, None]:
     """Give each JSON line that is logged within these ids, beside those of blocks around it; empty ones are left out.
 
     Follows tasks and copied contexts.
@@ -38,6 +39,12 @@ def logged_ids(**ids: str) -> Generator[None, None, None]:
         yield
     finally:
         _ids.reset(token)
+
+
+def logged_ids_of(about: object) -> AbstractContextManager[None]:
+    """The same with the ids of run, rollout and attempt that ``about``, or the rollout in it, has as attributes."""
+    rollout = getattr(about, "rollout", None)
+    return logged_ids(**{name: getattr(about, name, None) or getattr(rollout, name, None) for name in ID_FIELDS})
 
 
 class _JsonLines(logging.Formatter):

@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field(
         "text",
         description="Form of log lines: text, or JSON with the ids of the run, rollout and attempt that "
-        "a Runner is at.",
+        "a line is about.",
     )
     broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker; 0 means any free one.")
     view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server; 0 means any free one.")

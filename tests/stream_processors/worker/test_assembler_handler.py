@@ -31,6 +31,7 @@ from lightstream.stream_processors.worker.assembler_handler import AssemblerHand
 from lightstream.stream_processors.worker.context import WorkerContext
 from lightstream.stream_processors.worker.inbox import LogRecord
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
+from tests.support.json_lines import logged_as_json
 
 from .harness import CODEC
 
@@ -133,6 +134,22 @@ def test_a_trajectory_that_cannot_be_written_at_all_is_a_dead_letter_and_others_
     handled([opened(), opened("r2"), proxy_span(1), closed(), closed("r2")], published)
     assert [t.rollout_id for t in published.trajectories] == ["r2"]
     assert [(d.reason, d.origin_offset) for d in published.dead_letters] == [(DeadLetterReason.BROKEN_RULE, 3)]
+
+
+def test_log_lines_have_the_ids_of_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(span: SpanRecord) -> int | None:
+        raise KeyError("boom")
+
+    monkeypatch.setattr(_buffer, "answer_fingerprint", fails)
+    other: list[AnyRecord] = [opened("r2"), proxy_span(1, rollout_id="r2"), closed("r2")]
+    with logged_as_json() as lines:
+        handled([opened(run_id="run"), *other, closed()], Published(unwritable=["r1"]))
+    assert [(line["message"][:20], line.get("run_id"), line["rollout_id"], line["attempt_id"]) for line in lines()] == [
+        ("the assembler failed", None, "r2", "r2-a1"),
+        ("dead letter spans-0-", None, "r2", "r2-a1"),
+        ("a trajectory of roll", "run", "r1", "r1-a1"),
+        ("dead letter spans-0-", None, "r1", "r1-a1"),
+    ]
 
 
 @pytest.mark.parametrize(("record_bytes_max", "calls"), [(3_000, 10), (700, 0)])

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from concurrent.futures import Future
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic_core import to_json
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.http_server import CLIENT_GONE
 from lightstream.runtime.kafka import Position, Publisher
+from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.attribute_names import TRUNCATED
 from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
 from lightstream.schemas.packing import pack_float32, pack_int32
@@ -182,9 +184,9 @@ class CallRecorder:
         call.error_message = call.error_message or "the client disconnected before it had the answer"
         try:
             for future in self._send(call):
-                future.add_done_callback(_log_failure)
+                future.add_done_callback(partial(_log_failure, call))
         except LightstreamError as error:
-            logger.error("the call of a client that disconnected is lost: %s", error)
+            _log_lost(call, error)
 
     def _send(self, call: Call) -> list[Future[Position]]:
         call.ended_unix_nano = self._clock.now_unix_nano()
@@ -198,11 +200,17 @@ class CallRecorder:
                 cut = _smaller(record)
                 if cut is None:
                     raise
-                logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
+                with logged_ids_of(record):
+                    logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
                 record = cut
 
 
-def _log_failure(future: Future[Position]) -> None:
+def _log_failure(call: Call, future: Future[Position]) -> None:
     error = future.exception()
     if error is not None:
+        _log_lost(call, error)
+
+
+def _log_lost(call: Call, error: BaseException) -> None:
+    with logged_ids_of(call.caller):
         logger.error("the call of a client that disconnected is lost: %s", error)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from lightstream.runtime.logs import logged_ids_of
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import AssemblySpec, AttemptClosed, AttemptOpened, SpanRecord, Trajectory
@@ -163,7 +164,8 @@ class _Reading:
         try:
             return self.assembler.on_record(record, entry.offset, entry.logged_unix_nano)
         except Exception:  # the worker set it aside, too: one span must not end the replay of all others
-            logger.exception("offset %d is left out", entry.offset)
+            with logged_ids_of(record):
+                logger.exception("offset %d is left out", entry.offset)
             self.left_out += 1
             return []
 
@@ -173,7 +175,8 @@ class _Reading:
             try:
                 yield revised.trajectory()
             except Exception:  # as above
-                logger.exception("no revision of %s", revised.attempt_id)
+                with logged_ids_of(revised):
+                    logger.exception("no revision of %s", revised.attempt_id)
                 self.left_out += 1
 
     def rewarded(self, trajectory: Trajectory) -> Trajectory:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightstream.runtime.kafka import run_headers
+from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
     DeadLetterReason,
     EventKind,
+    Record,
     RolloutEvent,
     SpanRecord,
     Trajectory,
@@ -68,6 +70,7 @@ class AssemblerHandler:
         outbox = self._context.outbox()
         now = self._context.clock.now_unix_nano()
         for record in batch:
+            decoded: Record | None = None
             try:
                 decoded = self._context.decode(self.topic, record)
                 assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # decode() checked it
@@ -77,7 +80,8 @@ class AssemblerHandler:
                     for trajectory in self._assemble(decoded, record):
                         await self._send(outbox, trajectory)
             except Unusable as unusable:
-                await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
+                with logged_ids_of(decoded):
+                    await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
                 continue
             heartbeat = self._heartbeats.on_record(decoded, record.offset, now)
             if heartbeat is not None:
@@ -123,10 +127,11 @@ class AssemblerHandler:
 
     async def _finish_large(self, attempt: DeferredAssembly, record: LogRecord) -> None:
         outbox = self._context.outbox()
-        try:
-            await self._send(outbox, await asyncio.to_thread(self._finished, attempt, record))
-        except Unusable as unusable:
-            await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
+        with logged_ids_of(attempt):
+            try:
+                await self._send(outbox, await asyncio.to_thread(self._finished, attempt, record))
+            except Unusable as unusable:
+                await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
         await outbox.durable()
 
     async def _send_revisions(self, outbox: Outbox, revisions: Sequence[Trajectory]) -> None:
@@ -134,29 +139,31 @@ class AssemblerHandler:
             try:
                 await self._send(outbox, trajectory)
             except Unusable as unusable:  # what was late stays so in the view's table of drops
-                logger.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
+                with logged_ids_of(trajectory):
+                    logger.error("no revision %d of %s: %s", trajectory.revision, trajectory.attempt_id, unusable)
 
     def _assemble(self, decoded: SpanRecord | AttemptOpened | AttemptClosed, record: LogRecord) -> list[Trajectory]:
         try:
             return self._assembler.on_record(decoded, record.offset, record.logged_unix_nano)
         except Exception as error:  # recorded as a dead letter: one span must not stop all others forever
-            raise _failed(record, error) from error
+            raise _failed(decoded, record, error) from error
 
     def _finished(self, attempt: DeferredAssembly, record: LogRecord) -> Trajectory:
         try:
             return attempt.trajectory()
         except Exception as error:  # as above
-            raise _failed(record, error) from error
+            raise _failed(attempt, record, error) from error
 
     async def _send(self, outbox: Outbox, trajectory: Trajectory) -> None:
-        try:
-            await self._send_fitting(outbox, trajectory)
-        except RecordError as error:  # one text must not stop all others forever
-            logger.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
+        with logged_ids_of(trajectory):
             try:
-                await self._send_fitting(outbox, await asyncio.to_thread(valid_text, trajectory))
-            except RecordError as still:
-                raise Unusable(DeadLetterReason.BROKEN_RULE, still.message) from still
+                await self._send_fitting(outbox, trajectory)
+            except RecordError as error:  # one text must not stop all others forever
+                logger.error("a trajectory of rollout %s cannot be written as it is: %s", trajectory.rollout_id, error)
+                try:
+                    await self._send_fitting(outbox, await asyncio.to_thread(valid_text, trajectory))
+                except RecordError as still:
+                    raise Unusable(DeadLetterReason.BROKEN_RULE, still.message) from still
 
     async def _send_fitting(self, outbox: Outbox, trajectory: Trajectory) -> None:
         """Send the trajectory, or what fits into a record.
@@ -182,8 +189,11 @@ class AssemblerHandler:
                     raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
 
 
-def _failed(record: LogRecord, error: Exception) -> Unusable:
-    logger.error("the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error)
+def _failed(about: Record | DeferredAssembly, record: LogRecord, error: Exception) -> Unusable:
+    with logged_ids_of(about):
+        logger.error(
+            "the assembler failed on offset %d of partition %d", record.offset, record.partition, exc_info=error
+        )
     return Unusable(DeadLetterReason.BROKEN_RULE, f"{type(error).__name__}: {error}")
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.runtime.kafka import joined_ranges
+from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
@@ -235,7 +236,8 @@ class LateSpanReader(_SideTask):
                     try:
                         assembler.on_record(decoded, record.offset, record.logged_unix_nano)
                     except Exception:  # as where it was first read: one span must not stop all others forever
-                        logger.exception("offset %d of partition %d is left out", record.offset, self._partition)
+                        with logged_ids_of(decoded):
+                            logger.exception("offset %d of partition %d is left out", record.offset, self._partition)
         return revisions_of(assembler.take_revised())
 
     def search(self, late: Sequence[LateSpan], logged_unix_nano: int) -> dict[AttemptKey, tuple[tuple[int, int], ...]]:
@@ -293,7 +295,8 @@ def revisions_of(revised: Iterable[DeferredAssembly]) -> list[Trajectory]:
         try:
             made.append(attempt.trajectory())
         except Exception:  # one attempt must not stop all others forever
-            logger.exception("no revision of %s", attempt.attempt_id)
+            with logged_ids_of(attempt):
+                logger.exception("no revision of %s", attempt.attempt_id)
     return made
 
 

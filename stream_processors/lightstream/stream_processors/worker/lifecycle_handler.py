@@ -20,6 +20,7 @@ from lightstream.runtime.kafka import (
     read_state,
     state_header,
 )
+from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.errors import RecordError
 from lightstream.schemas.records import DeadLetterReason, Record, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
@@ -103,10 +104,13 @@ class LifecycleHandler:
         effects = self._context.outbox()
         written: list[_StateRecord] = []
         for record in batch:
+            decoded: Record | None = None
             try:
-                transitions = self._apply(record, written)
+                decoded = self._context.decode(self.topic, record)
+                transitions = self._apply(decoded, record, written)
             except Unusable as unusable:
-                await self._context.dead_letter(effects, self.topic, record, unusable, "life cycle")
+                with logged_ids_of(decoded):
+                    await self._context.dead_letter(effects, self.topic, record, unusable, "life cycle")
                 continue
             for effect in (effect for transition in transitions for effect in transition.effects):
                 await effects.send(effect.topic, effect.key, effect.record)
@@ -149,9 +153,8 @@ class LifecycleHandler:
     def held_back(self) -> int | None:
         return None
 
-    def _apply(self, record: LogRecord, written: list[_StateRecord]) -> list[Transition]:
+    def _apply(self, decoded: Record, record: LogRecord, written: list[_StateRecord]) -> list[Transition]:
         """Fold one record, and add to ``written`` what goes to ``rollouts``."""
-        decoded = self._context.decode(self.topic, record)
         if isinstance(decoded, TaskRequest):
             starts = self._lifecycle.on_request(decoded, record.offset, record.logged_unix_nano or None)
             if starts is None:

@@ -53,6 +53,11 @@ class DeferredAssembly:
     _revision: int = 0
 
     @property
+    def rollout_id(self) -> str:
+        """The rollout's id."""
+        return self._closed.rollout_id
+
+    @property
     def attempt_id(self) -> str:
         """The attempt's id."""
         return self._closed.attempt_id
