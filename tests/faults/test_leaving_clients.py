@@ -25,7 +25,7 @@ from tests.producers.otlp.requests import PROTOBUF, span, trace_request
 from tests.support.program import program
 
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))
-LEAVERS, SOAK_LEAVERS = 1_000, 10_000
+LEAVERS, SOAK_LEAVERS = 300, 10_000
 AT_ONCE = 12
 """Clients that leave at the same time, over all servers."""
 

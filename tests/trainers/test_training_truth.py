@@ -31,7 +31,7 @@ from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Kl, Options, Tru
 from .support.trajectories import make_trajectory, make_triplet
 
 TOLERANCE = 1e-5
-BATCHES = 150
+BATCHES = 50
 
 
 def random_options(chance: random.Random, advantage: str) -> Options:
