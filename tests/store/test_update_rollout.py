@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lightstream.schemas.errors import StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, RolloutConfig
 
@@ -116,6 +117,25 @@ async def test_update_rollout_puts_a_finished_one_back_into_the_queue(
     assert (ended.status, ended.end_time is not None) == ("succeeded", True)
     attempts = await store.query_attempts(first.rollout_id)
     assert [attempt.sequence_id for attempt in attempts] == [1, 2]
+
+
+@pytest.mark.parametrize("status", ["running", "cancelled", "succeeded"])
+async def test_update_rollout_may_ask_that_an_attempt_is_open(store: LightningStore, status: Any) -> None:
+    first = await begun(store)
+    await store.update_rollout(first.rollout_id, status=status)
+    same = await store.update_rollout(
+        first.rollout_id, status="requeuing", metadata={"k": 1}, if_attempt=first.attempt.attempt_id
+    )
+    if status == "running":
+        assert (same.status, same.metadata) == ("requeuing", {"k": 1})
+        await taken(store)
+        same = await store.update_rollout(first.rollout_id, mode="val", if_attempt=first.attempt.attempt_id)
+        assert (same.status, same.mode) == ("preparing", None), "another attempt has taken its place"
+    else:
+        assert (same.status, same.metadata) == (status, {}), "nothing is changed, and nothing is revived"
+        assert await store.dequeue_rollout() is None
+    with pytest.raises(StoreError, match="if_attempt"):
+        await store.update_rollout(first.rollout_id, mode="val", if_attempt="")
 
 
 async def test_update_rollout_puts_one_back_that_ended_before_any_attempt(store: LightningStore) -> None:

@@ -256,8 +256,10 @@ class LightningStore:
         status: RolloutStatus | Unset = UNSET,
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
+        if_attempt: str | None = None,
     ) -> Rollout:
-        """Replace the given fields.
+        """Replace the given fields; with ``if_attempt`` only while that is the id of the open attempt.
 
         A status of ``queuing`` or ``requeuing`` puts the rollout in the queue, once. Its open attempt stays open, and
         whichever comes first goes on: the next attempt, which supersedes it, or this one, of which a span or a new

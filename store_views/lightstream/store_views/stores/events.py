@@ -181,17 +181,19 @@ def rollout_changes(**arguments: Any) -> RolloutChanges:
         raise StoreError(_first_of(error)) from error
 
 
-def rollout_updated(rollout_id: str, changes: RolloutChanges, now_unix_nano: int) -> RolloutEvent:
-    """Somebody says something about a rollout."""
+def rollout_updated(
+    rollout_id: str, changes: RolloutChanges, now_unix_nano: int, if_attempt: str | None = None
+) -> RolloutEvent:
+    """Somebody says something about a rollout; with ``if_attempt`` it holds while that attempt is the open one."""
     event_id = f":rollout_updated:{_nonce()}"
-    return _event(EventKind.ROLLOUT_UPDATED, rollout_id, event_id, now_unix_nano, rollout_changes=changes)
+    kind = EventKind.ROLLOUT_UPDATED
+    return _event(kind, rollout_id, event_id, now_unix_nano, attempt_id=if_attempt, rollout_changes=changes)
 
 
 def lease_returned(rollout_id: str, attempt_id: str, now_unix_nano: int) -> RolloutEvent:
     """The caller who was given this attempt has left: its rollout is requeued, unless the attempt is over by then."""
     changes = RolloutChanges(fields=["status"], status=RolloutStatus.REQUEUING)
-    event = rollout_updated(rollout_id, changes, now_unix_nano)
-    return event.model_copy(update={"attempt_id": attempt_id})
+    return rollout_updated(rollout_id, changes, now_unix_nano, if_attempt=attempt_id)
 
 
 def span_added(rollout_id: str, attempt_id: str, sequence_id: int, now_unix_nano: int) -> RolloutEvent:

@@ -230,11 +230,15 @@ class Store(QueriedStore):
         status: RolloutStatus | Unset = UNSET,
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
+        if_attempt: str | None = None,
     ) -> Rollout:
+        if if_attempt is not None:
+            check_id("if_attempt", if_attempt)
         changes = events.rollout_changes(
             input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata
         )
-        event = events.rollout_updated(rollout_id, changes, self._clock.now_unix_nano())
+        event = events.rollout_updated(rollout_id, changes, self._clock.now_unix_nano(), if_attempt)
         return convert.rollout_as_it_stands(await self._applied(event))
 
     async def cancel_rollout(self, rollout_id: str, reason: str = "") -> Rollout:

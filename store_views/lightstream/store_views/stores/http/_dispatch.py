@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-OVER = ("succeeded", "failed", "cancelled")
-
 
 async def unless_stopping(stopping: asyncio.Event, reading: Awaitable[T]) -> T:
     """Return the result of something that changes nothing. Cancelling this cancels that.
@@ -69,21 +67,19 @@ async def _ended(task: asyncio.Future[Sequence[AttemptedRollout]], *, interrupt:
 
 
 async def requeue(store: LightningStore, attempts: Iterable[tuple[str, str]]) -> None:
-    """Put rollouts back into the queue that are not over by now.
+    """Put rollouts back into the queue whose attempts are still open.
 
     One for which that fails is logged: it counts as unresponsive in the end.
     """
-    for rollout_id, _ in attempts:
+    for rollout_id, attempt_id in attempts:
         # In a context of its own, where ids are new: to requeue the same rollout twice is two writes.
-        requeueing = asyncio.create_task(_requeue(store, rollout_id), context=contextvars.Context())
+        requeueing = asyncio.create_task(_requeue(store, rollout_id, attempt_id), context=contextvars.Context())
         await asyncio.wait({requeueing})
 
 
-async def _requeue(store: LightningStore, rollout_id: str) -> None:
+async def _requeue(store: LightningStore, rollout_id: str, attempt_id: str) -> None:
     try:
-        found = await store.get_rollout_by_id(rollout_id)
-        if found is not None and found.status not in OVER:  # one that is over would be run again
-            await store.update_rollout(rollout_id, status="requeuing")
+        await store.update_rollout(rollout_id, status="requeuing", if_attempt=attempt_id)
     except (LightstreamError, ValueError, NotImplementedError) as error:
         logger.warning("rollout %s was not requeued: %s", rollout_id, error)
 

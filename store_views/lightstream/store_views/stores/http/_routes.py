@@ -210,6 +210,7 @@ class UpdateRollout(BaseModel):
     status: RolloutStatus | None = None
     config: RolloutConfig | None = None
     metadata: dict[str, Any] | None = None
+    if_attempt: str | None = None
 
 
 @writes.post("/rollouts/{rollout_id:segment}")

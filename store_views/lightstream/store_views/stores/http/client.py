@@ -246,10 +246,13 @@ class LightningStoreClient(QueriedStore):
         status: RolloutStatus | Unset = UNSET,
         config: RolloutConfig | Unset = UNSET,
         metadata: dict[str, Any] | Unset | None = UNSET,
+        *,
+        if_attempt: str | None = None,
     ) -> Rollout:
         body = _given(
-            input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata
-        )
+            input=input, mode=mode, resources_id=resources_id, status=status, config=config, metadata=metadata,
+            if_attempt=UNSET if if_attempt is None else if_attempt,
+        )  # fmt: skip
         path = f"/rollouts/{path_segment('rollout_id', rollout_id)}"
         return _rollout_of((await self._connection.post(path, body)).value)
 
