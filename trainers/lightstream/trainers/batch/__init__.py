@@ -1,8 +1,9 @@
 """From groups to arrays: advantages, what is trained on, and its tokens, without a loop over tokens."""
 
 from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights
+from .exclusions import Exclusion, reasons_of
 from .policies import ALL, AgentPolicy, PolicyGroups, check_agents, check_policies, split_groups, trained
-from .rows import BatchRows, Exclusion, ImageCheck, Overlong, Row, Span, reasons_of, select_rows, weigh_rows
+from .rows import BatchRows, ImageCheck, Overlong, Row, Span, select_rows, weigh_rows
 from .scores import ADVANTAGES, Advantage, AdvantagePer, MissingReward, Scoring, group_advantages, rollout_score
 
 __all__ = [

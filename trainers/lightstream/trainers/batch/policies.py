@@ -18,7 +18,8 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import Trajectory, TripletRecord
 
 from ..groups import Group
-from .rows import BatchRows, Exclusion
+from .exclusions import Exclusion
+from .rows import BatchRows
 from .scores import rollout_score
 
 __all__ = ["ALL", "AgentPolicy", "PolicyGroups", "check_agents", "check_policies", "split_groups", "trained"]

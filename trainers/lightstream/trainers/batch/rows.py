@@ -8,60 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from lightstream.schemas.packing import TOKEN_BYTES
-from lightstream.schemas.records import RolloutMode, Trajectory, TripletRecord
+from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
 
 from ..groups import Group
-from .scores import Scoring, group_advantages, rollout_score, whitened
+from .advantages import call_advantages
+from .exclusions import Exclusion
+from .scores import Scoring, rollout_score
 
-__all__ = ["BatchRows", "Exclusion", "ImageCheck", "Overlong", "Row", "Span", "reasons_of", "select_rows", "weigh_rows"]
+__all__ = ["BatchRows", "ImageCheck", "Overlong", "Row", "Span", "select_rows", "weigh_rows"]
 
 Overlong: TypeAlias = Literal["exclude", "truncate"]
-
-
-class Exclusion(StrEnum):
-    """The reason why a call (for ``no_calls``: a rollout) has no weight in the batch."""
-
-    NO_CALLS = "no_calls"
-    """The trajectory has no triplet: the attempt failed early, or its calls were dropped (each with its reason)."""
-    NOT_FOR_TRAINING = "not_for_training"
-    """It is of the greedy rollout that others are compared with."""
-    FROZEN_AGENT = "frozen_agent"
-    """Its agent belongs to no policy that is trained."""
-    OTHER_POLICY = "other_policy"
-    """Another model sampled it than its agent's policy, or nobody knows which."""
-    NO_REWARD = "no_reward"
-    """Nothing says how good it was. Missing is not 0, unless ``reward_missing`` says so."""
-    NOT_COMPARABLE = "not_comparable"
-    """It has a reward, but no other of its group has one (or not the greedy rollout): there is no baseline."""
-    GROUP_FAILED = "group_failed"
-    """Another rollout of the group has no reward, and ``reward_missing="fail_group"``."""
-    NO_SIGNAL = "no_signal"
-    """Its advantage is zero: it was as good as the mean of its group."""
-    NO_LOGPROBS = "no_logprobs"
-    """The model server did not say how likely the tokens were."""
-    EMPTY = "empty"
-    """Prompt or response has no token."""
-    MISALIGNED = "misaligned"
-    """Ids, log-probabilities and mask differ in length, or a log-probability is not a number."""
-    TOO_LONG = "too_long"
-    """Over the limits of the batch."""
-    STALE = "stale"
-    """A token of it was sampled by a policy older than the bound."""
-    UNKNOWN_VERSION = "unknown_version"
-    """Nobody knows which policy sampled it, and there is a bound."""
-    BAD_IMAGE = "bad_image"
-    """An image that it shows cannot be read."""
-    IMAGES_MISMATCH = "images_mismatch"
-    """The places for images among its tokens are not those of the images recorded with it."""
 
 
 class ImageCheck(Protocol):
@@ -208,10 +172,7 @@ def select_rows(
     limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs, images)
     selected = BatchRows()
     rules, all_groups = scoring or Scoring(), list(groups)
-    of_groups = [_call_advantages(group, rules) for group in all_groups]
-    if rules.whitens:
-        _whiten(all_groups, of_groups)
-    for group, advantages in zip(all_groups, of_groups, strict=True):
+    for group, advantages in zip(all_groups, call_advantages(all_groups, rules), strict=True):
         weighed = sum(
             _select(selected, group.group_id, trajectory, advantages[i], limits, zero_counts=rules.has_critic)
             for i, trajectory in enumerate(group.trajectories)
@@ -250,87 +211,6 @@ def weigh_rows(
             selected, trajectory.group_id or trajectory.rollout_id, trajectory, advantages, limits, zero_counts=False
         )
     return selected
-
-
-def _whiten(groups: Sequence[Group], of_groups: list[list[list[float | Exclusion]]]) -> None:
-    """Whiten the advantages of all calls that have one, whether these can be trained on or not."""
-    values: list[float] = []
-    tokens: list[int] = []
-    places: list[tuple[list[float | Exclusion], int]] = []
-    for group, advantages in zip(groups, of_groups, strict=True):
-        for trajectory, of_calls in zip(group.trajectories, advantages, strict=True):
-            for place, (triplet, value) in enumerate(zip(trajectory.triplets, of_calls, strict=True)):
-                if not isinstance(value, Exclusion):
-                    values.append(value)
-                    tokens.append(sum(triplet.response_mask))
-                    places.append((of_calls, place))
-    for (of_calls, place), value in zip(places, whitened(values, tokens) if values else [], strict=True):
-        of_calls[place] = value
-
-
-def _call_advantages(group: Group, scoring: Scoring) -> list[list[float | Exclusion]]:
-    """Of each call of each member of a group: its advantage, or why it has none."""
-    of_sampled = iter(_sampled_advantages(group.sampled, group.baseline, scoring))
-    return [
-        [Exclusion.NOT_FOR_TRAINING] * len(t.triplets) if t.mode is RolloutMode.TEST else next(of_sampled)
-        for t in group.trajectories
-    ]
-
-
-def _sampled_advantages(
-    members: Sequence[Trajectory], baseline: Trajectory | None, scoring: Scoring
-) -> list[list[float | Exclusion]]:
-    if scoring.per == "rollout":
-        of_member = _rollout_advantages(members, baseline, scoring)
-        return [[judged] * len(t.triplets) for judged, t in zip(of_member, members, strict=True)]
-    greedy = {} if baseline is None else {triplet.call_index: triplet.reward for triplet in baseline.triplets}
-    calls: dict[int, list[tuple[int, int]]] = {}
-    for member, trajectory in enumerate(members):
-        for place, triplet in enumerate(trajectory.triplets):
-            calls.setdefault(triplet.call_index, []).append((member, place))
-    judged: list[list[float | Exclusion]] = [[Exclusion.NO_REWARD] * len(t.triplets) for t in members]
-    for call_index, places in calls.items():
-        rewards = [_finite(members[member].triplets[place].reward) for member, place in places]
-        of_calls = _judged(rewards, scoring, _finite(greedy.get(call_index)))
-        for (member, place), outcome in zip(places, of_calls, strict=True):
-            judged[member][place] = outcome
-    return judged
-
-
-def _finite(reward: float | None) -> float | None:
-    return reward if reward is not None and math.isfinite(reward) else None
-
-
-def _rollout_advantages(
-    members: Sequence[Trajectory], baseline: Trajectory | None, scoring: Scoring
-) -> list[float | Exclusion]:
-    def judged_by(dimension: str | None = None) -> list[float | Exclusion]:
-        greedy = None if baseline is None else rollout_score(baseline, dimension)
-        return _judged([rollout_score(trajectory, dimension) for trajectory in members], scoring, greedy)
-
-    if not scoring.dimensions:
-        return judged_by()
-    total: list[float | Exclusion] = [0.0] * len(members)
-    for name, weight in scoring.dimensions.items():
-        judged = judged_by(name)
-        total = [
-            so_far if isinstance(so_far, Exclusion) else one if isinstance(one, Exclusion) else so_far + weight * one
-            for so_far, one in zip(total, judged, strict=True)
-        ]
-    return total
-
-
-def _judged(scores: Sequence[float | None], scoring: Scoring, baseline: float | None) -> list[float | Exclusion]:
-    failed = scoring.reward_missing == "fail_group" and None in scores
-    judged: list[float | Exclusion] = []
-    for score, advantage in zip(scores, group_advantages(scores, scoring, baseline), strict=True):
-        if advantage is not None:
-            judged.append(advantage)
-        elif score is None and scoring.reward_missing != "fill":
-            judged.append(Exclusion.NO_REWARD)
-        else:
-            judged.append(Exclusion.GROUP_FAILED if failed else Exclusion.NOT_COMPARABLE)
-    return judged
 
 
 def _select(
@@ -435,8 +315,3 @@ def _versions(triplet: TripletRecord) -> list[int | None]:
     if triplet.policy_version_runs:
         return [run.policy_version for run in triplet.policy_version_runs]
     return [triplet.policy_version]
-
-
-def reasons_of(counts: Mapping[Exclusion, int]) -> str:
-    """Reasons and their counts in words, the commonest first."""
-    return ", ".join(f"{reason.value} {count}" for reason, count in Counter(counts).most_common())
