@@ -17,6 +17,7 @@ from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import (
     AttemptState,
     AttemptStatus,
+    ConsumedTrajectory,
     Drop,
     DropReason,
     EventKind,
@@ -25,12 +26,14 @@ from lightstream.schemas.records import (
     RolloutSpec,
     RolloutState,
     RolloutStatus,
+    StepOutcome,
+    TrainingStep,
     Trajectory,
     TripletRecord,
     Verdict,
     VerdictOutcome,
 )
-from lightstream.schemas.topics import ROLLOUTS, TRAJECTORIES
+from lightstream.schemas.topics import ROLLOUTS, TRAINING_STEPS, TRAJECTORIES, Topic
 from lightstream.store_views.materialiser import summaries
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.tables import tables_of
@@ -78,6 +81,48 @@ GROUPS = """
 SELECT run_id, mode, group_id, count(*), count(reward), min(reward), max(reward)
 FROM assembled WHERE final AND group_id IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
+TRAINED = """
+SELECT run_id, count(DISTINCT rollout_id), sum(triplet_count)::BIGINT FROM trained GROUP BY ALL ORDER BY ALL
+"""
+REASONS = """
+, usable AS (
+    SELECT rollout_id, attempt_id, count(*) AS triplets, count(*) FILTER (isfinite(reward)) AS rewarded
+    FROM triplets GROUP BY ALL
+), last_consumed AS (
+    SELECT * FROM consumed_raw
+    QUALIFY row_number() OVER (PARTITION BY rollout_id ORDER BY log_offset DESC, item_index) = 1
+), ended AS (
+    SELECT run_id FROM training_steps_raw WHERE outcome <> 'discarded' GROUP BY run_id
+    HAVING arg_max(steps_planned, log_offset) > 0 AND arg_max(step, log_offset) >= arg_max(steps_planned, log_offset)
+)
+SELECT rollout.run_id, rollout.mode, rollout.rollout_id, CASE
+    WHEN consumed.rollout_id IS NULL THEN CASE
+        WHEN rollout.mode <> 'train' THEN 'not_for_training'
+        WHEN rollout.status = 'cancelled' THEN 'cancelled'
+        WHEN made.rollout_id IS NULL THEN 'not_assembled'
+        WHEN triplets IS NULL THEN if(rollout.status = 'failed', 'attempt_failed', 'no_calls')
+        WHEN rewarded = 0 THEN if(rollout.status = 'failed', 'attempt_failed', 'no_reward')
+        WHEN rollout.run_id IN (FROM ended) THEN 'after_the_end'
+        WHEN (SELECT count(*) FROM assembled AS other
+              WHERE other.final AND coalesce(other.group_id, other.rollout_id)
+                  = coalesce(rollout.group_id, rollout.rollout_id)) < rollout.group_size THEN 'group_incomplete'
+        ELSE 'not_consumed'
+    END
+    WHEN consumed.triplet_count = 0 AND consumed.not_trained['stale'] > 0 THEN 'stale'
+    WHEN consumed.outcome = 'discarded' THEN 'step_discarded'
+    WHEN consumed.outcome = 'unchanged' THEN 'no_signal'
+    WHEN rollout.status = 'failed' THEN 'attempt_failed'
+    WHEN triplets IS NULL THEN 'no_calls'
+    ELSE 'no_weight'
+END AS reason_code
+FROM rollouts AS rollout
+LEFT JOIN (FROM assembled WHERE final) AS made ON made.rollout_id = rollout.rollout_id
+LEFT JOIN usable ON usable.rollout_id = made.rollout_id AND usable.attempt_id = made.attempt_id
+LEFT JOIN last_consumed AS consumed ON consumed.rollout_id = rollout.rollout_id
+WHERE rollout.status IN ('succeeded', 'failed', 'cancelled')
+    AND rollout.rollout_id NOT IN (SELECT rollout_id FROM trained)
+ORDER BY ALL
+"""
 """The definitions: slow, over every record there ever was."""
 
 KEPT = {
@@ -90,6 +135,8 @@ KEPT = {
         GROUP BY ALL HAVING sum(trajectories) <> 0 ORDER BY ALL""",
     ASSEMBLED + GROUPS: """
         SELECT run_id, mode, group_id, trajectories, rewarded, reward_min, reward_max FROM groups ORDER BY ALL""",
+    TRAINED: "SELECT run_id, sum(rollouts)::BIGINT, sum(calls)::BIGINT FROM run_trained GROUP BY ALL ORDER BY ALL",
+    ASSEMBLED + REASONS: "SELECT run_id, mode, rollout_id, reason_code FROM reason_codes ORDER BY ALL",
 }
 
 CRASH, RESTART = "crash", "restart"
@@ -102,6 +149,7 @@ def spec(number: int) -> RolloutSpec:
         run_id=f"run{number % 2}",
         mode=RolloutMode.VAL if number == 5 else RolloutMode.TRAIN,
         group_id=None if number == 4 else f"g{number % 2}",
+        group_size=2 + number % 2,
         enqueued_unix_nano=1 + number // 2,
     )
 
@@ -160,6 +208,7 @@ class Assembled:
                     call_index=i,
                     span_id=f"{i:016x}",
                     trace_id="0" * 32,
+                    reward=self.reward,
                     prompt_token_ids=pack_int32(range(length)),
                     response_token_ids=pack_int32(range(2 * length)),
                     response_mask=bytes(2 * length),
@@ -170,20 +219,57 @@ class Assembled:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A training step that consumed these rollouts, and gave each so many calls a weight; others were stale."""
+
+    step: int
+    outcome: StepOutcome
+    consumed: list[tuple[int, int, bool]]
+
+    def record(self) -> TrainingStep:
+        consumed = [
+            ConsumedTrajectory(
+                rollout_id=f"r{rollout}",
+                attempt_id="a0",
+                revision=0,
+                group_id=spec(rollout).group_id or f"r{rollout}",
+                triplet_count=calls,
+                not_trained={"stale": 1} if is_stale else {},
+            )
+            for rollout, calls, is_stale in self.consumed
+        ]
+        return TrainingStep(
+            trainer_id="t",
+            run_id=f"run{self.step % 2}",
+            step=self.step,
+            steps_planned=3,
+            outcome=self.outcome,
+            consumed=consumed,
+            started_unix_nano=1,
+            ended_unix_nano=2,
+        )
+
+
+Event = State | Assembled | Step
+"""What comes in."""
+
+
 class View:
     """A file, and where its log stands: a rollout's records are all of one partition."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._database = open_view(path)
-        self._next = {(topic, partition): 0 for topic in (ROLLOUTS.name, TRAJECTORIES.name) for partition in (0, 1)}
+        topics = (ROLLOUTS.name, TRAJECTORIES.name, TRAINING_STEPS.name)
+        self._next = {(topic, partition): 0 for topic in topics for partition in (0, 1)}
 
-    def append(self, events: Sequence[State | Assembled], *, crash: bool) -> None:
+    def append(self, events: Sequence[Event], *, crash: bool) -> None:
         """One transaction; with ``crash`` one that fails at its end, and is made again after a restart."""
         offsets = dict(self._next)
         logged: dict[type[Record], list[LoggedRecord]] = {}
         for event in events:
-            topic, partition = ROLLOUTS if isinstance(event, State) else TRAJECTORIES, event.rollout % 2
+            topic, partition = _place(event)
             record = event.record()
             offset = offsets[topic.name, partition]
             logged.setdefault(type(record), []).append(LoggedRecord(record, partition, offset, 1))
@@ -208,22 +294,36 @@ class View:
         self._database.close()
 
 
+def _place(event: Event) -> tuple[Topic, int]:
+    if isinstance(event, Step):
+        return TRAINING_STEPS, 0
+    return ROLLOUTS if isinstance(event, State) else TRAJECTORIES, event.rollout % 2
+
+
 def assembled(rollout: int, attempt: int, *rest: Any) -> Assembled:
     """Of two rollouts the first attempt was retried; the others were put back into the queue after their end."""
     revision, *others = rest
     return Assembled(rollout, attempt, revision, attempt == 1 or rollout % 3 > 0, *others)
 
 
-EVENTS = st.builds(
-    State, st.integers(0, 5), st.sampled_from(RolloutStatus), st.integers(0, 6), st.integers(0, 3)
-) | st.builds(
-    assembled,
-    st.integers(0, 5),
-    st.integers(0, 1),
-    st.integers(0, 2),
-    st.none() | st.sampled_from([0.0, 0.5, 1.0, -2.0, float("inf")]),
-    st.lists(st.integers(0, 3), max_size=3),
-    st.lists(st.tuples(st.sampled_from([DropReason.NO_TOKEN_IDS, DropReason.TOO_LARGE]), st.booleans()), max_size=3),
+DROPS = st.tuples(st.sampled_from([DropReason.NO_TOKEN_IDS, DropReason.TOO_LARGE]), st.booleans())
+EVENTS = (
+    st.builds(State, st.integers(0, 5), st.sampled_from(RolloutStatus), st.integers(0, 6), st.integers(0, 3))
+    | st.builds(
+        assembled,
+        st.integers(0, 5),
+        st.integers(0, 1),
+        st.integers(0, 2),
+        st.none() | st.sampled_from([0.0, 0.5, 1.0, -2.0, float("inf")]),
+        st.lists(st.integers(0, 3), max_size=3),
+        st.lists(DROPS, max_size=3),
+    )
+    | st.builds(
+        Step,
+        st.integers(0, 3),
+        st.sampled_from([StepOutcome.UPDATED, StepOutcome.UNCHANGED, StepOutcome.DISCARDED]),
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=4),
+    )
 )
 BATCHES = st.lists(st.lists(EVENTS, max_size=12), min_size=1, max_size=5)
 INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART]), min_size=5, max_size=5)
@@ -235,7 +335,7 @@ INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART
     "the trajectory of the first attempt comes after that of the next one"
 )
 def test_sums_are_those_of_a_fold_over_the_raw_tables(
-    batches: list[list[State | Assembled]], interruptions: list[str | None]
+    batches: list[list[Event]], interruptions: list[str | None]
 ) -> None:
     _compare(batches, interruptions)
 
@@ -244,14 +344,15 @@ def test_sums_are_those_of_a_fold_over_the_raw_tables(
 @settings(deadline=None, max_examples=200)
 @given(batches=BATCHES, interruptions=INTERRUPTIONS)
 def test_sums_are_those_of_a_fold_over_many_histories(
-    batches: list[list[State | Assembled]], interruptions: list[str | None]
+    batches: list[list[Event]], interruptions: list[str | None]
 ) -> None:
     _compare(batches, interruptions)
 
 
-def _compare(batches: list[list[State | Assembled]], interruptions: list[str | None]) -> None:
+def _compare(batches: list[list[Event]], interruptions: list[str | None]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "JOINED_AFTER", 1)  # changes become one row every other time
+        patch.setattr(summaries, "SETTLED_AFTER", 3)  # reasons are settled after a transaction or two
         view = View(Path(folder) / "view.duckdb")
         for events, interruption in zip(batches, interruptions, strict=False):
             view.append(events, crash=interruption == CRASH)

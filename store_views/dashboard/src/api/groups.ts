@@ -33,12 +33,12 @@ WITH member AS (
 ), made AS (
   SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count,
     any_value(error_type) AS error_type, any_value(error_message) AS error_message
-  FROM trajectories WHERE final AND rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
+  FROM trajectories_latest WHERE final AND rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
 ), used AS (
   SELECT rollout_id, max(step) AS step FROM consumed_raw
   WHERE ${LEARNED} AND rollout_id IN (SELECT rollout_id FROM member) GROUP BY rollout_id
 ), why AS (
-  SELECT rollout_id, reason_code, reason FROM why_not_trained WHERE rollout_id IN (SELECT rollout_id FROM member)
+  SELECT rollout_id, reason_code, reason FROM why_not_trained WHERE group_key = $group
 ), last_call AS (
   SELECT rollout_id, llm_response_json AS response_json, len(llm_response_token_ids) AS response_tokens,
     llm_policy_version AS policy_version
@@ -72,7 +72,10 @@ const STEP_GROUPS = `
 SELECT used.group_id, count(*) AS rollouts, count(*) FILTER (used.triplet_count > 0) AS trained, avg(used.reward) AS reward,
   stddev_pop(used.reward) AS deviation, min(used.reward) AS low, max(used.reward) AS high,
   any_value(left(input_json, 300)) AS input_json
-FROM consumed AS used LEFT JOIN (SELECT rollout_id, input_json FROM rollouts WHERE run_id = $run) USING (rollout_id)
+FROM consumed AS used LEFT JOIN (
+  SELECT rollout_id, input_json FROM rollouts
+  WHERE rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE run_id = $run AND step = $step)
+) USING (rollout_id)
 WHERE used.run_id = $run AND used.step = $step
 GROUP BY used.group_id ORDER BY reward NULLS FIRST, used.group_id`;
 

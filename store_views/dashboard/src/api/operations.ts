@@ -97,7 +97,7 @@ const RESOURCES = `
 SELECT version.resources_id, version, model, checkpoint_url, created_unix_nano::VARCHAR AS created_unix_nano,
   resources::VARCHAR AS resources, made_with::VARCHAR AS made_with, used.rollouts, used.reward, log_partition, log_offset
 FROM resources AS version
-LEFT JOIN (SELECT resources_id, count(*) AS rollouts, avg(reward) AS reward FROM trajectories
+LEFT JOIN (SELECT resources_id, count(*) AS rollouts, avg(reward) AS reward FROM trajectories_latest
   WHERE final AND run_id = $run GROUP BY resources_id) AS used USING (resources_id)
 WHERE run_id = $run ORDER BY log_offset DESC LIMIT 500`;
 
@@ -105,7 +105,7 @@ export const resourcesQuery = (run: string) =>
   queryOptions({
     queryKey: ["resources", run],
     queryFn: ({ signal }) => ask<ResourcesRow>(RESOURCES, { run }, signal),
-    meta: { reads: ["resources", "trajectories"] },
+    meta: { reads: ["resources", "trajectories_latest"] },
   });
 
 export interface PromptRow {

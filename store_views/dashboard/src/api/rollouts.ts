@@ -54,7 +54,7 @@ function rolloutsSql(filters: RolloutFilters, after: Cursor | null): { sql: stri
   if (filters.reason === "trained")
     conditions.push(`rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE ${LEARNED})`);
   else if (filters.reason)
-    add("rollout_id IN (SELECT rollout_id FROM why_not_trained WHERE reason_code = $reason)", "reason", filters.reason);
+    add("rollout_id IN (SELECT rollout_id FROM reason_codes WHERE reason_code = $reason)", "reason", filters.reason);
   if (filters.step !== undefined)
     add("rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE step = $step AND ($run IS NULL OR run_id = $run))", "step", filters.step);
   if (filters.step !== undefined && filters.run === undefined) params["run"] = null;
@@ -73,11 +73,11 @@ WITH page AS (
 SELECT page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), made.reward, made.call_count,
   used.step, why.reason_code
 FROM page
-LEFT JOIN (SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count FROM trajectories
+LEFT JOIN (SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count FROM trajectories_latest
   WHERE final AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS made USING (rollout_id)
 LEFT JOIN (SELECT rollout_id, max(step) AS step FROM consumed_raw
   WHERE ${LEARNED} AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS used USING (rollout_id)
-LEFT JOIN (SELECT rollout_id, reason_code FROM why_not_trained
+LEFT JOIN (SELECT rollout_id, reason_code FROM reason_codes
   WHERE rollout_id IN (SELECT rollout_id FROM page)) AS why USING (rollout_id)
 ORDER BY page.enqueued_unix_nano DESC, page.rollout_id DESC`;
   return { sql, params };

@@ -108,16 +108,17 @@ export interface NotTrainedReason {
 }
 
 const NOT_TRAINED = `
-SELECT reason_code, count(*) AS count, any_value(coalesce(meaning, reason)) AS meaning,
-  any_value(why.next_step) AS next_step, max(rollout_id) AS example
-FROM why_not_trained AS why LEFT JOIN (SELECT reason_code, meaning FROM not_trained_reasons) USING (reason_code)
-WHERE run_id = $run AND mode = 'train' GROUP BY reason_code ORDER BY count DESC`;
+SELECT reason_code, count, coalesce(meaning, 'its algorithm calls it ' || reason_code) AS meaning,
+  coalesce(next_step, 'See what its algorithm means by that.') AS next_step, example
+FROM (SELECT reason_code, count(*) AS count, max(rollout_id) AS example FROM reason_codes
+  WHERE run_id = $run AND mode = 'train' GROUP BY reason_code)
+LEFT JOIN not_trained_reasons USING (reason_code) ORDER BY count DESC`;
 
 export const notTrainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["not-trained", run],
     queryFn: ({ signal }) => ask<NotTrainedReason>(NOT_TRAINED, { run }, signal),
-    meta: { reads: ["why_not_trained"] },
+    meta: { reads: ["reason_codes"] },
   });
 
 export interface TrainedCount {
@@ -126,14 +127,14 @@ export interface TrainedCount {
 }
 
 const TRAINED = `
-SELECT count(DISTINCT rollout_id) AS rollouts, coalesce(sum(triplet_count), 0)::BIGINT AS calls
-FROM consumed_raw WHERE ${LEARNED} AND run_id = $run`;
+SELECT coalesce(sum(rollouts), 0)::BIGINT AS rollouts, coalesce(sum(calls), 0)::BIGINT AS calls
+FROM run_trained WHERE run_id = $run`;
 
 export const trainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["trained", run],
     queryFn: async ({ signal }) => (await ask<TrainedCount>(TRAINED, { run }, signal))[0],
-    meta: { reads: ["consumed_raw"] },
+    meta: { reads: ["run_trained"] },
   });
 
 export interface StepRow {

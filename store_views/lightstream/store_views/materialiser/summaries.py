@@ -1,4 +1,5 @@
-"""Keeps the latest rollouts and trajectories, and the sums of each run, in step with the rows that are added."""
+"""Keeps in step with the rows that are added: latest rollouts and trajectories, sums of each run, and why rollouts were
+not trained on."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lightstream.schemas.records import RolloutState, RolloutStatus, Trajectory
+from lightstream.schemas.records import RolloutState, RolloutStatus, StepOutcome, TrainingStep, Trajectory
 
 from ..tables import tables_of
 from ..tables.kept import (
+    GROUPS_CHANGED,
     KEPT_TABLES,
+    REASONS_SETTLED,
     ROLLOUTS_LATEST,
     RUN_CALLS,
     RUN_REWARDS,
     RUN_ROLLOUTS,
+    RUN_TRAINED,
     TRAJECTORIES_LATEST,
     KeptTable,
 )
@@ -28,11 +32,13 @@ __all__ = ["Summaries"]
 
 (_STATES,) = tables_of(RolloutState)
 _TRAJECTORIES, _TRIPLETS, _DROPS, _ = tables_of(Trajectory)
+_, _CONSUMED = tables_of(TrainingStep)
 
 _PLACE = ("log_partition", "log_offset")
 _OF_RUN = ("run_id", "mode", "final", "reward")
 _OF_ROLLOUT = ("rollout_id", "attempt_sequence", "revision")
-_OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "dropped")
+_OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "rewarded_triplets", "dropped")
+_OF_GROUP = ("group_id", "rollout_id")
 
 _ROLLOUTS = LatestRows(
     ROLLOUTS_LATEST.name,
@@ -41,7 +47,7 @@ _ROLLOUTS = LatestRows(
     # The life cycle's own rule: the state that reflects the later event is the later one, so a state that is logged
     # again, or by a worker that was replaced, takes nothing back.
     age=("source_offset", "log_offset", "log_partition"),
-    counted=("run_id", "mode", "status", "attempt_count"),
+    counted=("run_id", "mode", "status", "attempt_count", *_OF_GROUP),
 )
 _ATTEMPTS = LatestRows(
     TRAJECTORIES_LATEST.name,
@@ -70,8 +76,28 @@ WHERE final AND attempt_sequence > 1 AND rollout_id IN (SELECT unnest(?))
 """  # noqa: S608  # our name
 """Few rows have such a number, and of groups of rows that have none DuckDB reads nothing."""
 
+_LEARNED_SO_FAR = f"""
+SELECT run_id, rollout_id, count(*)::BIGINT FROM {_CONSUMED.name}
+WHERE triplet_count > 0 AND outcome = 'updated' AND rollout_id IN (SELECT unnest(?))
+GROUP BY run_id, rollout_id
+"""  # noqa: S608  # our name
+
+_SETTLE = (
+    f"DELETE FROM {REASONS_SETTLED.name} WHERE group_key IN (SELECT group_key FROM {GROUPS_CHANGED.name})",  # noqa: S608  # our names
+    f"INSERT INTO {REASONS_SETTLED.name} BY NAME FROM reasons_unsettled",
+    f"DELETE FROM {GROUPS_CHANGED.name}",  # noqa: S608  # our name
+)
+
 JOINED_AFTER = 500
 """Transactions after which the changes of a key become one row again."""
+
+SETTLED_AFTER = 10_000
+"""Changes of groups after which the reasons of their rollouts are settled again. A query looks into so many anew."""
+
+_ENDED = (RolloutStatus.SUCCEEDED.value, RolloutStatus.FAILED.value, RolloutStatus.CANCELLED.value)
+
+Outcome = tuple[int, int, int, int, dict[str, int]]
+"""Of one row of ``trajectories_raw``: the columns :data:`_OUTCOME`."""
 
 Changes = dict[Row, list[float]]
 """Key -> what is to be added to its numbers."""
@@ -82,6 +108,7 @@ class Summaries:
 
     def __init__(self) -> None:
         self._until_joined = 0
+        self._until_settled = 0
 
     def add(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
         """Take up rows that were added to the raw tables.
@@ -90,10 +117,13 @@ class Summaries:
             duckdb.Error: the disk is full, say; the caller rolls back.
         """
         changed = False
+        groups: set[str] = set()
         if _STATES.name in tables:
-            changed |= _add_states(connection, tables[_STATES.name])
+            changed |= _add_states(connection, tables[_STATES.name], groups)
         if _TRAJECTORIES.name in tables:
-            changed |= _add_trajectories(connection, tables)
+            changed |= _add_trajectories(connection, tables, groups)
+        if _CONSUMED.name in tables:
+            changed |= _add_consumed(connection, tables[_CONSUMED.name], groups)
         if changed:
             self._until_joined -= 1
             if self._until_joined < 0:
@@ -101,9 +131,16 @@ class Summaries:
                     if table.keys:
                         _join(connection, table)
                 self._until_joined = JOINED_AFTER
+        if groups:
+            connection.execute(f"INSERT INTO {GROUPS_CHANGED.name} SELECT unnest(?)", [list(groups)])
+            self._until_settled -= len(groups)
+            if self._until_settled < 0:
+                for statement in _SETTLE:
+                    connection.execute(statement)
+                self._until_settled = SETTLED_AFTER
 
 
-def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
+def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups: set[str]) -> bool:
     known = pc.not_equal(rows.column("status"), pa.scalar(RolloutStatus.UNKNOWN.value))
     # Answers about rollouts that do not exist are not states. They are rare, and filtering copies all lists.
     states = rows if pc.all(known).as_py() else rows.filter(known)
@@ -113,27 +150,51 @@ def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> bool:
     came = rows_of(states.select(_ROLLOUTS.counted).take(indices), _ROLLOUTS.counted) if indices else ()
     rollouts: Changes = {}
     for sign, counted in ((-1, went), (1, came)):
-        for run_id, mode, status, attempts in counted:
+        for run_id, mode, status, attempts, group_id, rollout_id in counted:
             _change(rollouts, (run_id, mode, status), sign, (1, attempts))
+            if status in _ENDED:
+                groups.add(rollout_id if group_id is None else group_id)
     return _insert(connection, RUN_ROLLOUTS, rollouts)
 
 
-def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> bool:
+def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table], groups: set[str]) -> bool:
     outcomes = _outcomes(tables)
     went, came = _ATTEMPTS.replace(connection, _with_outcomes(tables[_TRAJECTORIES.name], outcomes))
     described = list(rows_of(tables[_TRAJECTORIES.name], _OF_RUN))
     calls: Changes = {}
     rewards: Changes = {}
     for sign, counted in ((-1, went), (1, ((*described[i], *outcomes[i]) for i in came))):
-        for run_id, mode, final, reward, triplets, prompt_tokens, response_tokens, dropped in counted:
+        for run_id, mode, final, reward, triplets, prompt_tokens, response_tokens, _, dropped in counted:
             _change(calls, (run_id, mode, "triplet", ""), sign, (triplets, prompt_tokens, response_tokens))
             for reason, count in dropped.items():
                 _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
             if final:
                 _change(rewards, (run_id, mode), sign, _rewarded(reward))
-    for run_id, mode, reward in _given_way(connection, tables[_TRAJECTORIES.name].take(came)) if came else ():
-        _change(rewards, (run_id, mode), -1, _rewarded(reward))
+    if came:
+        rows = tables[_TRAJECTORIES.name].take(came)
+        for group_id, rollout_id in rows_of(rows, _OF_GROUP):
+            groups.add(rollout_id if group_id is None else group_id)
+        for run_id, mode, reward in _given_way(connection, rows):
+            _change(rewards, (run_id, mode), -1, _rewarded(reward))
     return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
+
+
+def _add_consumed(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups: set[str]) -> bool:
+    calls: dict[tuple[str, str], list[int]] = {}
+    columns = ("group_id", "run_id", "rollout_id", "outcome", "triplet_count")
+    for group_id, run_id, rollout_id, outcome, count in rows_of(rows, columns):
+        groups.add(group_id)  # a rollout without a group has its own id there
+        if count > 0 and outcome == StepOutcome.UPDATED.value:
+            calls.setdefault((run_id, rollout_id), []).append(count)
+    if not calls:
+        return False
+    known = connection.execute(_LEARNED_SO_FAR, [[rollout_id for _, rollout_id in calls]]).fetchall()
+    times = {(run_id, rollout_id): count for run_id, rollout_id, count in known}
+    trained: Changes = {}
+    for (run_id, rollout_id), counts in calls.items():
+        is_first = times[run_id, rollout_id] == len(counts)  # these rows are in the table by now
+        _change(trained, (run_id,), 1, (is_first, sum(counts)))
+    return _insert(connection, RUN_TRAINED, trained)
 
 
 def _rewarded(reward: float | None) -> tuple[float, ...]:
@@ -154,30 +215,28 @@ def _given_way(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> list[Ro
     return connection.execute(_GIVE_WAY, [sorted(ids)]).fetchall() if ids else []
 
 
-def _outcomes(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, dict[str, int]]]:
+def _outcomes(tables: Mapping[str, pa.Table]) -> list[Outcome]:
     """Outcome of the calls of each row of ``trajectories_raw``: the columns :data:`_OUTCOME`."""
     index = {place: i for i, place in enumerate(rows_of(tables[_TRAJECTORIES.name], _PLACE))}
-    counts = [[0, 0, 0] for _ in index]
+    counts = [(0, 0, 0, 0)] * len(index)
     dropped: list[dict[str, int]] = [{} for _ in index]
     if (calls := tables.get(_TRIPLETS.name)) is not None:
         ids = ("prompt_token_ids", "response_token_ids")
         lengths = [pc.list_value_length(calls.column(name)).to_pylist() for name in ids]
-        for place, prompt, response in zip(rows_of(calls, _PLACE), *lengths, strict=True):
-            count = counts[index[place]]
-            count[0] += 1
-            count[1] += prompt or 0
-            count[2] += response or 0
+        is_rewarded = pc.is_finite(calls.column("reward")).to_pylist()
+        for place, prompt, response, rewarded in zip(rows_of(calls, _PLACE), *lengths, is_rewarded, strict=True):
+            i = index[place]
+            triplets, prompts, responses, with_reward = counts[i]
+            counts[i] = triplets + 1, prompts + (prompt or 0), responses + (response or 0), with_reward + bool(rewarded)
     if (drops := tables.get(_DROPS.name)) is not None:
         for *place, reason, is_call in rows_of(drops, (*_PLACE, "reason", "is_llm_call")):
             if is_call:
                 of_it = dropped[index[tuple(place)]]
                 of_it[reason] = of_it.get(reason, 0) + 1
-    return [
-        (triplets, prompt, response, of_it) for (triplets, prompt, response), of_it in zip(counts, dropped, strict=True)
-    ]
+    return [(*numbers, reasons) for numbers, reasons in zip(counts, dropped, strict=True)]
 
 
-def _with_outcomes(rows: pa.Table, outcomes: list[tuple[int, int, int, dict[str, int]]]) -> pa.Table:
+def _with_outcomes(rows: pa.Table, outcomes: list[Outcome]) -> pa.Table:
     """Rows of ``trajectories_raw`` as ``trajectories_latest`` has them."""
     *numbers, dropped = zip(*outcomes, strict=True)
     for name, values in zip(_OUTCOME, numbers, strict=False):

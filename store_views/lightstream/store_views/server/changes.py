@@ -37,7 +37,7 @@ def tables_behind() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for topic in TOPICS:
         names = {table.name for record in topic.records for table in tables_of(record)}
-        names |= {table.name for table in KEPT_TABLES if table.record in topic.records}
+        names |= {table.name for table in KEPT_TABLES if set(table.records) & set(topic.records)}
         for view in VIEWS:  # in an order in which each comes after those it reads
             if reads[view.name] & names:
                 names.add(view.name)

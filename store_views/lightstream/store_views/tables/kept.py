@@ -1,6 +1,7 @@
 """Tables that are kept beside the raw ones, in the transaction that adds the rows they follow from.
 
-Pages read them in place of the history: one row per rollout and attempt, and sums of each run.
+Pages read them in place of the history: one row per rollout and attempt, sums of each run, and why rollouts were not
+trained on.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lightstream.schemas.records import RolloutState, Trajectory
+from lightstream.schemas.records import Record, RolloutState, TrainingStep, Trajectory
 
 from .declared import LOG_COLUMNS, tables_of
 
 __all__ = [
+    "GROUPS_CHANGED",
     "KEPT_TABLES",
+    "REASONS_SETTLED",
     "ROLLOUTS_LATEST",
     "RUN_CALLS",
     "RUN_REWARDS",
     "RUN_ROLLOUTS",
+    "RUN_TRAINED",
     "TRAJECTORIES_LATEST",
     "KeptTable",
 ]
@@ -29,7 +33,7 @@ class KeptTable:
 
     Attributes:
         name: its name in SQL.
-        record: the record type that its rows follow from.
+        records: the record types that its rows follow from.
         doc: what it holds.
         types: column -> DuckDB type, in the table's order.
         meanings: column -> meaning.
@@ -38,7 +42,7 @@ class KeptTable:
     """
 
     name: str
-    record: type[RolloutState] | type[Trajectory]
+    records: tuple[type[Record], ...]
     doc: str
     types: Mapping[str, str]
     meanings: Mapping[str, str]
@@ -63,7 +67,7 @@ _OF_STATE = [
 
 ROLLOUTS_LATEST = KeptTable(
     "rollouts_latest",
-    RolloutState,
+    (RolloutState,),
     "The latest row of `rollout_states` per rollout, which the view `rollouts` shows: a query reads one row per "
     "rollout, whatever its history.",
     {column.name: column.sql_type for column in _OF_STATE} | {"attempt_count": "BIGINT"},
@@ -82,11 +86,13 @@ _LATEST_OF_TRAJECTORY = (
     "mode",
     "group_id",
     "group_size",
+    "resources_id",
     "status",
     "final",
     "reward",
     "opened_unix_nano",
     "closed_unix_nano",
+    "call_count",
     "error_type",
     "error_message",
     "source_partition",
@@ -101,13 +107,17 @@ _TOKENS = {
 
 TRAJECTORIES_LATEST = KeptTable(
     "trajectories_latest",
-    Trajectory,
+    (Trajectory,),
     "The latest revision of each assembled attempt, as in the view `trajectories`, with what its calls became.",
     {name: _OF_TRAJECTORY[name].sql_type for name in _LATEST_OF_TRAJECTORY}
-    | {"triplets": "BIGINT", "dropped": "MAP(VARCHAR, BIGINT)"}
+    | {"triplets": "BIGINT", "rewarded_triplets": "BIGINT", "dropped": "MAP(VARCHAR, BIGINT)"}
     | dict.fromkeys(_TOKENS, "BIGINT"),
     {name: _OF_TRAJECTORY[name].meaning for name in _LATEST_OF_TRAJECTORY}
-    | {"triplets": "how many calls are training data.", "dropped": "how many calls were dropped, by reason."}
+    | {
+        "triplets": "how many calls are training data.",
+        "rewarded_triplets": "how many of these have a finite reward.",
+        "dropped": "how many calls were dropped, by reason.",
+    }
     | _TOKENS,
 )
 
@@ -117,7 +127,7 @@ _CHANGES = " Rows are changes; their sum per {} is the number."
 
 RUN_ROLLOUTS = KeptTable(
     "run_rollouts",
-    RolloutState,
+    (RolloutState,),
     "Rollouts of each run by status." + _CHANGES.format("run, mode and status"),
     _RUN | {"status": "VARCHAR", "rollouts": "BIGINT", "attempts": "BIGINT"},
     _RUN_MEANINGS
@@ -126,7 +136,7 @@ RUN_ROLLOUTS = KeptTable(
 )
 RUN_CALLS = KeptTable(
     "run_calls",
-    Trajectory,
+    (Trajectory,),
     "LLM calls of assembled attempts by fate and reason." + _CHANGES.format("run, mode, fate and reason"),
     _RUN
     | {"fate": "VARCHAR", "reason": "VARCHAR"}
@@ -142,7 +152,7 @@ RUN_CALLS = KeptTable(
 )
 RUN_REWARDS = KeptTable(
     "run_rewards",
-    Trajectory,
+    (Trajectory,),
     "Final trajectories of each run and their rewards." + _CHANGES.format("run and mode"),
     _RUN | {"trajectories": "BIGINT", "rewarded": "BIGINT", "reward_sum": "DOUBLE"},
     _RUN_MEANINGS
@@ -154,4 +164,50 @@ RUN_REWARDS = KeptTable(
     keys=2,
 )
 
-KEPT_TABLES = (ROLLOUTS_LATEST, TRAJECTORIES_LATEST, RUN_ROLLOUTS, RUN_CALLS, RUN_REWARDS)
+RUN_TRAINED = KeptTable(
+    "run_trained",
+    (TrainingStep,),
+    "Rollouts that each run learned from." + _CHANGES.format("run"),
+    {"run_id": "VARCHAR", "rollouts": "BIGINT", "calls": "BIGINT"},
+    {
+        "run_id": "the run of the steps.",
+        "rollouts": "how many more rollouts were learned from.",
+        "calls": "how many more of their calls had a weight, those that were trained on twice counted twice.",
+    },
+    keys=1,
+)
+
+_GROUP_KEY = "the rollout's group, or its own id where it has none."
+
+GROUPS_CHANGED = KeptTable(
+    "groups_changed",
+    (RolloutState, Trajectory, TrainingStep),
+    "Groups of which something came that `reasons_settled` does not know yet.",
+    {"group_key": "VARCHAR"},
+    {"group_key": _GROUP_KEY},
+)
+REASONS_SETTLED = KeptTable(
+    "reasons_settled",
+    (RolloutState, Trajectory, TrainingStep),
+    "Why finished rollouts were not trained on, as the view `reason_codes`, except for groups in `groups_changed` and "
+    "for what the end of a run changes.",
+    {"group_key": "VARCHAR", "rollout_id": "VARCHAR", "run_id": "VARCHAR", "mode": "VARCHAR", "reason_code": "VARCHAR"},
+    {
+        "group_key": _GROUP_KEY,
+        "rollout_id": "the rollout.",
+        "run_id": "its run.",
+        "mode": "its mode.",
+        "reason_code": "why it was not trained on.",
+    },
+)
+
+KEPT_TABLES = (
+    ROLLOUTS_LATEST,
+    TRAJECTORIES_LATEST,
+    RUN_ROLLOUTS,
+    RUN_CALLS,
+    RUN_REWARDS,
+    RUN_TRAINED,
+    GROUPS_CHANGED,
+    REASONS_SETTLED,
+)

@@ -36,6 +36,8 @@ _NAMES = (
     "call_accounting",
     "training_accounting",
     "not_trained_reasons",
+    "reasons_unsettled",
+    "reason_codes",
     "why_not_trained",
     "funnel",
     "runs",

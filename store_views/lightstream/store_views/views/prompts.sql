@@ -9,16 +9,23 @@
 --   measurements: on how many batches of tasks it was measured.
 WITH told AS (
     SELECT
-        rollouts.run_id, span.name,
+        rollouts.run_id, name,
         attributes ->> '$."lightstream.apo.prompt"' AS prompt,
         attributes ->> '$."lightstream.apo.parent"' AS parent,
         attributes ->> '$."lightstream.apo.template"' AS template,
         attributes ->> '$."gen_ai.completion.0.content"' AS answer,
         (attributes ->> '$."lightstream.apo.score"')::DOUBLE AS score,
         (attributes ->> '$."lightstream.apo.tasks"')::INTEGER AS tasks
-    FROM spans AS span
+    FROM (
+        SELECT rollout_id, name, attributes::JSON AS attributes
+        FROM spans_raw
+        WHERE name IN ('lightstream.apo.critique', 'lightstream.apo.score')
+        -- Once where one was repeated, as `spans`, which looks for that among all spans.
+        QUALIFY row_number() OVER (
+            PARTITION BY rollout_id, log_partition, attempt_id, trace_id, span_id ORDER BY log_offset
+        ) = 1
+    ) AS span
     JOIN rollouts USING (rollout_id)
-    WHERE span.name IN ('lightstream.apo.critique', 'lightstream.apo.score')
 )
 SELECT
     run_id, prompt,
