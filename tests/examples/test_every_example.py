@@ -15,7 +15,7 @@ from tests.support.processes import processes_of
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("grpo_in_twenty_lines", "rag", "room_selector", "sft_then_grpo", "tool_agent", "two_calls")
+EXAMPLES = ("grpo_in_twenty_lines", "rag", "room_selector", "sft_then_grpo", "slow_tools", "tool_agent", "two_calls")
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -1,0 +1,1 @@
+"""Training ahead of slow tools: ``python -m examples.slow_tools``."""
