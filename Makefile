@@ -23,7 +23,7 @@ CODE := schemas runtime producers stream_processors trainers store_views entrypo
 # Editable installs leave the dashboard to `make dashboard`.
 export HATCH_BUILD_NO_HOOKS = true
 
-.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-sql-clients check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-sql-clients test-prometheus check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -40,6 +40,7 @@ help:
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-sql-clients the view's Flight SQL from Java (JDBC) and Go; needs both"
+	@echo "make test-prometheus  the alerts, by promtool; needs Debian's package prometheus"
 	@echo "make test-agent-lightning  Agent Lightning's store, adapters and APO beside ours (1 GB)"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
 	@echo "make test-dashboard  that page in a browser; needs Chromium"
@@ -78,6 +79,9 @@ test-verl-ray: $(INSTALLED)
 
 test-sql-clients: $(INSTALLED)
 	$(PY) -m pytest -q -m sql_clients
+
+test-prometheus: $(INSTALLED)
+	$(PY) -m pytest -q -m prometheus tests/docker
 
 test-agent-lightning: $(INSTALLED) $(AGL_VENV)/.installed
 	LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON=$(CURDIR)/$(AGL_VENV)/bin/python $(PY) -m pytest -q -m agent_lightning
