@@ -20,6 +20,7 @@ _NAMES = (
     "rewards",
     "assembler_drops",
     "spans",
+    "unaccounted_calls",
     "call_spans",
     "unassembled",
     "llm_calls",

@@ -13,8 +13,8 @@ UNION ALL BY NAME
 SELECT
     rollout_id, attempt_id, span_id, trace_id, response_id, choice_index, true AS is_llm_call, reason, detail,
     true AS derived, log_partition, log_offset
-FROM call_spans
-WHERE fate = 'dropped' AND fates = 0
+FROM unaccounted_calls
+WHERE fate = 'dropped'
 UNION ALL BY NAME
 SELECT
     rollout_id, attempt_id, span_id, trace_id, response_id, choice_index, is_llm_call, reason, detail, true AS derived,
