@@ -15,7 +15,16 @@ from tests.support.processes import processes_of
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("grpo_in_twenty_lines", "rag", "room_selector", "sft_then_grpo", "slow_tools", "tool_agent", "two_calls")
+EXAMPLES = (
+    "coding_agent",
+    "grpo_in_twenty_lines",
+    "rag",
+    "room_selector",
+    "sft_then_grpo",
+    "slow_tools",
+    "tool_agent",
+    "two_calls",
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -1,0 +1,1 @@
+"""A coding agent over Anthropic's messages: ``python -m examples.coding_agent``."""
