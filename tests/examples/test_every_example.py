@@ -23,6 +23,7 @@ EXAMPLES = (
     "sft_then_grpo",
     "slow_tools",
     "tool_agent",
+    "trackers",
     "two_calls",
 )
 
