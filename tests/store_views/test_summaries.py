@@ -325,6 +325,7 @@ EVENTS = (
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=4),
     )
 )
+ENDED = (State(1, RolloutStatus.SUCCEEDED, 1, 1), assembled(1, 0, 0, 1.0, [1], []))
 BATCHES = st.lists(st.lists(EVENTS, max_size=12), min_size=1, max_size=5)
 INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART]), min_size=5, max_size=5)
 
@@ -334,6 +335,12 @@ INTERRUPTIONS = st.lists(st.sampled_from([None, None, None, None, CRASH, RESTART
 @example(batches=[[assembled(4, 1, 0, 0.0, [], [])], [assembled(4, 0, 0, 1.0, [], [])]], interruptions=[None] * 5).via(
     "the trajectory of the first attempt comes after that of the next one"
 )
+@example(batches=[[*ENDED], [Step(0, StepOutcome.UPDATED, [(1, 0, True)])]], interruptions=[None] * 5).via(
+    "a step says something of a rollout whose reason was settled"
+)
+@example(
+    batches=[[*ENDED], [assembled(3, 0, 0, 1.0, [1], []), assembled(5, 0, 0, 1.0, [1], [])]], interruptions=[None] * 5
+).via("others complete a group after its reasons were settled")
 def test_sums_are_those_of_a_fold_over_the_raw_tables(
     batches: list[list[Event]], interruptions: list[str | None]
 ) -> None:
