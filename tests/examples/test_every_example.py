@@ -22,6 +22,7 @@ EXAMPLES = (
     "room_selector",
     "sft_then_grpo",
     "slow_tools",
+    "text_to_sql",
     "tool_agent",
     "trackers",
     "two_calls",

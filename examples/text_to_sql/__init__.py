@@ -1,0 +1,1 @@
+"""Questions answered in SQL, over a DuckDB file: ``python -m examples.text_to_sql``."""
