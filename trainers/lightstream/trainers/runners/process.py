@@ -6,7 +6,6 @@ Its standard input brings the agent, and its end says that the trainer is gone, 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -67,7 +66,6 @@ def main() -> None:
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
     with served_metrics(settings) as counting:
         asyncio.run(_run(settings, job, agent, [*hooks, *counting], make_tracer))
-    gc.unfreeze()  # at exit libraries such as DuckDB's print what is never collected: an agent may have them
 
 
 async def _run(
