@@ -25,6 +25,7 @@ EXAMPLES = (
     "text_to_sql",
     "tool_agent",
     "trackers",
+    "twenty_questions",
     "two_calls",
 )
 

@@ -1,0 +1,1 @@
+"""Questions until the answer is known: ``python -m examples.twenty_questions``."""
