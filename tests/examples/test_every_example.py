@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.examples, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "coding_agent",
+    "export_for_sft",
     "grpo_in_twenty_lines",
     "rag",
     "room_selector",
