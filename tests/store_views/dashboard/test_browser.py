@@ -230,6 +230,9 @@ def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) ->
         page.get_by_role("textbox", name="run", exact=True).fill(run)
         page.get_by_role("textbox", name="Statement in SQL").press("Control+Enter")
         expect(page.get_by_role("region", name="Answer").last).to_contain_text(said)
+    open_page(page, f"{view_url}/sql?{urlencode({'q': 'SELECT 1764170000000000001 AS nanos'})}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("region", name="Answer").last).to_contain_text("1764170000000000001")
 
 
 def test_what_comes_while_a_page_is_open_is_shown(page: Page, view_url: str, view_settings: Settings) -> None:

@@ -84,7 +84,7 @@ export interface AskOptions {
 }
 
 export function askSql(sql: string, params: Parameters = {}, options: AskOptions = {}): Promise<SqlAnswer> {
-  const body: Record<string, unknown> = { sql };
+  const body: Record<string, unknown> = { sql, integers: "text" }; // beyond 2^53, which JSON numbers would round
   if (Object.keys(params).length > 0) body["params"] = params;
   if (options.rowsMax !== undefined) body["rows_max"] = options.rowsMax;
   if (options.timeoutS !== undefined) body["timeout_s"] = options.timeoutS;
@@ -100,8 +100,8 @@ export function askSql(sql: string, params: Parameters = {}, options: AskOptions
 /**
  * The rows of a statement, by column name.
  *
- * Row types are those of the statement's columns, which tests run against a real view. Nanoseconds and other integers
- * beyond 2^53 are cast to VARCHAR in the statement: JSON numbers of a browser would round them.
+ * Row types are those of the statement's columns, which tests run against a real view. Integers that may lie beyond 2^53,
+ * as nanoseconds do, are cast to VARCHAR in the statement, so that they are texts however large they are.
  */
 export async function ask<Row>(sql: string, params: Parameters = {}, signal?: AbortSignal): Promise<Row[]> {
   const answer = await askSql(sql, params, { lane: "dashboard", ...(signal ? { signal } : {}) });
