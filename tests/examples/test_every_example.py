@@ -27,6 +27,7 @@ EXAMPLES = (
     "tool_agent",
     "trackers",
     "twenty_questions",
+    "two_adapters",
     "two_calls",
 )
 
