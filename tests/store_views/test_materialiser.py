@@ -187,8 +187,9 @@ def test_spans_of_20_megabytes_pass_in_batches_of_bounded_size(
         for number in range(6)
         if (call := proxy_span(number, prompt_token_ids=prompt).llm_call)
     ]
+    places = [future.result(WAIT_S) for future in written]  # all of it is there before the view starts
     with following(settings) as view:
-        reflect(view, *(future.result(WAIT_S) for future in written))
+        reflect(view, *places)
         assert (
             rows(view, "SELECT len(prompt_token_ids), prompt_token_ids[-1] FROM llm_calls")
             == [(tokens, tokens - 1)] * 6

@@ -9,7 +9,7 @@ from threading import Event
 from confluent_kafka import OFFSET_BEGINNING
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.kafka import TopicTail
+from lightstream.runtime.kafka import TailBatch, TopicTail
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import LightstreamError
@@ -69,6 +69,7 @@ class BatchReader:
         self._interval_s = interval_s
         self._is_awaited = is_awaited
         self._filling: Mapping[Place, int] = {}
+        self._left = TailBatch()
         self._assigned: set[Place] = set()
         self._ends: dict[Place, int] = {}
         self._next_ends_s = 0.0
@@ -104,12 +105,7 @@ class BatchReader:
             if now_s >= self._next_ends_s:
                 self._note_ends(now_s)
             wait_s = IDLE_WAIT_S if first_s is None else FILL_WAIT_S
-            came = self._tail.poll(wait_s, records_max=MESSAGES_PER_CALL_MAX)
-            for message in came.records:
-                builder.add(self._topics[message.topic() or ""], message)
-            for reached in came.reached:
-                builder.reached(self._topics[reached.topic], reached.partition, reached.offset)
-            count = len(came.records) + len(came.reached)
+            count = self._add_to(builder, wait_s)
             if first_s is None and count:
                 first_s = time.monotonic()
             is_full = builder.record_count >= BATCH_ROWS_MAX or builder.value_bytes >= BATCH_BYTES_MAX
@@ -119,6 +115,21 @@ class BatchReader:
                 self._sent.update(builder.next_offsets)
                 return builder.build()
         return None
+
+    def _add_to(self, builder: BatchBuilder, wait_s: float) -> int:
+        """Add what has come until the batch is large enough; the rest is for the next. Returns how much had come."""
+        came, self._left = self._left, TailBatch()
+        if not came.records and not came.reached:
+            came = self._tail.poll(wait_s, records_max=MESSAGES_PER_CALL_MAX)
+        for place, message in enumerate(came.records):
+            if builder.value_bytes >= BATCH_BYTES_MAX:
+                self._left = TailBatch(came.records[place:], came.reached)
+                break
+            builder.add(self._topics[message.topic() or ""], message)
+        else:
+            for reached in came.reached:
+                builder.reached(self._topics[reached.topic], reached.partition, reached.offset)
+        return len(came.records) + len(came.reached)
 
     def end_offsets(self) -> dict[Place, int]:
         """Place -> end of the partition as last heard from the broker; for any thread, asks nobody."""
