@@ -16,7 +16,7 @@ _CLIENT = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=2
 
 
 async def chat(llm: LLM, messages: list[Message]) -> str:
-    """What the model says next; any OpenAI client would do."""
+    """Ask the model for its next message; any OpenAI client would do."""
     completion = await _CLIENT.with_options(base_url=llm.endpoint).chat.completions.create(
         model=llm.model,
         messages=messages,  # type: ignore[arg-type]  # plain dicts are what the SDK takes

@@ -1,1 +1,1 @@
-"""What went well, exported and learned by a fresh model: ``python -m examples.export_for_sft``."""
+"""A fresh model learns from rollouts that went well, as they were exported: ``python -m examples.export_for_sft``."""

@@ -14,12 +14,12 @@ __all__ = ["answer", "asked", "found"]
 
 
 def asked(question: str) -> list[Message]:
-    """What a conversation begins with."""
+    """Return the messages that a conversation begins with."""
     return [{"role": "user", "content": question}]
 
 
 def found(query: str) -> list[Message]:
-    """What is added to the conversation after a query."""
+    """Return the messages that follow a query."""
     return [{"role": "assistant", "content": query}, {"role": "user", "content": search(query)}]
 
 

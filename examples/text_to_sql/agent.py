@@ -18,12 +18,12 @@ REWARDS = (1.0, 0.5)
 
 
 def asked(question: str) -> list[Message]:
-    """What a conversation begins with."""
+    """Return the messages that a conversation begins with."""
     return [{"role": "user", "content": question}]
 
 
 def refused(query: str) -> list[Message]:
-    """What is added to the conversation after a query that the database does not take."""
+    """Return the messages that follow a query which the database does not take."""
     return [{"role": "assistant", "content": query}, {"role": "user", "content": REFUSED}]
 
 

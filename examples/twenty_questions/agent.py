@@ -24,12 +24,12 @@ TURNS = 2
 
 
 def begin() -> list[Message]:
-    """What a game begins with: the same, whatever the animal."""
+    """Return the messages that a game begins with: the same, whatever the animal."""
     return [{"role": "user", "content": "guess"}]
 
 
 def answered(animal: str, question: str) -> list[Message]:
-    """What is added to the conversation after a question; what is none is answered by no."""
+    """Return the messages that follow a question; anything else is answered by no."""
     answer = "yes" if question in ANIMALS[animal] else "no"
     return [{"role": "assistant", "content": question}, {"role": "user", "content": f"{question} {answer}"}]
 

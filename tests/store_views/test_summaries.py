@@ -252,7 +252,7 @@ class Step:
 
 
 Event = State | Assembled | Step
-"""What comes in."""
+"""A record that comes in."""
 
 
 class View:
