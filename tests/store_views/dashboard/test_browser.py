@@ -28,6 +28,8 @@ FIRST_LOAD_BYTES_MAX = 220_000
 """Of all that the first page needs, compressed."""
 DOM_NODES_MAX = 1_500
 """Of the page of a rollout, whatever its number of spans."""
+SKELETON_BYTES_MAX = 150
+"""Of the tree, for each span."""
 PATIENCE_MS = 60_000
 """Only against hanging: the machine may be busy."""
 
@@ -170,9 +172,13 @@ def test_a_rollout_shows_messages_tokens_and_exact_places(page: Page, view_url: 
 
 
 def test_a_trace_of_ten_thousand_spans_keeps_the_document_small(page: Page, view_url: str) -> None:
+    answers: list[Response] = []
+    page.on("response", lambda answer: answers.append(answer))  # Playwright marks what it is given
     open_page(page, f"{view_url}/rollout?id={LARGE}")
     tree = page.get_by_role("tree", name="Spans")
     expect(page.get_by_text(f"{LARGE_SPANS:,} spans")).to_be_visible()
+    sizes = [len(answer.body()) for answer in answers if answer.url.endswith("/v1/sql")]
+    assert 20 * LARGE_SPANS < max(sizes) <= SKELETON_BYTES_MAX * LARGE_SPANS, "all in one answer"
     assert page.evaluate("document.querySelectorAll('*').length") <= DOM_NODES_MAX
     tree.focus()
     page.keyboard.press("End")

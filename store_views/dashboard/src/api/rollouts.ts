@@ -198,11 +198,9 @@ export const explainQuery = (rollout: string) =>
   });
 
 export interface SpanRow {
-  attempt_id: string | null;
   span_id: string;
   parent_id: string | null;
   name: string;
-  kind: string;
   status: string;
   start: number;
   end: number | null;
@@ -217,17 +215,23 @@ export interface SpanSkeleton {
   spans: SpanRow[];
 }
 
-/** Times are microseconds since the first span: exact, and small enough for JSON's numbers. */
+/**
+ * What the tree needs, and no more: some 100 bytes a span. Times are microseconds since the first span: exact, and small
+ * enough for JSON's numbers; `origin` is in the first row alone.
+ */
 const SPANS = `
 WITH mine AS (
-  SELECT attempt_id, span_id, parent_id, name, kind, status, start_unix_nano, end_unix_nano, is_llm_call, has_reward,
-    log_partition, log_offset, min(start_unix_nano) FILTER (start_unix_nano > 0) OVER () AS origin
+  SELECT span_id, parent_id, name, status, start_unix_nano, end_unix_nano, is_llm_call, has_reward, log_partition,
+    log_offset, min(start_unix_nano) FILTER (start_unix_nano > 0) OVER () AS origin
   FROM spans WHERE rollout_id = $rollout
+), timed AS (
+  SELECT * EXCLUDE (start_unix_nano, end_unix_nano),
+    CASE WHEN start_unix_nano > 0 THEN (start_unix_nano - origin) / 1e3 ELSE 0 END AS start,
+    CASE WHEN end_unix_nano > 0 THEN (end_unix_nano - origin) / 1e3 END AS end
+  FROM mine
 )
-SELECT * EXCLUDE (start_unix_nano, end_unix_nano) REPLACE (origin::VARCHAR AS origin),
-  CASE WHEN start_unix_nano > 0 THEN (start_unix_nano - origin) / 1e3 ELSE 0 END AS start,
-  CASE WHEN end_unix_nano > 0 THEN (end_unix_nano - origin) / 1e3 END AS end
-FROM mine ORDER BY start, log_offset`;
+SELECT * REPLACE (CASE WHEN row_number() OVER (ORDER BY start, log_offset) = 1 THEN origin::VARCHAR END AS origin)
+FROM timed ORDER BY start, log_offset`;
 
 export const spansQuery = (rollout: string) =>
   queryOptions({
@@ -239,6 +243,7 @@ export const spansQuery = (rollout: string) =>
   });
 
 export interface SpanDetail {
+  attempt_id: string | null;
   name: string;
   trace_id: string;
   status_message: string | null;
@@ -261,7 +266,7 @@ export interface SpanDetail {
 export const TEXT_CHARACTERS_MAX = 1_000_000;
 
 const SPAN = `
-SELECT name, trace_id, status_message, start_unix_nano::VARCHAR AS start_unix_nano,
+SELECT attempt_id, name, trace_id, status_message, start_unix_nano::VARCHAR AS start_unix_nano,
   end_unix_nano::VARCHAR AS end_unix_nano, left(attributes::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS attributes,
   left(events::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS events, left(links::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS links, scope_name,
   left(llm_request_json, ${TEXT_CHARACTERS_MAX}) AS llm_request_json,

@@ -175,7 +175,7 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
                   ["Span", <code key="span">{span.span_id}</code>],
                   ["Parent", <code key="parent">{span.parent_id ?? "–"}</code>],
                   ["Trace", <code key="trace">{detail.trace_id}</code>],
-                  ["Attempt", <code key="attempt">{span.attempt_id ?? "–"}</code>],
+                  ["Attempt", <code key="attempt">{detail.attempt_id ?? "–"}</code>],
                   ["Began", exactTime(detail.start_unix_nano)],
                   ["Ended", detail.end_unix_nano ? exactTime(detail.end_unix_nano) : "–"],
                   ["Written by", detail.scope_name ?? "–"],
