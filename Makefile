@@ -40,7 +40,7 @@ help:
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-sql-clients the view's Flight SQL from Java (JDBC) and Go; needs both"
-	@echo "make test-prometheus  the alerts, by promtool; needs Debian's package prometheus"
+	@echo "make test-prometheus  a real Prometheus beside the processes; needs Debian's package"
 	@echo "make test-agent-lightning  Agent Lightning's store, adapters and APO beside ours (1 GB)"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
 	@echo "make test-dashboard  that page in a browser; needs Chromium"
