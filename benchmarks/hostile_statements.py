@@ -31,7 +31,7 @@ from .cluster import cluster
 from .command import run
 from .steady_load import PREFIX, steady_load
 
-__all__ = ["STATEMENTS", "main", "measure"]
+__all__ = ["STATEMENTS", "Seen", "during", "main", "measure"]
 
 SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
 
@@ -60,8 +60,14 @@ SETTLE_S = 5.0
 """Before the first time: the load's own start."""
 
 
+STORE_PATIENCE_S = 30.0
+"""As a store has it."""
+PATIENCE_S = 120.0
+"""Of whoever asks for what training and pages do not: a view that was ended is away for seconds."""
+
+
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """Observations of clients in times of one kind."""
 
     seconds: float = 0.0
@@ -91,10 +97,10 @@ def measure(*, seconds: int = 60, spans_per_s: int = 1_000, rounds: int = 2) -> 
         try:
             with steady_load(settings, spans_per_s):
                 time.sleep(SETTLE_S)
-                quiet, beside = _Seen(), _Seen()
+                quiet, beside = Seen(), Seen()
                 for _ in range(rounds):
-                    _during(settings, unit, seconds, quiet, hostile=False)
-                    _during(settings, unit, seconds, beside, hostile=True)
+                    during(settings, unit, seconds, quiet, hostile=False)
+                    during(settings, unit, seconds, beside, hostile=True)
         finally:
             supervisor.stop()
     return {
@@ -122,17 +128,31 @@ def _view(settings: Settings) -> ProcessUnit:
     return ProcessUnit("view", [sys.executable, "-m", "lightstream.cli", "view"], settings)
 
 
-def _during(settings: Settings, unit: ProcessUnit, seconds: float, seen: _Seen, *, hostile: bool) -> None:
-    """Add to ``seen`` what is seen for so long."""
+def during(
+    settings: Settings,
+    unit: ProcessUnit,
+    seconds: float,
+    seen: Seen,
+    *,
+    hostile: bool,
+    store_patience_s: float = STORE_PATIENCE_S,
+) -> None:
+    """Add to ``seen`` what is seen for so long.
+
+    Args:
+        unit: the view, which must answer.
+        hostile: whether :data:`STATEMENTS` are asked meanwhile.
+        store_patience_s: how long a store waits for a view that is away before its call fails.
+    """
     over = threading.Event()
     work: list[Callable[[], None]] = [
         partial(_ask_named, settings, seen, over),
-        partial(_call_store, settings, seen, over),
+        partial(_call_store, settings, store_patience_s, seen, over),
         partial(_sample, unit, seen, over),
     ]
     if hostile:
         work += [partial(_attack, settings, asked, seen, over) for asked in STATEMENTS.values()]
-    with closing(ViewClient(settings, patience_s=120)) as client:
+    with closing(ViewClient(settings, patience_s=PATIENCE_S)) as client:
         began_s, first = time.monotonic(), _reached(client)
         threads = [threading.Thread(target=one) for one in work]
         for thread in threads:
@@ -149,9 +169,9 @@ def _reached(client: ViewClient) -> int:
     return sum(client.positions()["positions"].get(SPANS.name, {}).values())
 
 
-def _ask_named(settings: Settings, seen: _Seen, over: threading.Event) -> None:
+def _ask_named(settings: Settings, seen: Seen, over: threading.Event) -> None:
     queries = [(query.sql, query.values({})) for query in QUERIES.values()]
-    with closing(ViewClient(settings, patience_s=120, lane="dashboard")) as client:
+    with closing(ViewClient(settings, patience_s=PATIENCE_S, lane="dashboard")) as client:
         while not over.is_set():
             for sql, parameters in queries:
                 began_s = time.monotonic()
@@ -161,9 +181,9 @@ def _ask_named(settings: Settings, seen: _Seen, over: threading.Event) -> None:
                 over.wait(ASK_INTERVAL_S)
 
 
-def _call_store(settings: Settings, seen: _Seen, over: threading.Event) -> None:
+def _call_store(settings: Settings, patience_s: float, seen: Seen, over: threading.Event) -> None:
     sql = "SELECT * FROM rollouts WHERE rollout_id = $id"
-    with closing(ViewClient(settings, lane="stores")) as client:
+    with closing(ViewClient(settings, patience_s=patience_s, lane="stores")) as client:
         while not over.wait(ASK_INTERVAL_S):
             seen.store_calls += 1
             try:
@@ -172,7 +192,7 @@ def _call_store(settings: Settings, seen: _Seen, over: threading.Event) -> None:
                 seen.store_errors += 1
 
 
-def _attack(settings: Settings, asked: tuple[str, float], seen: _Seen, over: threading.Event) -> None:
+def _attack(settings: Settings, asked: tuple[str, float], seen: Seen, over: threading.Event) -> None:
     sql, limit_s = asked
     while not over.wait(ASK_INTERVAL_S):
         service = find(settings, "view")
@@ -188,7 +208,7 @@ def _attack(settings: Settings, asked: tuple[str, float], seen: _Seen, over: thr
         seen.overrun_s.append(time.monotonic() - began_s - limit_s)
 
 
-def _sample(unit: ProcessUnit, seen: _Seen, over: threading.Event) -> None:
+def _sample(unit: ProcessUnit, seen: Seen, over: threading.Event) -> None:
     """Memory of the view, and how long there is none."""
     gone_s: float | None = None
     while not over.wait(SAMPLE_INTERVAL_S):

@@ -12,7 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from benchmarks.hostile_statements import STATEMENTS
+from benchmarks.hostile_statements import STATEMENTS, Seen, during
+from benchmarks.steady_load import steady_load
 from lightstream.runtime.kafka import KafkaPublisher, Position
 from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.settings import Settings
@@ -22,6 +23,7 @@ from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path, view_file
 from lightstream.store_views.materialiser.view_file import open_file, spill_folder
 from tests.stream_processors.assembly.build import proxy_span
+from tests.stream_processors.worker.harness import TopicReader
 
 READING = (
     "SELECT content FROM read_text('{folder}/lightstream.duckdb')",
@@ -36,12 +38,13 @@ READING = (
 
 OVER = ("was stopped", "has ended the view", "'timeout_s' must be", "Out of Memory", "could not allocate")
 
+PROCESS_BYTES_MAX = 2 << 30
 SPANS_BEFORE, SPANS_BESIDE = 20, 200
 
 
 @pytest.fixture
 def small(settings: Settings) -> Settings:
-    return settings.model_copy(update={"view_process_bytes_max": 2 << 30, "view_memory_bytes_max": 256 << 20})
+    return settings.model_copy(update={"view_process_bytes_max": PROCESS_BYTES_MAX, "view_memory_bytes_max": 256 << 20})
 
 
 @pytest.fixture
@@ -111,6 +114,21 @@ def test_twenty_rounds_of_eight_lose_nothing(unit: ProcessUnit, small: Settings)
             told = together(small, others)
             assert [said for said in told.values() if said.startswith("answered")] == []
             assert client.query("SELECT count(*) FROM spans", written).scalar() == (number + 1) * 100
+
+
+@pytest.mark.soak
+def test_a_minute_of_eight_beside_ingest_costs_no_store_an_answer(unit: ProcessUnit, small: Settings) -> None:
+    with closing(ViewClient(small, patience_s=300)) as client:
+        client.query("SELECT 1")
+        first, seen = unit.pid, Seen()
+        with steady_load(small, spans_per_s=200):
+            during(small, unit, 60, seen, hostile=True, store_patience_s=300)
+        assert unit.pid != first
+        assert seen.store_calls > 0
+        assert seen.store_errors == 0
+        assert seen.memory_bytes_max <= PROCESS_BYTES_MAX + (1 << 30)
+        written = len(TopicReader(small, SPANS).read_to_end())
+        assert client.query("SELECT count(*) FROM spans", "now").scalar() == written > 0
 
 
 def test_a_sort_spills_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
