@@ -197,6 +197,28 @@ def test_spans_of_20_megabytes_pass_in_batches_of_bounded_size(
     assert max(sizes) < 100 * 1024 * 1024
 
 
+def test_what_is_fetched_at_once_is_several_batches_where_it_is_too_much_for_one(
+    settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    collect: Callable[..., Batch | None] = BatchReader.collect
+
+    def watched(reader: BatchReader, stopping: Any) -> Batch | None:
+        batch = collect(reader, stopping)
+        if batch is not None:
+            counts.append(batch.record_count)
+        return batch
+
+    monkeypatch.setattr(BatchReader, "collect", watched)
+    monkeypatch.setattr("lightstream.store_views.materialiser.batch_reader.BATCH_BYTES_MAX", 1)
+    written = [publisher.publish(SPANS, "key", proxy_span(number)) for number in range(20)]
+    places = [future.result(WAIT_S) for future in written]
+    with following(settings) as view:
+        reflect(view, *places)
+        assert rows(view, "SELECT count(*) FROM spans") == [(20,)]
+    assert max(counts) == 1
+
+
 def test_partitions_that_are_added_are_followed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lightstream.runtime.kafka.topic_tail.CHECK_INTERVAL_S", 0.1)
     with following(settings) as view:
