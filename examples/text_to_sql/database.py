@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-import logging
 import random
 from functools import cache
 from itertools import product
@@ -108,13 +105,3 @@ def _open(database: str) -> duckdb.DuckDBPyConnection:
         read_only=True,
         config={"enable_external_access": "false", "lock_configuration": "true", "threads": "1"},
     )
-
-
-@atexit.register
-def _end_quietly() -> None:
-    """Have DuckDB's objects collected: of those that are not, it prints a list, and Runners exempt what they import.
-
-    Clients of the model are then collected too, and asyncio would log that they were open to the end, as they were.
-    """
-    logging.getLogger("asyncio").disabled = True
-    gc.unfreeze()

@@ -29,6 +29,7 @@ from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.runners import RunnerProcesses
 from lightstream.up import Stack
 from tests.support.waiting import eventually
+from tests.trainers.support.holding_agent import held_answer
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,12 +91,6 @@ def test_without_runners_any_agent_will_do(settings: Settings) -> None:
         runners.check()
 
 
-@rollout
-def nothing(task: str) -> float:
-    """An agent that is found by its name in other processes."""
-    return float(len(task))
-
-
 @dataclass
 class Noting(Hook):
     """Writes down what came of each attempt, and what traced it."""
@@ -111,12 +106,14 @@ class OwnTracer(OtelTracer):
     """A user's own class."""
 
 
-async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(settings: Settings, tmp_path: Path) -> None:
+async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(
+    settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with (
         Stack(settings, services=["worker"]) as stack,
         RunnerProcesses(
             stack.settings,
-            nothing,
+            held_answer,
             n=1,
             n_concurrent=1,
             name="test",
@@ -134,3 +131,4 @@ async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(setti
         await asyncio.to_thread(eventually, note.exists, what="the hook was called")
         assert note.read_text() == "4.0 OwnTracer"
         await store.close()
+    assert capfd.readouterr().err == "", "what the agent holds to the end is no fault"

@@ -6,6 +6,7 @@ Its standard input brings the agent, and its end says that the trainer is gone, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -66,6 +67,9 @@ def main() -> None:
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
     with served_metrics(settings) as counting:
         asyncio.run(_run(settings, job, agent, [*hooks, *counting], make_tracer))
+    # What the agent holds to the end is collected with the rest: of what tune_gc() exempts, DuckDB would print a list.
+    gc.unfreeze()
+    logging.getLogger("asyncio").disabled = True  # clients of models would be called "unclosed"
 
 
 async def _run(
