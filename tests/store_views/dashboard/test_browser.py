@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Response, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Response, expect, sync_playwright
 
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
@@ -236,9 +236,54 @@ def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) ->
         page.get_by_role("textbox", name="run", exact=True).fill(run)
         page.get_by_role("textbox", name="Statement in SQL").press("Control+Enter")
         expect(page.get_by_role("region", name="Answer").last).to_contain_text(said)
-    open_page(page, f"{view_url}/sql?{urlencode({'q': 'SELECT 1764170000000000001 AS nanos'})}")
+
+
+EXACT = {
+    "1764170000000000001": "1764170000000000001",
+    "-12345678901234567890123456789012345678::DECIMAL(38, 0)": "-12345678901234567890123456789012345678",
+    "7::TINYINT": "7",
+    "12.50::DECIMAL(9, 2)": "12.50",
+    "-0.05::DECIMAL(20, 2)": "-0.05",
+    "0.1::DOUBLE": "0.1",
+    "'nan'::DOUBLE": "NaN",
+    "true": "true",
+    "'é\U0001f600'": "é\U0001f600",
+    "NULL": "null",
+    "'\\xAB\\x00'::BLOB": "ab00",
+    "make_timestamp_ns(1764170000000000001)": "2025-11-26T15:13:20.000000001",
+    "make_timestamp(-1)": "1969-12-31T23:59:59.999999",
+    "TIMESTAMP '2026-01-02 03:04:05'": "2026-01-02T03:04:05",
+    "DATE '0044-03-15'": "0044-03-15",
+    "TIME '23:59:59.5'": "23:59:59.500000",
+    "INTERVAL '1 month 2 days'": "1 months 2 days 0 ns",
+    "[1, NULL, 3]": "[1,null,3]",
+    "{'n': 9007199254740993, 'texts': ['a']}": '{"n":"9007199254740993","texts":["a"]}',
+    "MAP {'a': 1.5}": '{"a":"1.5"}',
+    "'x'::ENUM ('x', 'y')": "x",
+    "'0b4c1a57-87a8-4f6c-b7b4-6f8f8f0f3a11'::UUID": "0b4c1a57-87a8-4f6c-b7b4-6f8f8f0f3a11",
+}
+
+
+def answered(page: Page, view_url: str, statement: str) -> Locator:
+    open_page(page, f"{view_url}/sql?{urlencode({'q': statement})}")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_role("region", name="Answer").last).to_contain_text("1764170000000000001")
+    return page.get_by_role("region", name=re.compile("^Answer, "))
+
+
+def test_values_of_every_type_are_shown_exactly(page: Page, view_url: str) -> None:
+    columns = ", ".join(f"{value} AS c{index}" for index, value in enumerate(EXACT))
+    answer = answered(page, view_url, f"SELECT {columns}")
+    expect(answer).to_be_visible()
+    assert dict(zip(EXACT, answer.locator("td").all_inner_texts(), strict=True)) == EXACT
+
+
+def test_a_long_answer_is_scrolled_through(page: Page, view_url: str) -> None:
+    answer = answered(page, view_url, "SELECT range AS number, range % 7 AS rest FROM range(99999)")
+    expect(answer).to_have_accessible_name("Answer, 99,999 rows")
+    expect(answer.locator("tbody")).to_contain_text("12")
+    answer.press("End")
+    expect(answer.get_by_role("cell", name="99998", exact=True)).to_be_visible()
+    assert answer.locator("tr").count() < 100, "only rows in sight are in the document"
 
 
 def test_what_comes_while_a_page_is_open_is_shown(page: Page, view_url: str, view_settings: Settings) -> None:

@@ -83,18 +83,22 @@ export interface AskOptions {
   lane?: "dashboard" | "others";
 }
 
-export function askSql(sql: string, params: Parameters = {}, options: AskOptions = {}): Promise<SqlAnswer> {
+export async function askSql(sql: string, params: Parameters = {}, options: AskOptions = {}): Promise<SqlAnswer> {
+  return (await postSql(sql, params, options, "application/json")).json() as Promise<SqlAnswer>;
+}
+
+/** The answer to a statement, in the form that is asked for. */
+export function postSql(sql: string, params: Parameters, options: AskOptions, accept: string): Promise<Response> {
   const body: Record<string, unknown> = { sql, integers: "text" }; // beyond 2^53, which JSON numbers would round
   if (Object.keys(params).length > 0) body["params"] = params;
   if (options.rowsMax !== undefined) body["rows_max"] = options.rowsMax;
   if (options.timeoutS !== undefined) body["timeout_s"] = options.timeoutS;
-  const init: RequestInit = {
+  return answer("/v1/sql", {
     method: "POST",
-    headers: { "content-type": "application/json", "x-lightstream-lane": options.lane ?? "others" },
+    headers: { accept, "content-type": "application/json", "x-lightstream-lane": options.lane ?? "others" },
     body: JSON.stringify(body),
     ...(options.signal ? { signal: options.signal } : {}),
-  };
-  return request("/v1/sql", init) as Promise<SqlAnswer>;
+  });
 }
 
 /**

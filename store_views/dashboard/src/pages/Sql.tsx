@@ -5,19 +5,20 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 
 import { catalogueQuery, type NamedQuery, namedQueries } from "../api/operations";
-import { askSql, type Parameters, type SqlAnswer, type Value } from "../api/request";
+import { type ArrowAnswer, askArrow } from "../api/arrow";
+import type { Parameters } from "../api/request";
 import { duration, plural } from "../format";
-import { Button, classes, ErrorMessage, Panel } from "../ui/basics";
+import { Button, ErrorMessage, Panel } from "../ui/basics";
 import { SqlEditor } from "../ui/CodeEditor";
-import { type Column, DataTable } from "../ui/DataTable";
+import { LongTable } from "../ui/LongTable";
 import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
 
 const FIRST = "SELECT stage, count, reason\nFROM funnel";
 
-/** Enough to read; programs ask for more with `lightstream sql`. */
-const ROWS_MAX = 1_000;
+/** Enough to scroll through; programs ask for more with `lightstream sql`. */
+const ROWS_MAX = 100_000;
 
 export function Sql() {
   const { q = FIRST } = useSearch({ from: "/sql" });
@@ -34,7 +35,7 @@ export function Sql() {
       running.current?.abort();
       running.current = new AbortController();
       const began = performance.now();
-      const found = await askSql(statement, given, { rowsMax: ROWS_MAX, signal: running.current.signal });
+      const found = await askArrow(statement, given, { rowsMax: ROWS_MAX, signal: running.current.signal });
       return { found, seconds: (performance.now() - began) / 1000 };
     },
   });
@@ -127,33 +128,11 @@ function Catalogue({ tables }: { tables: Record<string, string[]> }) {
   );
 }
 
-type Row = readonly Value[];
-
-function Answer({ found, seconds }: { found: SqlAnswer; seconds: number }) {
-  const columns = useMemo(
-    () =>
-      found.columns.map(
-        (name, index): Column<Row> => ({
-          id: `${index}`,
-          header: name,
-          number: /INT|DOUBLE|FLOAT|DECIMAL/.test(found.types[index] ?? "") && !(found.types[index] ?? "").includes("["),
-          cell: (row) => <Cell value={row[index] ?? null} />,
-        }),
-      ),
-    [found],
-  );
-  const note = `${plural(found.rows.length, "row")}${found.truncated ? ", the first of more" : ""} in ${duration(seconds)}`;
+function Answer({ found, seconds }: { found: ArrowAnswer; seconds: number }) {
+  const note = `${plural(found.rowCount, "row")}${found.truncated ? ", the first of more" : ""} in ${duration(seconds)}`;
   return (
     <Panel title="Answer" flush note={note}>
-      <DataTable label="Answer" rows={found.rows} columns={columns} rowKey={(_, index) => String(index)} empty="No row." />
+      <LongTable label="Answer" answer={found} empty="No row." />
     </Panel>
   );
-}
-
-const CELL_CHARACTERS = 300;
-
-function Cell({ value }: { value: Value }) {
-  if (value === null) return <span className={ui["muted"]}>null</span>;
-  const text = typeof value === "object" ? JSON.stringify(value) : String(value);
-  return <span className={classes(ui["mono"])}>{text.length > CELL_CHARACTERS ? `${text.slice(0, CELL_CHARACTERS)} …` : text}</span>;
 }
