@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from lightstream.broker import KAFKA_VERSION, EmbeddedBroker
-from lightstream.broker.jars import locked_jars
+from lightstream.broker import KAFKA_VERSION, EmbeddedBroker, fetch_jars, prepare_quick_start
+from lightstream.broker.jars import jars_folder, locked_jars
+from lightstream.broker.java import class_cache
 from lightstream.runtime.kafka import consumer_config, create_topics, producer_config
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
@@ -82,6 +83,30 @@ def test_a_record_of_twenty_megabytes_passes(broker_settings: Settings) -> None:
     producer.produce("spans", bytes(20_000_000), on_delivery=lambda error, _: failures.append(error))
     assert producer.flush(60) == 0
     assert failures == [None]
+
+
+def test_once_prepared_it_starts_from_what_java_loaded_before(tmp_path: Path) -> None:
+    settings = Settings.load(data_dir=tmp_path)
+    assert prepare_quick_start(settings)
+    with EmbeddedBroker(settings) as broker:
+        assert class_cache(fetch_jars(settings)).name in Path(f"/proc/{broker.pid}/maps").read_text()
+
+
+def test_unprepared_it_starts_as_well_and_writes_the_same_records(tmp_path: Path) -> None:
+    folder = jars_folder(Settings.load(cache_dir=tmp_path / "cache"))
+    folder.mkdir(parents=True)
+    for jar in fetch_jars(Settings.load()):
+        (folder / jar.name).symlink_to(jar)
+    settings = Settings.load(cache_dir=tmp_path / "cache", data_dir=tmp_path / "data", topic_partitions=1)
+    with EmbeddedBroker(settings) as broker:
+        settings = settings.model_copy(update={"kafka_bootstrap_servers": broker.start()})
+        create_topics(settings)
+        write(settings, "written by one that was not prepared")
+    assert prepare_quick_start(Settings.load())
+    with EmbeddedBroker(settings.model_copy(update={"cache_dir": None})) as broker:
+        settings = settings.model_copy(update={"kafka_bootstrap_servers": broker.start()})
+        write(settings, "and by one that was")
+        assert read_all(settings) == ["written by one that was not prepared", "and by one that was"]
 
 
 def test_it_writes_a_log(broker: EmbeddedBroker, broker_settings: Settings) -> None:

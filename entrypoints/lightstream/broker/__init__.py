@@ -2,5 +2,6 @@
 
 from .embedded import EmbeddedBroker
 from .jars import KAFKA_VERSION, fetch_jars
+from .quick_start import prepare_quick_start
 
-__all__ = ["KAFKA_VERSION", "EmbeddedBroker", "fetch_jars"]
+__all__ = ["KAFKA_VERSION", "EmbeddedBroker", "fetch_jars", "prepare_quick_start"]

@@ -7,8 +7,12 @@ from pathlib import Path
 
 from lightstream.runtime.settings import Settings
 
-__all__ = ["BrokerFiles", "heap_mebibytes", "log4j_properties", "server_properties"]
+__all__ = ["BOOTSTRAP_FILE", "NODE_ID", "BrokerFiles", "heap_mebibytes", "log4j_properties", "server_properties"]
 
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+"""Name of the file, in a folder of records, that tells a new broker which features of Kafka it begins with."""
+
+NODE_ID = 1
 MEBIBYTE = 1024 * 1024
 HEAP_MEBIBYTES_MIN = 512
 HEAP_RECORDS = 8
@@ -88,8 +92,8 @@ def server_properties(settings: Settings, files: BrokerFiles, port: int, control
     values: dict[str, object] = {
         # one node that is both broker and controller
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "node.id": NODE_ID,
+        "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -29,7 +30,7 @@ __all__ = ["EmbeddedBroker"]
 SERVICE = "broker"
 
 READY_TIMEOUT_S = 120.0
-"""Ready in 2-3 s on two idle cores; the rest is for a loaded machine and for log recovery after a kill."""
+"""Ready in 1-2 s on two idle cores; the rest is for a loaded machine, and for log recovery after a kill."""
 
 STOP_TIMEOUT_S = 30.0
 PORT_WAIT_S = 10.0
@@ -49,13 +50,22 @@ class EmbeddedBroker:
             ``record_bytes_max`` are used; ``kafka_bootstrap_servers`` is not.
         dies_with_us: the broker is killed when this process ends; False lets it run on (``lightstream broker start``).
         java: the Java to use instead of the installed one.
+        java_options: further options of that Java.
     """
 
-    def __init__(self, settings: Settings, *, dies_with_us: bool = True, java: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dies_with_us: bool = True,
+        java: Path | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
         self._files = BrokerFiles.of(settings)
         self._dies_with_us = dies_with_us
         self._java = java
+        self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> EmbeddedBroker:
@@ -165,24 +175,21 @@ class EmbeddedBroker:
         port = self._choose_port()
         jars = fetch_jars(self._settings)
         java = self._java or find_java()
+        if not os.access(java, os.X_OK):
+            raise BrokerError(
+                f"the Java at {java} cannot be started: there is no such program, or it may not be executed.",
+                next_step='`pip install "lightstream[broker]"` brings one.',
+            )
         write_text(files.log4j, log4j_properties(files))
         write_text(files.properties, server_properties(self._settings, files, port, free_port(taken=(port,))))
-        try:
-            prepare_records(java, jars, files)
-            log_start = files.log.stat().st_size if files.log.exists() else 0
-            files.output.write_bytes(b"")
-            process = spawn(
-                broker_command(java, jars, files, heap_mebibytes(self._settings)),
-                log_file=files.output,
-                dies_with_us=self._dies_with_us,
-            )
-        except (FileNotFoundError, PermissionError) as error:
-            if error.filename != str(java):
-                raise
-            raise BrokerError(
-                f"the Java at {java} cannot be started: {error.strerror}.",
-                next_step='`pip install "lightstream[broker]"` brings one.',
-            ) from error
+        prepare_records(java, jars, files)
+        log_start = files.log.stat().st_size if files.log.exists() else 0
+        files.output.write_bytes(b"")
+        process = spawn(
+            broker_command(java, jars, files, heap_mebibytes(self._settings), self._java_options),
+            log_file=files.output,
+            dies_with_us=self._dies_with_us,
+        )
         self._process = process
         write_text(files.pid, f"{process.pid}\n")
         address = f"127.0.0.1:{port}"

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lightstream.broker import EmbeddedBroker, fetch_jars
+from lightstream.broker import EmbeddedBroker, fetch_jars, prepare_quick_start
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import BrokerError, SettingsError
 
 __all__ = ["app"]
 
@@ -63,6 +63,11 @@ def wipe(
 
 @app.command()
 def fetch() -> None:
-    """Download Kafka now, so that later starts need no network."""
-    jars = fetch_jars(Settings.load())
+    """Download Kafka now, and prepare it, so that later starts need no network and half the time."""
+    settings = Settings.load()
+    jars = fetch_jars(settings)
     console.print(f"{len(jars)} files of Kafka are in {jars[0].parent}.")
+    try:
+        prepare_quick_start(settings)
+    except BrokerError as error:
+        console.print(f"It could not be prepared, so a start will take twice as long: {error}")
