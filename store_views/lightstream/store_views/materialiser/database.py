@@ -19,6 +19,7 @@ from lightstream.schemas.errors import ServiceUnavailableError
 
 from ..tables import KEPT_TABLES, RAW_TABLES
 from ..views import make_views, views_fingerprint
+from .planned import PlannedSql
 from .positions import Place
 from .summaries import Summaries
 from .view_file import CATALOG, FileLock, ShownFile, default_memory_bytes, open_file, spill_folder
@@ -40,7 +41,6 @@ _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes
 
 _TABLES = (*(table.ddl for table in RAW_TABLES), *(table.ddl for table in KEPT_TABLES))
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
-_INSERT_OFFSETS = "INSERT INTO offsets SELECT unnest(?), unnest(?), unnest(?)"  # one statement, whatever their number
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
 
 
@@ -76,6 +76,7 @@ class ViewDatabase:
         """Place -> next offset, as readers may have seen it before this start: the file may know less."""
         try:
             self._connection = self._open({**origin, "tables": _tables_fingerprint()})
+            self._planned = PlannedSql(self._connection)
             self._next_offsets = self._read_offsets()
         except BaseException:
             self._shown_file.close()
@@ -166,19 +167,19 @@ class ViewDatabase:
         self._checkpoint_s = time.monotonic()
 
     def _append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
-        connection = self._connection
+        connection, planned = self._connection, self._planned
         connection.execute("BEGIN TRANSACTION")
         try:
             for name, rows in tables.items():
-                connection.from_arrow(rows).insert_into(name)
-            self._summaries.add(connection, tables)
-            connection.execute("DELETE FROM offsets")
-            topics, partitions = zip(*next_offsets, strict=True) if next_offsets else ((), ())
-            connection.execute(_INSERT_OFFSETS, [[*topics], [*partitions], [*next_offsets.values()]])
+                planned.execute(f"INSERT INTO {name} FROM incoming_{name}", **{f"incoming_{name}": rows})
+            self._summaries.add(planned, tables)
+            planned.execute("DELETE FROM offsets")
+            planned.execute("INSERT INTO offsets FROM incoming_offsets", incoming_offsets=_offset_rows(next_offsets))
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.Error):  # the connection may be beyond a rollback; the first error says why
                 connection.execute("ROLLBACK")
+            planned.forget()  # what was registered in the transaction went with it
             raise
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -196,6 +197,16 @@ class ViewDatabase:
             self._connection.close()
             self._shown_file.close()
             self._lock.release()
+
+
+def _offset_rows(next_offsets: Mapping[Place, int]) -> pa.Table:
+    return pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in next_offsets], pa.string()),
+            "partition": pa.array([partition for _, partition in next_offsets], pa.int64()),
+            "next_offset": pa.array(next_offsets.values(), pa.int64()),
+        }
+    )
 
 
 def _opened(path: Path, memory_bytes_max: int) -> tuple[duckdb.DuckDBPyConnection, dict[str, str] | None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
+
+from .planned import PlannedSql
 
 __all__ = ["LatestRows", "Row", "rows_of"]
 
@@ -37,7 +37,7 @@ class LatestRows:
     age: tuple[str, ...]
     counted: tuple[str, ...]
 
-    def replace(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> tuple[list[Row], list[int]]:
+    def replace(self, planned: PlannedSql, rows: pa.Table) -> tuple[list[Row], list[int]]:
         """Put the latest of these rows in the place of older ones. Inside the caller's transaction.
 
         Args:
@@ -52,29 +52,37 @@ class LatestRows:
         latest = self._latest_of(rows)
         if not latest:
             return [], []
-        came = [index for _, index in latest.values()]
-        with _registered(connection, rows.take(came)):
-            went, replaced, outdated = self._compare(latest, connection.execute(self._known).fetchall())
-            if replaced:
-                connection.execute(f"DELETE FROM {self.table} WHERE rowid IN (SELECT unnest(?))", [replaced])  # noqa: S608  # our name
-            if not outdated:
-                connection.execute(self._insert)
-        if outdated:
-            came = [index for identity, (_, index) in latest.items() if identity not in outdated]
-            if came:
-                with _registered(connection, rows.take(came)):
-                    connection.execute(self._insert)
+        sought = rows.select([*self.identity, self.near]).take([index for _, index in latest.values()])
+        known = planned.execute(self._known, **{self._sought: sought})
+        went, replaced, outdated = self._compare(latest, known)
+        if replaced:
+            planned.execute(self._delete, replaced_rows=pa.table({"id": pa.array(replaced, pa.int64())}))
+        came = [index for identity, (_, index) in latest.items() if identity not in outdated]
+        if came:
+            planned.execute(self._insert, **{self._incoming: rows.take(came)})
         return went, came
 
     @property
+    def _incoming(self) -> str:
+        return f"incoming_{self.table}"
+
+    @property
+    def _sought(self) -> str:
+        return f"sought_{self.table}"
+
+    @property
     def _insert(self) -> str:
-        return f"INSERT INTO {self.table} BY NAME SELECT * FROM incoming"  # noqa: S608  # our name
+        return f"INSERT INTO {self.table} BY NAME FROM {self._incoming}"
+
+    @property
+    def _delete(self) -> str:
+        return f"DELETE FROM {self.table} WHERE rowid IN (SELECT id FROM replaced_rows)"  # noqa: S608  # our name
 
     @property
     def _known(self) -> str:
         columns = ", ".join(f"latest.{name}" for name in ("rowid", *self.identity, *self.age, *self.counted))
         using = ", ".join((*self.identity, self.near))
-        return f"SELECT {columns} FROM {self.table} AS latest JOIN incoming USING ({using})"  # noqa: S608  # our names
+        return f"SELECT {columns} FROM {self.table} AS latest JOIN {self._sought} USING ({using})"  # noqa: S608  # our names
 
     def _latest_of(self, rows: pa.Table) -> dict[Row, tuple[Row, int]]:
         """Identity -> age and index of its latest among these rows."""
@@ -103,14 +111,6 @@ class LatestRows:
             else:
                 outdated.add(identity)
         return went, replaced, outdated
-
-
-@contextmanager
-def _registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Generator[None, None, None]:
-    """As ``incoming``. Registering costs as much as a small statement, so each table of rows is registered once."""
-    connection.register("incoming", rows)
-    yield
-    connection.unregister("incoming")
 
 
 def rows_of(table: pa.Table, names: Iterable[str]) -> Iterable[Row]:

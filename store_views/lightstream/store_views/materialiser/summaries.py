@@ -4,10 +4,8 @@ not trained on."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +25,7 @@ from ..tables.kept import (
     KeptTable,
 )
 from .latest import LatestRows, Row, rows_of
+from .planned import PlannedSql
 
 __all__ = ["Summaries"]
 
@@ -39,6 +38,7 @@ _OF_RUN = ("run_id", "mode", "final", "reward")
 _OF_ROLLOUT = ("rollout_id", "attempt_sequence", "revision")
 _OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "rewarded_triplets", "dropped")
 _OF_GROUP = ("group_id", "rollout_id")
+_WHOSE = ("group_id", *_OF_ROLLOUT, "final")
 
 _ROLLOUTS = LatestRows(
     ROLLOUTS_LATEST.name,
@@ -62,7 +62,7 @@ UPDATE {TRAJECTORIES_LATEST.name} AS older SET final = false
 FROM (
     SELECT rollout_id, max(attempt_sequence) AS attempt_sequence
     FROM {TRAJECTORIES_LATEST.name}
-    WHERE final AND rollout_id IN (SELECT unnest(?))
+    WHERE final AND rollout_id IN (FROM these_rollouts)
     GROUP BY rollout_id
 ) AS last
 WHERE older.rollout_id = last.rollout_id AND older.final AND older.attempt_sequence < last.attempt_sequence
@@ -72,15 +72,17 @@ RETURNING older.run_id, older.mode, older.reward
 
 _LATER = f"""
 SELECT rollout_id FROM {TRAJECTORIES_LATEST.name}
-WHERE final AND attempt_sequence > 1 AND rollout_id IN (SELECT unnest(?))
+WHERE final AND attempt_sequence > 1 AND rollout_id IN (FROM these_rollouts)
 """  # noqa: S608  # our name
 """Few rows have such a number, and of groups of rows that have none DuckDB reads nothing."""
 
 _LEARNED_SO_FAR = f"""
 SELECT run_id, rollout_id, count(*)::BIGINT FROM {_CONSUMED.name}
-WHERE triplet_count > 0 AND outcome = 'updated' AND rollout_id IN (SELECT unnest(?))
+WHERE triplet_count > 0 AND outcome = 'updated' AND rollout_id IN (FROM these_rollouts)
 GROUP BY run_id, rollout_id
 """  # noqa: S608  # our name
+
+_NOTE_GROUPS = f"INSERT INTO {GROUPS_CHANGED.name} FROM these_groups"
 
 _SETTLE = (
     f"DELETE FROM {REASONS_SETTLED.name} WHERE group_key IN (SELECT group_key FROM {GROUPS_CHANGED.name})",  # noqa: S608  # our names
@@ -96,6 +98,8 @@ SETTLED_AFTER = 10_000
 
 _ENDED = (RolloutStatus.SUCCEEDED.value, RolloutStatus.FAILED.value, RolloutStatus.CANCELLED.value)
 
+_ARROW_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+
 Outcome = tuple[int, int, int, int, dict[str, int]]
 """Of one row of ``trajectories_raw``: the columns :data:`_OUTCOME`."""
 
@@ -110,7 +114,7 @@ class Summaries:
         self._until_joined = 0
         self._until_settled = 0
 
-    def add(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
+    def add(self, planned: PlannedSql, tables: Mapping[str, pa.Table]) -> None:
         """Take up rows that were added to the raw tables.
 
         Raises:
@@ -119,34 +123,34 @@ class Summaries:
         changed = False
         groups: set[str] = set()
         if _STATES.name in tables:
-            changed |= _add_states(connection, tables[_STATES.name], groups)
+            changed |= _add_states(planned, tables[_STATES.name], groups)
         if _TRAJECTORIES.name in tables:
-            changed |= _add_trajectories(connection, tables, groups)
+            changed |= _add_trajectories(planned, tables, groups)
         if _CONSUMED.name in tables:
-            changed |= _add_consumed(connection, tables[_CONSUMED.name], groups)
+            changed |= _add_consumed(planned, tables[_CONSUMED.name], groups)
         if changed:
             self._until_joined -= 1
             if self._until_joined < 0:
                 for table in KEPT_TABLES:
                     if table.keys:
-                        _join(connection, table)
+                        _join(planned, table)
                 self._until_joined = JOINED_AFTER
         if groups:
-            connection.execute(f"INSERT INTO {GROUPS_CHANGED.name} SELECT unnest(?)", [list(groups)])
+            planned.execute(_NOTE_GROUPS, these_groups=_texts(groups))
             self._until_settled -= len(groups)
             if self._until_settled < 0:
                 for statement in _SETTLE:
-                    connection.execute(statement)
+                    planned.execute(statement)
                 self._until_settled = SETTLED_AFTER
 
 
-def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups: set[str]) -> bool:
+def _add_states(planned: PlannedSql, rows: pa.Table, groups: set[str]) -> bool:
     known = pc.not_equal(rows.column("status"), pa.scalar(RolloutStatus.UNKNOWN.value))
     # Answers about rollouts that do not exist are not states. They are rare, and filtering copies all lists.
     states = rows if pc.all(known).as_py() else rows.filter(known)
     states = states.append_column("attempt_count", pc.list_value_length(states.column("attempts")).cast(pa.int64()))
     states = states.select(list(ROLLOUTS_LATEST.types))
-    went, indices = _ROLLOUTS.replace(connection, states)
+    went, indices = _ROLLOUTS.replace(planned, states)
     came = rows_of(states.select(_ROLLOUTS.counted).take(indices), _ROLLOUTS.counted) if indices else ()
     rollouts: Changes = {}
     for sign, counted in ((-1, went), (1, came)):
@@ -154,12 +158,12 @@ def _add_states(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups: s
             _change(rollouts, (run_id, mode, status), sign, (1, attempts))
             if status in _ENDED:
                 groups.add(rollout_id if group_id is None else group_id)
-    return _insert(connection, RUN_ROLLOUTS, rollouts)
+    return _insert(planned, RUN_ROLLOUTS, rollouts)
 
 
-def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table], groups: set[str]) -> bool:
+def _add_trajectories(planned: PlannedSql, tables: Mapping[str, pa.Table], groups: set[str]) -> bool:
     outcomes = _outcomes(tables)
-    went, came = _ATTEMPTS.replace(connection, _with_outcomes(tables[_TRAJECTORIES.name], outcomes))
+    went, came = _ATTEMPTS.replace(planned, _with_outcomes(tables[_TRAJECTORIES.name], outcomes))
     described = list(rows_of(tables[_TRAJECTORIES.name], _OF_RUN))
     calls: Changes = {}
     rewards: Changes = {}
@@ -171,15 +175,15 @@ def _add_trajectories(connection: duckdb.DuckDBPyConnection, tables: Mapping[str
             if final:
                 _change(rewards, (run_id, mode), sign, _rewarded(reward))
     if came:
-        rows = tables[_TRAJECTORIES.name].take(came)
+        rows = tables[_TRAJECTORIES.name].select(_WHOSE).take(came)
         for group_id, rollout_id in rows_of(rows, _OF_GROUP):
             groups.add(rollout_id if group_id is None else group_id)
-        for run_id, mode, reward in _given_way(connection, rows):
+        for run_id, mode, reward in _given_way(planned, rows):
             _change(rewards, (run_id, mode), -1, _rewarded(reward))
-    return _insert(connection, RUN_CALLS, calls) | _insert(connection, RUN_REWARDS, rewards)
+    return _insert(planned, RUN_CALLS, calls) | _insert(planned, RUN_REWARDS, rewards)
 
 
-def _add_consumed(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups: set[str]) -> bool:
+def _add_consumed(planned: PlannedSql, rows: pa.Table, groups: set[str]) -> bool:
     calls: dict[tuple[str, str], list[int]] = {}
     columns = ("group_id", "run_id", "rollout_id", "outcome", "triplet_count")
     for group_id, run_id, rollout_id, outcome, count in rows_of(rows, columns):
@@ -188,13 +192,13 @@ def _add_consumed(connection: duckdb.DuckDBPyConnection, rows: pa.Table, groups:
             calls.setdefault((run_id, rollout_id), []).append(count)
     if not calls:
         return False
-    known = connection.execute(_LEARNED_SO_FAR, [[rollout_id for _, rollout_id in calls]]).fetchall()
+    known = planned.execute(_LEARNED_SO_FAR, these_rollouts=_texts(rollout_id for _, rollout_id in calls))
     times = {(run_id, rollout_id): count for run_id, rollout_id, count in known}
     trained: Changes = {}
     for (run_id, rollout_id), counts in calls.items():
         is_first = times[run_id, rollout_id] == len(counts)  # these rows are in the table by now
         _change(trained, (run_id,), 1, (is_first, sum(counts)))
-    return _insert(connection, RUN_TRAINED, trained)
+    return _insert(planned, RUN_TRAINED, trained)
 
 
 def _rewarded(reward: float | None) -> tuple[float, ...]:
@@ -203,7 +207,7 @@ def _rewarded(reward: float | None) -> tuple[float, ...]:
     return 1, finite is not None, finite or 0.0
 
 
-def _given_way(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> list[Row]:
+def _given_way(planned: PlannedSql, rows: pa.Table) -> list[Row]:
     """Final trajectories that no longer count for their rollouts, now that these rows came: run, mode, reward."""
     of_rollout = zip(rows_of(rows, _OF_ROLLOUT), rows.column("final").to_pylist(), strict=True)
     finals = [place for place, final in of_rollout if final]
@@ -211,8 +215,8 @@ def _given_way(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> list[Ro
     ids = {rollout_id for rollout_id, sequence, revision in finals if sequence > 1 or revision}
     firsts = [rollout_id for rollout_id, *_ in finals if rollout_id not in ids]
     if firsts:
-        ids.update(rollout_id for (rollout_id,) in connection.execute(_LATER, [firsts]).fetchall())
-    return connection.execute(_GIVE_WAY, [sorted(ids)]).fetchall() if ids else []
+        ids.update(rollout_id for (rollout_id,) in planned.execute(_LATER, these_rollouts=_texts(firsts)))
+    return planned.execute(_GIVE_WAY, these_rollouts=_texts(sorted(ids))) if ids else []
 
 
 def _outcomes(tables: Mapping[str, pa.Table]) -> list[Outcome]:
@@ -251,21 +255,26 @@ def _change(changes: Changes, key: Row, sign: int, numbers: tuple[float, ...]) -
         sums[i] += sign * number
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: KeptTable, changes: Changes) -> bool:
+def _insert(planned: PlannedSql, table: KeptTable, changes: Changes) -> bool:
     """Add what changes; false where nothing does."""
     rows = [(*key, *sums) for key, sums in changes.items() if any(sums)]
     if not rows:
         return False
-    columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
-    values = ", ".join("unnest(?)" for _ in columns)
-    connection.execute(f"INSERT INTO {table.name} SELECT {values}", columns)
+    columns = zip(table.types.items(), zip(*rows, strict=True), strict=True)
+    changed = pa.table({name: pa.array(values, _ARROW_TYPES[sql_type]) for (name, sql_type), values in columns})
+    planned.execute(f"INSERT INTO {table.name} FROM incoming_{table.name}", **{f"incoming_{table.name}": changed})
     return True
 
 
-def _join(connection: duckdb.DuckDBPyConnection, table: KeptTable) -> None:
+def _texts(values: Iterable[str]) -> pa.Table:
+    """One column."""
+    return pa.table({"text": pa.array(list(values), pa.string())})
+
+
+def _join(planned: PlannedSql, table: KeptTable) -> None:
     """Replace the changes of each key by their sum."""
     keys, sums = list(table.types)[: table.keys], list(table.types)[table.keys :]
     summed = ", ".join([*keys, *(f"sum({name})::{table.types[name]}" for name in sums)])
-    rows = connection.execute(f"SELECT {summed} FROM {table.name} GROUP BY {', '.join(keys)}").fetchall()  # noqa: S608  # our names
-    connection.execute(f"DELETE FROM {table.name}")  # noqa: S608  # our name
-    _insert(connection, table, {row[: table.keys]: list(row[table.keys :]) for row in rows})
+    rows = planned.execute(f"SELECT {summed} FROM {table.name} GROUP BY {', '.join(keys)}")  # noqa: S608  # our names
+    planned.execute(f"DELETE FROM {table.name}")  # noqa: S608  # our name
+    _insert(planned, table, {row[: table.keys]: list(row[table.keys :]) for row in rows})
