@@ -25,7 +25,7 @@ from .batch_reader import BatchReader
 from .catch_up import CatchUp, Progress
 from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase
-from .metrics import ROWS, TRANSACTION_SECONDS
+from .metrics import ROWS, TRANSACTION_PROCESSOR_SECONDS, TRANSACTION_SECONDS
 from .positions import Place, Positions
 
 __all__ = ["Materialiser", "default_path"]
@@ -202,7 +202,9 @@ class Materialiser:
                 began_s = time.thread_time()
                 self._append(batch)
                 ROWS.inc(sum(map(len, batch.tables.values())))
-                self._append_cost_s += (time.thread_time() - began_s - self._append_cost_s) / APPENDS_AVERAGED
+                cost_s = time.thread_time() - began_s
+                TRANSACTION_PROCESSOR_SECONDS.inc(cost_s)
+                self._append_cost_s += (cost_s - self._append_cost_s) / APPENDS_AVERAGED
             self._catch_up.advance(batch.next_offsets)
             self.positions.advance(batch.next_offsets)
             self.database.checkpoint_if_due()  # after those who waited were told

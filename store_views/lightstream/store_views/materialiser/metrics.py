@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from .database import ViewDatabase
     from .materialiser import Materialiser
 
-__all__ = ["ROWS", "TRANSACTION_SECONDS", "view_metrics"]
+__all__ = ["ROWS", "TRANSACTION_PROCESSOR_SECONDS", "TRANSACTION_SECONDS", "view_metrics"]
 
 ROWS = Counter("lightstream_view_rows", "Rows added to the raw tables.")
 TRANSACTION_SECONDS = Histogram(
     "lightstream_view_transaction_seconds",
     "Time that a transaction took.",
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+)
+TRANSACTION_PROCESSOR_SECONDS = Counter(
+    "lightstream_view_transaction_processor_seconds", "Processor time of the thread that makes transactions, in them."
 )
 
 

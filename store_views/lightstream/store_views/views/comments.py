@@ -28,14 +28,17 @@ ORIGIN = {"name": "what, such as the id of a topic.", "value": "its value."}
 
 def make_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the views, or make them again, and comment on them, on the tables, and on all their columns."""
+    columns: dict[str, list[str]] = {table.name: [column.name for column in table.all_columns] for table in RAW_TABLES}
+    columns |= {table.name: list(table.types) for table in KEPT_TABLES}
+    columns |= {"offsets": list(OFFSETS), "origin": list(ORIGIN)}
     for view in VIEWS:
-        columns = [name for name, *_ in connection.execute(f"DESCRIBE {view.select}").fetchall()]
-        connection.execute(view.ddl(columns))
+        selected = [name for name, *_ in connection.execute(f"DESCRIBE {view.select}").fetchall()]
+        connection.execute(view.ddl(selected))
+        columns[view.name] = [*selected, *filter(None, map(time_column, selected))]
     meanings = column_meanings()
     for kind, name, doc in _relations():
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_literal(doc)}")
-        columns = [column for column, *_ in connection.execute(f"DESCRIBE {name}").fetchall()]
-        for column in columns:
+        for column in columns[name]:
             connection.execute(f'COMMENT ON COLUMN {name}."{column}" IS {sql_literal(meanings[name][column])}')
 
 
