@@ -25,7 +25,7 @@ from .runtime import choose_device, join_process_group, load_verl, worker_enviro
 from .shards import Shard, with_idle_row
 from .tensors import REFERENCE, Seen, micro_batches, select_mini_batches, to_tensordict
 
-__all__ = ["VerlEngine", "actor_config"]
+__all__ = ["VerlEngine", "actor_config", "folder_of_reference"]
 
 
 class VerlEngine:
@@ -183,7 +183,7 @@ class VerlEngine:
         config = self._config
         if not config.compares_with_reference or (config.lora_rank and config.reference is None):
             return None
-        weights = _folder_of_reference(config, first or folder)
+        weights = folder_of_reference(config, first or folder)
         return self._new_model(replace(config, lora_rank=0), weights, stored=PRECISIONS[config.dtype])
 
     def _new_critic(self, folder: Path, first: Path | None) -> VerlModel | None:
@@ -339,7 +339,12 @@ class VerlEngine:
         return outputs.of_tokens(arrays, self._shard).astype(np.float32)
 
 
-def _folder_of_reference(config: VerlConfig, first: Path) -> Path:
+def folder_of_reference(config: VerlConfig, first: Path) -> Path:
+    """The folder of the reference policy, where the run's first weights are in ``first``.
+
+    Raises:
+        TrainingError: there is none.
+    """
     folder = first if config.reference is None else Path(config.reference)
     if not (folder / "config.json").is_file():
         raise TrainingError(

@@ -71,6 +71,7 @@ def load_verl(device: str) -> None:
 
         EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
         EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")(FSDPEngineWithValueHead)
+        _keep_frozen_models_unpinned()
     _take_log_probabilities_in_chunks()
     _bound_micro_batches_by_padded_tokens()
     _find_language_models_at_once()
@@ -114,17 +115,21 @@ def join_process_group(device: str, shard: Shard) -> None:
 
 def _bound_micro_batches_by_padded_tokens() -> None:
     """Replace verl's division of a batch, which balances real tokens and then pads: 13 times the limit was seen."""
+    from torch import distributed
     from verl.utils import tensordict_utils
     from verl.workers.engine.fsdp import transformer_impl
 
     engine: Any = transformer_impl  # has no types
+    balanced: Any = engine.prepare_micro_batches
 
-    def prepare_micro_batches(data: Any, dp_group: Any = None, **_: Any) -> tuple[list[Any], list[list[int]]]:
+    def prepare_micro_batches(data: Any, dp_group: Any = None, **others: Any) -> tuple[list[Any], list[list[int]]]:
         sizes = tensordict_utils.get_non_tensor_data(data=data, key=MICRO_BATCH_SIZES, default=None)
         if sizes is not None:
             starts = list(accumulate(sizes, initial=0))
             parts = [list(range(first, end)) for first, end in pairwise(starts)]
             return [tensordict_utils.index_select_tensor_dict(data, part) for part in parts], parts
+        if distributed.get_world_size(dp_group) > 1:  # verl's gives equally many to each process
+            return balanced(data, dp_group=dp_group, **others)
         lengths: list[int] = data["input_ids"].offsets().diff().tolist()
         packed = bool(tensordict_utils.get_non_tensor_data(data=data, key="use_remove_padding", default=False))
         parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed)
@@ -134,6 +139,18 @@ def _bound_micro_batches_by_padded_tokens() -> None:
         return [tensordict_utils.index_select_tensor_dict(data, part) for part in parts], parts
 
     engine.prepare_micro_batches = prepare_micro_batches
+
+
+def _keep_frozen_models_unpinned() -> None:
+    """Have verl keep a reference in memory that is not pinned: there is no accelerator to pin it for."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+    from verl.workers.engine.fsdp import transformer_impl
+
+    def unpinned(*, pin_memory: bool = False) -> CPUOffloadPolicy:
+        return CPUOffloadPolicy(pin_memory=False)
+
+    engine: Any = transformer_impl  # has no types
+    engine.CPUOffloadPolicy = unpinned
 
 
 def _find_language_models_at_once() -> None:

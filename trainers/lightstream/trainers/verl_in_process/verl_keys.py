@@ -16,7 +16,7 @@ from lightstream.schemas.errors import SettingsError
 from .config import VerlConfig
 from .correction import RolloutCorrection
 
-__all__ = ["OPTIONS", "OTHERS", "READ", "options_of_config", "other_of", "verl_defaults"]
+__all__ = ["OPTIONS", "OTHERS", "READ", "defaults_file", "options_of_config", "other_of", "verl_defaults"]
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +126,10 @@ READ = {
     "reward.reward_model.model_path": "with `reward.reward_model.enable`",
     "reward_model.enable": "verl's older name of `reward.reward_model.enable`",
     "reward_model.model.path": "verl's older name of `reward.reward_model.model_path`",
-    "trainer.nnodes": "times `trainer.n_gpus_per_node`: `processes`, which Ray starts where there is more than one",
+    "trainer.nnodes": "`nodes`; times `trainer.n_gpus_per_node`: `processes`, which Ray starts where they are several",
     "trainer.n_gpus_per_node": "see `trainer.nnodes`",
     "trainer.test_freq": "`validate_every`; -1 is never",
+    "trainer.v1.trainer_mode": '`lightstream`: `engine="verl"`; verl\'s others are `steps_ahead` here',
 }
 """verl's keys that are read one by one -> what they become."""
 
@@ -217,7 +218,6 @@ OTHERS: dict[str, str | None] = {
     "trainer.default_hdfs_dir": "weights are in the data folder",
     "trainer.resume_*": "a run goes on where it was, by its run_id",
     "trainer.v1.sampler.*": "steps_ahead and stale are the options here",
-    "trainer.v1.trainer_mode": "steps_ahead is the option here",
     "actor_rollout_ref.*": None,
     "critic.*": None,
     "algorithm.kl_ctrl.*": None,
@@ -279,15 +279,23 @@ def verl_defaults() -> Mapping[str, Any]:
     Raises:
         SettingsError: verl is not installed.
     """
+    from omegaconf import OmegaConf  # comes with verl
+
+    content = OmegaConf.to_container(OmegaConf.load(defaults_file()), resolve=False)
+    flat, _ = _flat(cast("Mapping[str, Any]", content), keep_empty=True)
+    return {key: value for key, value in flat.items() if not key.endswith("_target_")}
+
+
+def defaults_file() -> Path:
+    """verl's file with the whole configuration of its trainer.
+
+    Raises:
+        SettingsError: verl is not installed.
+    """
     found = find_spec("verl")
     if found is None or not found.submodule_search_locations:
         raise SettingsError("verl is not installed.", next_step='Install it with `pip install "lightstream[train]"`.')
-    from omegaconf import OmegaConf  # comes with verl
-
-    path = Path(found.submodule_search_locations[0], "trainer", "config", "_generated_ppo_trainer.yaml")
-    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    flat, _ = _flat(cast("Mapping[str, Any]", content), keep_empty=True)
-    return {key: value for key, value in flat.items() if not key.endswith("_target_")}
+    return Path(found.submodule_search_locations[0], "trainer", "config", "_generated_ppo_trainer.yaml")
 
 
 def _flat(config: Mapping[str, Any], *, keep_empty: bool = False) -> tuple[dict[str, Any], list[str]]:
@@ -346,7 +354,12 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if (both := given.get(f"{_ACTOR}.clip_ratio")) is not None:
         options = {"clip_ratio_low": both, "clip_ratio_high": both} | options
     if {"trainer.nnodes", "trainer.n_gpus_per_node"} & given.keys():
-        options["processes"] = given.get("trainer.nnodes", 1) * given.get("trainer.n_gpus_per_node", 1)
+        options["nodes"] = given.get("trainer.nnodes", 1)
+        options["processes"] = options["nodes"] * given.get("trainer.n_gpus_per_node", 1)
+    if (mode := given.get("trainer.v1.trainer_mode", "sync")) == "lightstream":
+        options["engine"] = "verl"
+    elif mode != "sync":
+        problems.append(f"trainer.v1.trainer_mode={mode!r}: steps_ahead is the option here")
     if "steps" in options:
         options.pop("epochs", None)  # these count more, as there
     options |= _sampling(given) | _kl(given) | _correction(given)

@@ -1,5 +1,6 @@
-"""verl's engine in several processes that Ray starts, on one machine or on many."""
+"""verl in several processes that Ray starts, on one machine or on many: our engine in each, or verl's own trainer."""
 
 from .engine import RayEngine
+from .ppo_engine import PPOTrainerEngine
 
-__all__ = ["RayEngine"]
+__all__ = ["PPOTrainerEngine", "RayEngine"]

@@ -26,7 +26,7 @@ from ..verl_in_process.config import VerlConfig
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.runtime import choose_device
 
-__all__ = ["RayEngine"]
+__all__ = ["START_AGAIN", "RayEngine", "import_ray", "join_ray"]
 
 START_AGAIN = "Nothing of the step is committed: the same command goes on with it."
 OBJECT_STORE_BYTES = 1 << 30
@@ -50,10 +50,10 @@ class RayEngine:
     """
 
     def __init__(self, config: VerlConfig, folder: Path, *, first: Path | None = None) -> None:
-        self._ray = _import_ray()
+        self._ray = import_ray()
         self._device = choose_device(config.device)
         self.images = image_reader(first or folder)
-        self._started_here = _join(self._ray, config.processes, self._device)
+        self._started_here = join_ray(self._ray, config.processes, self._device)
         self._processes: list[Any] = []
         try:
             self._start(replace(config, warm_up=None), folder, first)
@@ -168,7 +168,12 @@ class _Process:
         return getattr(self._engine, method)(*arguments, **options)
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """Ray.
+
+    Raises:
+        TrainingError: it is not installed.
+    """
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -184,8 +189,14 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _join(ray: Any, processes: int, device: str) -> bool:
+def join_ray(ray: Any, processes: int, device: str, *, further: int = 0) -> bool:
     """Join or start Ray; whether it was started here.
+
+    Args:
+        ray: the module.
+        processes: how many hold the model.
+        device: of theirs.
+        further: processes beside these, without a GPU.
 
     Raises:
         TrainingError: it has too little for so many processes.
@@ -193,7 +204,7 @@ def _join(ray: Any, processes: int, device: str) -> bool:
     started = False
     if not ray.is_initialized():
         started = "RAY_ADDRESS" not in os.environ
-        local = {"num_cpus": max(processes, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
+        local = {"num_cpus": max(processes + further, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
         ray.init(
             log_to_driver=False,
             logging_level=logging.WARNING,
