@@ -202,7 +202,7 @@ def test_what_it_would_not_do_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match=r"advantage is 'gae', which engine=\"verl\" does not do"):
         VERL(model="m", steps=1, engine="verl", advantage="gae")
     with pytest.raises(SettingsError, match="its engine 'verl'"):
-        VERL(model="m", steps=1, engine="verl", policies={"one": AgentPolicy(agents=["a"])})
+        VERL(model="m", steps=1, engine="verl", policies={"one": AgentPolicy(agents="a")})
     with pytest.raises(SettingsError, match="processes are 3, which 2 nodes cannot share equally"):
         VERL(model="m", steps=1, engine="verl", processes=3, nodes=2)
 
