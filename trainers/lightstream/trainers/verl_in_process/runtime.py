@@ -129,7 +129,8 @@ def _bound_micro_batches_by_padded_tokens() -> None:
             parts = [list(range(first, end)) for first, end in pairwise(starts)]
             return [tensordict_utils.index_select_tensor_dict(data, part) for part in parts], parts
         if distributed.get_world_size(dp_group) > 1:  # verl's gives equally many to each process
-            return balanced(data, dp_group=dp_group, **others)
+            verls: tuple[list[Any], list[list[int]]] = balanced(data, dp_group=dp_group, **others)
+            return verls
         lengths: list[int] = data["input_ids"].offsets().diff().tolist()
         packed = bool(tensordict_utils.get_non_tensor_data(data=data, key="use_remove_padding", default=False))
         parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed)

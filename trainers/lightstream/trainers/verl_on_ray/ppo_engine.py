@@ -152,7 +152,8 @@ class PPOTrainerEngine:
             self._queue_started = True
             self._queue.init(configuration.transfer_queue)
             loss = WeightedPolicyLoss(actor_config(config))
-            self._trainer = LightstreamTrainer(configuration, config, str(self._folder), loss)
+            untyped: Any = LightstreamTrainer  # which verl's decorator takes for any trainer
+            self._trainer = untyped(configuration, config, str(self._folder), loss)
             with self._errors_named():
                 self._trainer.init()
 
@@ -181,7 +182,7 @@ class PPOTrainerEngine:
 
 def _import_queue() -> Any:
     try:
-        import transfer_queue
+        import transfer_queue  # pyright: ignore[reportMissingImports]  # in an environment of its own
     except ModuleNotFoundError as error:
         raise TrainingError(
             "TransferQueue is not installed, which verl's own trainer needs.",

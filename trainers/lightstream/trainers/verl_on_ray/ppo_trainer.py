@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import ray
-import transfer_queue
+import transfer_queue  # pyright: ignore[reportMissingImports]  # in an environment of its own
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.utils import tensordict_utils
@@ -93,6 +93,8 @@ class LightstreamTrainer(PPOTrainer):  # type: ignore[misc]  # verl has no types
     """
 
     _enable_hybrid_replicas = False
+    replay_buffer: Any
+    role_worker_mapping: dict[Any, Any]
     _step: Step
     _places: Places
     _proximal: npt.NDArray[np.float32]
@@ -328,7 +330,7 @@ def _apart(
     }
 
 
-def _no_servers() -> type[RolloutReplica]:
+def _no_servers() -> Any:
     """The class of servers that verl asks for by name, and makes none of."""
     return RolloutReplica
 

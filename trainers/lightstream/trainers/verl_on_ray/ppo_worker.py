@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -21,6 +23,16 @@ from verl.single_controller.base.decorator import Dispatch, register  # noqa: E4
 from verl.workers.engine_workers import ActorRolloutRefWorker  # noqa: E402
 
 __all__ = ["LightstreamWorker"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _in_each(method: _Method) -> _Method:
+    """Have verl call a method in each process, with the same arguments, and return what each returned."""
+    untyped: Any = register
+    modes: Any = Dispatch  # which has its names when it is run
+    registered: _Method = untyped(dispatch_mode=modes.ONE_TO_ALL)(method)
+    return registered
 
 
 class LightstreamWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl has no types
@@ -43,41 +55,46 @@ class LightstreamWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl ha
         if own.threads is not None:
             torch.set_num_threads(own.threads)
         super().__init__(config, role, distillation_config, **others)
-        self._shard = Shard(self.rank, self.world_size, f"{self._master_addr}:{self._master_port}")
+        self._shard = Shard(self.rank, self.world_size, f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
         join_process_group(DEVICE, self._shard)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @property
+    def _actor(self) -> Any:
+        """The worker within, which verl makes by ``init_model``."""
+        return self.actor
+
+    @_in_each
     def load(self, folder: str) -> None:
         """Take optimiser, schedule and random state of a checkpoint, whose weights the actor has."""
-        state.load(Path(folder), self.actor.engine)
+        state.load(Path(folder), self._actor.engine)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_in_each
     def save(self, folder: str, static_files_from: str) -> None:
         """Write a checkpoint, as :func:`.state.save` does; it belongs to no number of processes."""
-        state.save(Path(folder), self.actor.engine, static_files_from=Path(static_files_from), rank=self.rank)
+        state.save(Path(folder), self._actor.engine, static_files_from=Path(static_files_from), rank=self.rank)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_in_each
     def save_weights(self, folder: str, static_files_from: str) -> None:
         """Write a model for servers, as :func:`.state.save_weights` does."""
         state.save_weights(
             Path(folder),
-            self.actor.engine,
+            self._actor.engine,
             static_files_from=Path(static_files_from),
             dtype=self._own.dtype,
             rank=self.rank,
         )
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_in_each
     def start_step(self, seed: int, comparing: bool) -> None:
         """Begin an update: forget the last one's sums. ``comparing``: sum up how far actor and sampler are apart."""
         torch.manual_seed(seed)
-        self.actor.loss_fn.start_step()
-        self.actor.loss_fn.comparing = comparing
+        self._actor.loss_fn.start_step()
+        self._actor.loss_fn.comparing = comparing
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_in_each
     def finish_step(self) -> dict[str, float]:
         """What the loss has to say of the update, over all processes: the same in each."""
-        self.actor.loss_fn.comparing = False
-        self.actor.loss_fn.add_up(self._shard)
-        metrics: dict[str, float] = self.actor.loss_fn.metrics()
+        self._actor.loss_fn.comparing = False
+        self._actor.loss_fn.add_up(self._shard)
+        metrics: dict[str, float] = self._actor.loss_fn.metrics()
         return metrics
