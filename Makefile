@@ -23,6 +23,8 @@ CODE := schemas runtime producers stream_processors trainers store_views entrypo
 
 # Editable installs leave the dashboard to `make dashboard`.
 export HATCH_BUILD_NO_HOOKS = true
+# Tests start hundreds of processes, each of which would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-sql-clients test-prometheus check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 

@@ -115,12 +115,12 @@ def test_the_same_trajectories_give_the_same_weights_through_kafka_and_from_a_fi
     ]
 
 
-def test_nothing_of_kafka_is_even_imported(tmp_path: Path) -> None:
+def test_nothing_of_kafka_nor_readers_of_data_sets_is_even_imported(tmp_path: Path) -> None:
     write_recording(recorded_steps(1), tmp_path / "run.jsonl")
     model = make_tiny_model(tmp_path / "model")
     program = f"""
 import sys
-sys.modules |= dict.fromkeys(("confluent_kafka", "aiokafka", "faust", "duckdb"))  # importing them fails
+sys.modules |= dict.fromkeys(("confluent_kafka", "aiokafka", "faust", "duckdb", "datasets"))  # importing them fails
 from pathlib import Path
 from statistics import fmean
 from lightstream.trainers import VERL, train_recorded

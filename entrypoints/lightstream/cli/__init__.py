@@ -7,6 +7,8 @@ import os
 import sys
 from typing import NoReturn
 
+from lightstream.runtime.gc_tuning import collect_seldom
+
 __all__ = ["main"]
 
 STANDARD_ERROR = 2
@@ -18,6 +20,7 @@ def main() -> None:
     """Run a command. What a person can act on is one message and exit status 1, Ctrl-C a line and 130; never a
     traceback."""
     atexit.register(_end_quietly)  # first, so it is called last
+    collect_seldom()
     try:
         _run()
     except KeyboardInterrupt:

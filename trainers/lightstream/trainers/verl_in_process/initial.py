@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from lightstream.runtime.gc_tuning import without_collection
 from lightstream.schemas.errors import TrainingError
 
 from .config import VerlConfig
@@ -30,10 +31,11 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
             does not fit.
         OSError: the disk is full.
     """
-    import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
-    from transformers.utils import logging as transformers_logging
+    with without_collection():
+        import torch
+        from safetensors import SafetensorError
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+        from transformers.utils import logging as transformers_logging
 
     untyped_logging: Any = transformers_logging
     untyped_logging.disable_progress_bar()

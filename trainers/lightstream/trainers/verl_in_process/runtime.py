@@ -6,11 +6,15 @@ import contextlib
 import io
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Generator
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from itertools import accumulate, pairwise
 from typing import Any
 
+from lightstream.runtime.gc_tuning import without_collection
 from lightstream.schemas.errors import TrainingError
 
 from .images import IMAGE_MODELS, see_an_image_always
@@ -53,6 +57,17 @@ def load_verl(device: str) -> None:
             f"verl is set up for {_PREPARED[0]} in this process and cannot be for {device} too.",
             next_step="Use one device per process.",
         )
+    with without_collection():
+        _import_verl(device)
+    _take_log_probabilities_in_chunks()
+    _bound_micro_batches_by_padded_tokens()
+    _find_language_models_at_once()
+    _load_value_models_as_configured()
+    _leave_image_models_to_transformers()
+    _PREPARED.append(device)
+
+
+def _import_verl(device: str) -> None:
     from verl.plugin.platform import set_platform
 
     if device == "cpu":  # before anything of verl's asks which platform this is
@@ -62,9 +77,13 @@ def load_verl(device: str) -> None:
     # The values of a critic are a view, which verl reads alone.
     warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor", UserWarning)
     logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # warns of a rename that verl has to follow
+    _run_when_asked("verl.utils.dataset")  # readers of data sets, and pandas with them: a second
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # one for each engine that is not installed, and not used
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Ray's names, which verl asks for
         from verl.workers.engine import EngineRegistry
+
+        import_module("verl.workers.engine_workers_tinker")
 
     if device == "cpu":
         from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
@@ -72,12 +91,24 @@ def load_verl(device: str) -> None:
         EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
         EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")(FSDPEngineWithValueHead)
         _keep_frozen_models_unpinned()
-    _take_log_probabilities_in_chunks()
-    _bound_micro_batches_by_padded_tokens()
-    _find_language_models_at_once()
-    _load_value_models_as_configured()
-    _leave_image_models_to_transformers()
-    _PREPARED.append(device)
+
+
+def _run_when_asked(package: str) -> None:
+    """Run the code of a package of verl's when a name of it is asked for, not already where one of its modules is."""
+    spec = None if package in sys.modules else find_spec(package)
+    if spec is None or spec.loader is None:
+        return
+    module, loader = module_from_spec(spec), spec.loader
+
+    def run(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        del vars(module)["__getattr__"]
+        loader.exec_module(module)
+        return getattr(module, name)
+
+    vars(module)["__getattr__"] = run
+    sys.modules[package] = module
 
 
 @contextlib.contextmanager
