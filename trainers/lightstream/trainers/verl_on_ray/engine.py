@@ -212,11 +212,13 @@ def join_ray(ray: Any, processes: int, device: str, *, further: int = 0) -> bool
         )
     kind = "GPU" if device == "cuda" else "CPU"
     there = int(ray.cluster_resources().get(kind, 0))
-    if there < processes:
+    beside = further if kind == "CPU" else 0
+    if there < processes + beside:
         if started:
             ray.shutdown()
         raise TrainingError(
-            f"{processes} training processes need as many {kind}s; Ray has {there}.",
+            f"{processes} training processes{f' and {beside} beside them' if beside else ''} need as many {kind}s; "
+            f"Ray has {there}.",
             next_step="Set VERL(processes=...) to what there is, or name a larger cluster with RAY_ADDRESS.",
         )
     return started

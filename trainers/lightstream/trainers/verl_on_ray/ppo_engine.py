@@ -82,6 +82,8 @@ class PPOTrainerEngine:
         trained = arrays.response_mask == 1
         compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
         cost = {"rows/computed": float(len(computed)), "tokens/computed": float(arrays.lengths[computed].sum())}
+        if not computed:
+            return cost | WeightedPolicyLoss(actor_config(self._config)).metrics()
         with self._errors_named():
             found: dict[str, float] = self._running.train(Step(arrays, computed, compared, tuple(seed), cost))
         return found
