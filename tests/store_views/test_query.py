@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +16,16 @@ from lightstream.schemas.examples import EXAMPLES
 from lightstream.store_views.server import QueryLimits, QueryOutcome, run_query
 from lightstream.store_views.server.json_values import json_answer
 from lightstream.store_views.server.sql_request import parse_request
-from tests.store_views.log_file import LogFile
+from tests.store_views.log_file import LogFile, open_log_file
 
 LIMITS = QueryLimits()
+
+
+@pytest.fixture(scope="module")
+def filled_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogFile]:
+    """The view with the example of each record, which no test changes: one that could would have failed."""
+    with open_log_file(tmp_path_factory.mktemp("filled") / "view.duckdb", EXAMPLES) as log:
+        yield log
 
 
 def ask(
@@ -134,14 +141,14 @@ def test_reading_statements_run(sql: str, log: LogFile) -> None:
         "-- nothing",
     ],
 )
-def test_everything_else_is_refused_and_changes_nothing(sql: str, log: LogFile, tmp_path: Path) -> None:
-    log.write(*EXAMPLES)
-    before = (log.rows("FROM offsets"), log.rows("SHOW TABLES"))
-    files = sorted(path.name for path in tmp_path.iterdir())
+def test_everything_else_is_refused_and_changes_nothing(sql: str, filled_log: LogFile) -> None:
+    file = filled_log.database.path
+    before = (filled_log.rows("FROM offsets"), filled_log.rows("SHOW TABLES"))
+    files = sorted(path.name for path in file.parent.iterdir())
     with pytest.raises(QueryError):
-        ask(log, sql.replace("{file}", str(tmp_path / "view.duckdb")))
-    assert (log.rows("FROM offsets"), log.rows("SHOW TABLES")) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+        ask(filled_log, sql.replace("{file}", str(file)))
+    assert (filled_log.rows("FROM offsets"), filled_log.rows("SHOW TABLES")) == before
+    assert sorted(path.name for path in file.parent.iterdir()) == files
 
 
 def test_python_variables_are_out_of_reach(log: LogFile) -> None:
@@ -253,9 +260,8 @@ def test_dates_beyond_pythons_are_text(log: LogFile, value: str, expected: str) 
 
 
 @pytest.mark.parametrize("name", ["rollouts", "spans", "triplets", "dead_letters", "training_steps"])
-def test_views_of_example_records_have_a_json_form(name: str, log: LogFile) -> None:
-    log.write(*EXAMPLES)
-    answer = as_json(ask(log, f"FROM {name}"))
+def test_views_of_example_records_have_a_json_form(name: str, filled_log: LogFile) -> None:
+    answer = as_json(ask(filled_log, f"FROM {name}"))
     assert answer["rows"]
     assert len(answer["rows"][0]) == len(answer["columns"]) == len(answer["types"])
 
