@@ -14,7 +14,7 @@ from .model import make_model, teach_the_form
 __all__ = ["run_text_to_sql"]
 
 RUN_ID = "text-to-sql"
-TASKS, SAMPLES = 8, 8
+TASKS, SAMPLES = 8, 16
 REWARD_TARGET, REWARD_MIN = 0.95, 0.9
 """Training ends once five steps hold the target; it has succeeded where they hold the minimum."""
 
@@ -31,7 +31,7 @@ def run_text_to_sql(settings: Settings, console: Console, *, steps: int, seed: i
         steps=steps,
         tasks_per_step=TASKS,
         rollouts_per_task=SAMPLES,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         weight_decay=0.0,
         lr_warmup_steps=3,
         mini_batches_per_step=2,
