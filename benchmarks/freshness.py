@@ -54,7 +54,7 @@ def measure(*, spans_per_s: int = 1000, spans: int = 300) -> dict[str, float]:
             view_process(settings) as view,
             steady_load(settings, spans_per_s),
             closing(KafkaPublisher(settings, linger_ms=0.0)) as publisher,
-            closing(ViewClient(settings)) as client,
+            closing(ViewClient(settings, patience_s=CATCH_UP_TIMEOUT_S)) as client,
         ):
             client.wait_for("now", wait_s=CATCH_UP_TIMEOUT_S)
             for number in range(WARM_UP):
