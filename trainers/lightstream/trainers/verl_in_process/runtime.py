@@ -77,7 +77,7 @@ def _import_verl(device: str) -> None:
     # The values of a critic are a view, which verl reads alone.
     warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor", UserWarning)
     logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # warns of a rename that verl has to follow
-    _run_when_asked("verl.utils.dataset")  # readers of data sets, and pandas with them: a second
+    _run_when_asked("verl.utils.dataset")  # readers of data sets, and pandas with them: 0.8 s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # one for each engine that is not installed, and not used
         warnings.simplefilter("ignore", DeprecationWarning)  # of Ray's names, which verl asks for
