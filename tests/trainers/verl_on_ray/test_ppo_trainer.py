@@ -103,8 +103,17 @@ def training_processes() -> list[int]:
     return [process.pid for process in found if "ray::WorkerDict" in "".join((process.info["cmdline"] or [])[:1])]
 
 
+def test_more_processes_than_there_is_room_for_are_refused(model: Path) -> None:
+    with pytest.raises(TrainingError, match="16 training processes and 3 beside them need as many CPUs; Ray has"):
+        PPOTrainerEngine(options(model, engine="verl", processes=16), model)
+
+
 def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:
     engine = PPOTrainerEngine(options(model, engine="verl"), model)
+    with pytest.raises(TrainingError, match="has a TransferQueue already, of another training"):
+        PPOTrainerEngine(options(model, engine="verl"), model)
+    silent = replace(batch(0), advantages=np.zeros_like(batch(0).advantages))
+    assert engine.update(silent)["rows/computed"] == 0
     engine.update(batch(0))
     psutil.Process(training_processes()[1]).kill()
     with pytest.raises(TrainingError, match=r"a training process (died|failed)") as told:
