@@ -7,4 +7,4 @@ from examples.program import program
 from .run import run_rag
 
 if __name__ == "__main__":
-    program("rag", run_rag, steps=70)
+    program("rag", run_rag, steps=90)

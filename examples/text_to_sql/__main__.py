@@ -7,4 +7,4 @@ from examples.program import program
 from .run import run_text_to_sql
 
 if __name__ == "__main__":
-    program("text_to_sql", run_text_to_sql, steps=60)
+    program("text_to_sql", run_text_to_sql, steps=90)

@@ -7,4 +7,4 @@ from examples.program import program
 from .run import run_twenty_questions
 
 if __name__ == "__main__":
-    program("twenty_questions", run_twenty_questions, steps=60)
+    program("twenty_questions", run_twenty_questions, steps=90)
