@@ -41,7 +41,7 @@ may say so too, but only for moments: it answers once it has read the metadata."
 
 QUIET_S = 2.0
 """An error that was not reported again for this long is over if the cluster answers. A broker that is away is reported
-twice a second."""
+twice a second, and may be once more when it is back already: what it was asked before is answered late."""
 
 RETRY_INTERVAL_S = 0.2
 
@@ -112,6 +112,7 @@ class ReadErrors:
         self._user = user
         self._missing_step = missing_step
         self._spells: dict[str | None, _Spell] = {}
+        self._back_s = float("-inf")  # when the cluster could be read again
         self._missing_since_s: dict[str, float] = {}
         self._topic_ids: dict[str, str] = {}
 
@@ -121,7 +122,8 @@ class ReadErrors:
         return bool(self._spells or self._missing_since_s)
 
     def reported(self, error: KafkaError, topic: str | None, now_s: float) -> None:
-        """The client has reported an error, of one topic or of the cluster.
+        """The client has reported an error, of one topic or of the cluster. One of the cluster just after its last one
+        has passed is late news of that.
 
         Raises:
             ServiceUnavailableError: it does not pass by itself.
@@ -131,6 +133,8 @@ class ReadErrors:
         spell = self._spells.get(topic)
         if spell is not None:
             spell.reported_s = now_s
+            return
+        if topic is None and now_s - self._back_s < QUIET_S:
             return
         self._spells[topic] = _Spell(now_s, now_s)
         trouble = self._unavailable(error, topic)
@@ -207,6 +211,8 @@ class ReadErrors:
     def _over(self, keys: Iterable[str | None], now_s: float) -> None:
         for key in keys:
             if (spell := self._spells.pop(key, None)) is not None:
+                if key is None:
+                    self._back_s = now_s
                 named = self._all if key is None else repr(key)
                 logger.warning("%s can be read again, after %.0f s.", named, now_s - spell.since_s)
 
