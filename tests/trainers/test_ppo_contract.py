@@ -86,7 +86,7 @@ def methods(of: ast.ClassDef) -> dict[str, list[str]]:
 
 
 def calls_of(name: str) -> list[str]:
-    """What a method of verl's calls of itself and of what it has, in the order of the text."""
+    """Return what a method of verl's calls of itself and of what it has, in the order of the text."""
     method = next(node for node in theirs().body if isinstance(node, ast.FunctionDef) and node.name == name)
     called = [node.func for node in ast.walk(method) if isinstance(node, ast.Call)]
     of_self = [func for func in called if isinstance(func, ast.Attribute) and ast.unparse(func).startswith("self.")]

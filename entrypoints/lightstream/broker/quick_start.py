@@ -1,5 +1,6 @@
-"""What makes later starts of a broker cheap: its classes as Java has loaded and checked them once, and the file that a
-folder of records begins with. Both lie beside the jars. Without them a broker starts as well, with twice the work."""
+"""Preparations that make later starts of a broker cheap: its classes as Java has loaded and checked them once, and the
+file that a folder of records begins with. Both lie beside the jars. Without them a broker starts as well, with twice
+the work."""
 
 from __future__ import annotations
 

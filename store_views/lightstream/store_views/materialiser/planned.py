@@ -65,7 +65,7 @@ class PlannedSql:
 
 
 class _Given:
-    """What DuckDB reads at each run: Arrow's stream protocol."""
+    """Rows that DuckDB reads at each run, by Arrow's stream protocol."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

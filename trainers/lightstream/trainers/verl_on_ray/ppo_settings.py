@@ -17,7 +17,7 @@ TRAINER = "lightstream"
 """Name of our trainer among verl's (``trainer.v1.trainer_mode``), and of the servers that it does not start."""
 
 OWN = "actor_rollout_ref.lightstream"
-"""What our worker reads beside verl's own keys."""
+"""Key of the settings that our worker reads beside verl's own."""
 
 UNLISTED = tuple(f"actor_rollout_ref.{role}.fsdp_config.mixed_precision" for role in ("actor", "ref"))
 """Fields of verl's configurations that its file leaves out."""

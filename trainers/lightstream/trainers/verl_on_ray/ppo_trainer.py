@@ -42,7 +42,7 @@ LOSS = ("old_log_probs", "advantages", "weights", "compared")
 
 @dataclass(slots=True)
 class Step:
-    """What one step of the trainer is made of, and what it found.
+    """One step of the trainer: what it is made of, and what it found.
 
     Attributes:
         arrays: N rows.

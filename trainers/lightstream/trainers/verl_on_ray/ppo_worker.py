@@ -93,7 +93,7 @@ class LightstreamWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl ha
 
     @_in_each
     def finish_step(self) -> dict[str, float]:
-        """What the loss has to say of the update, over all processes: the same in each."""
+        """Return what the loss has to say of the update, over all processes: the same in each."""
         self._actor.loss_fn.comparing = False
         self._actor.loss_fn.add_up(self._shard)
         metrics: dict[str, float] = self._actor.loss_fn.metrics()
