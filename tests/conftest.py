@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import ssl
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,15 @@ hypothesis.settings.load_profile("lightstream")
 def anyio_backend() -> str:
     """Coroutine tests run on asyncio, each in a loop of its own, by anyio's plugin."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clients_end_with_their_file() -> Iterator[None]:
+    """Collect OpenAI's clients that a file left open: they close themselves in the loop that runs when they are
+    collected, and in one of another test that fails."""
+    yield
+    if "openai" in sys.modules:
+        gc.collect()
 
 
 NEED_KAFKA = {"kafka_servers", "private_broker"}

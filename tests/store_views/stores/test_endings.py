@@ -64,13 +64,6 @@ async def test_when_the_store_is_closed_nothing_is_waited_for() -> None:
         assert not waiting.ended
 
 
-@pytest.fixture
-def collected() -> None:
-    """Collect what earlier tests left: a client that is collected beside a running loop closes itself in it."""
-    gc.collect()
-
-
-@pytest.mark.usefixtures("collected")
 async def test_what_has_ended_is_freed_with_its_waiter() -> None:
     """No cycle: a waiter on thousands would stop for the collection of what others waited for."""
     gc.collect()
