@@ -3,10 +3,10 @@
 ``python -m benchmarks.freshness`` prints a table, and with ``--json`` one JSON object. Uses the cluster named by
 ``LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS``, or a broker of its own. Topics are new ones, with a random prefix.
 
-The load is attempts of ten spans, with their events, marks and trajectories. Beside it, one span after another is sent
-at random moments; from its acknowledgement on, a reader that names no offset asks for it again and again. Bars at 1,000
-spans/s: p50 150 ms, p99 500 ms, transactions 0.25 of a core (the writing thread's time: DuckDB's own threads are in
-the view's).
+The load is attempts of ten spans with their events, first without a worker, then beside one that makes marks, states
+and trajectories of them: two cores have nothing left then. One span after another is sent at random moments; from its
+acknowledgement on, a reader that names no offset asks for it again and again. Bars at 1,000 spans/s: p50 150 ms, p99
+500 ms, transactions 0.25 of a core (the writing thread's time: DuckDB's own threads are in the view's).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -48,23 +48,33 @@ def measure(*, spans_per_s: int = 1000, spans: int = 300) -> dict[str, float]:
         spans: that are timed.
     """
     with cluster() as kafka:
-        settings = kafka.settings()
-        with (
-            worker_process(settings),
-            view_process(settings) as view,
-            steady_load(settings, spans_per_s),
-            closing(KafkaPublisher(settings, linger_ms=0.0)) as publisher,
-            closing(ViewClient(settings, patience_s=CATCH_UP_TIMEOUT_S)) as client,
-        ):
-            client.wait_for("now", wait_s=CATCH_UP_TIMEOUT_S)
-            for number in range(WARM_UP):
-                _one(publisher, client, number)
-            count, cpu_s = _transactions(settings)
-            view_s, began_s = processor_seconds(view.pid), time.monotonic()
-            ordered = sorted(_one(publisher, client, WARM_UP + number) for number in range(spans))
-            seconds = time.monotonic() - began_s
-            count_then, cpu_then_s = _transactions(settings)
-            view_s = processor_seconds(view.pid) - view_s
+        alone = _figures(kafka.settings(folder="alone"), spans_per_s, spans, has_worker=False)
+        beside = _figures(kafka.settings(folder="beside"), spans_per_s, spans, has_worker=True)
+    return alone | {f"beside_a_worker_{name}": value for name, value in beside.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    run(__doc__, measure, spans_per_s=1000, spans=300)
+
+
+def _figures(settings: Settings, spans_per_s: int, spans: int, *, has_worker: bool) -> dict[str, float]:
+    with (
+        worker_process(settings) if has_worker else nullcontext(),
+        view_process(settings) as view,
+        steady_load(settings, spans_per_s),
+        closing(KafkaPublisher(settings, linger_ms=0.0)) as publisher,
+        closing(ViewClient(settings, patience_s=CATCH_UP_TIMEOUT_S)) as client,
+    ):
+        client.wait_for("now", wait_s=CATCH_UP_TIMEOUT_S)
+        for number in range(WARM_UP):
+            _one(publisher, client, number)
+        count, cpu_s = _transactions(settings)
+        view_s, began_s = processor_seconds(view.pid), time.monotonic()
+        ordered = sorted(_one(publisher, client, WARM_UP + number) for number in range(spans))
+        seconds = time.monotonic() - began_s
+        count_then, cpu_then_s = _transactions(settings)
+        view_s = processor_seconds(view.pid) - view_s
     return {
         "ack_to_visible_p50_ms": ordered[len(ordered) // 2],
         "ack_to_visible_p99_ms": ordered[int(len(ordered) * 0.99)],
@@ -73,11 +83,6 @@ def measure(*, spans_per_s: int = 1000, spans: int = 300) -> dict[str, float]:
         "view_core": view_s / seconds,
         "load_average": os.getloadavg()[0],
     }
-
-
-def main() -> None:
-    """Measure and print."""
-    run(__doc__, measure, spans_per_s=1000, spans=300)
 
 
 def _one(publisher: KafkaPublisher, client: ViewClient, number: int) -> float:

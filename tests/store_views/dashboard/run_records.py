@@ -325,12 +325,20 @@ def _hostile(log: Log, start: int) -> None:
 
 
 def _large(log: Log, start: int) -> None:
-    """A tree of ten children each, and two spans that are each other's parents."""
+    """A tree of ten children each, every second one a call without token ids, and two that are each other's parents."""
     spec = RolloutSpec(
         rollout_id=LARGE, run_id=RUN, mode=RolloutMode.VAL, input_json='"a long one"', enqueued_unix_nano=start
     )
     spans = [
-        _span(spec, number, f"work {number}", start + number * 1_000_000, 5_000_000, parent=number // 10 or None)
+        _span(
+            spec,
+            number,
+            f"work {number}",
+            start + number * 1_000_000,
+            5_000_000,
+            parent=number // 10 or None,
+            llm_call=None if number % 2 else LlmCall(requested_model="policy", http_status=200),
+        )
         for number in range(1, LARGE_SPANS - 1)
     ]
     spans += [_span(spec, LARGE_SPANS - 1, "chicken", start, SECOND, parent=LARGE_SPANS)]

@@ -179,12 +179,16 @@ def test_a_trace_of_ten_thousand_spans_keeps_the_document_small(page: Page, view
     expect(page.get_by_text(f"{LARGE_SPANS:,} spans")).to_be_visible()
     sizes = [len(answer.body()) for answer in answers if answer.url.endswith("/v1/sql")]
     assert 20 * LARGE_SPANS < max(sizes) <= SKELETON_BYTES_MAX * LARGE_SPANS, "all in one answer"
+    calls = page.get_by_role("region", name="LLM calls").last  # the table in its panel
+    expect(calls).to_contain_text("30 of 4,999 rows")
     assert page.evaluate("document.querySelectorAll('*').length") <= DOM_NODES_MAX
     tree.focus()
     page.keyboard.press("End")
     last = tree.get_by_role("treeitem", selected=True)
     expect(last).to_have_attribute("aria-posinset", str(LARGE_SPANS))  # each span once, although two are in a cycle
     assert page.evaluate("document.querySelectorAll('*').length") <= DOM_NODES_MAX
+    calls.get_by_role("button", name="Show 500 more").click()
+    expect(calls).to_contain_text("530 of 4,999 rows")
 
 
 def test_a_rollout_without_spans_says_what_it_waits_for(page: Page, view_url: str) -> None:

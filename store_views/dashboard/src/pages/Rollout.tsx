@@ -1,7 +1,7 @@
 /** One rollout: what it came to and why, its attempts, calls, rewards and spans, each with its place in the log. */
 
 import { useEffect, useRef, useState } from "react";
-import { useQuery } from "@tanstack/react-query";
+import { usePrefetchQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import { type Call, type Explained, explainQuery, type SpanRow, spanQuery, spansQuery, TEXT_CHARACTERS_MAX } from "../api/rollouts";
@@ -19,6 +19,7 @@ import { Tokens } from "./Tokens";
 export function RolloutPage() {
   const { id = "" } = useSearch({ from: "/rollout" });
   const query = useQuery(explainQuery(id));
+  usePrefetchQuery(spansQuery(id)); // beside it, not after it
   return (
     <>
       <title>{`${id} · Lightstream`}</title>
@@ -52,7 +53,7 @@ function Explanation({ found }: { found: Explained }) {
       <div className={styles["columns"]}>
         <div className={styles["stack"]}>
           <Panel title="LLM calls" flush note={plural(found.calls.length, "call")}>
-            <DataTable label="LLM calls" rows={found.calls} columns={CALLS} rowKey={(_, index) => String(index)} empty="No LLM call was recorded." />
+            <DataTable label="LLM calls" atFirst={CALLS_AT_FIRST} rows={found.calls} columns={CALLS} rowKey={(_, index) => String(index)} empty="No LLM call was recorded." />
           </Panel>
           <Rewards found={found} />
           <Losses found={found} />
@@ -202,6 +203,9 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
   );
 }
 
+/** Of thousands of calls; the timeline has all of them. */
+const CALLS_AT_FIRST = 30;
+
 const CALLS: Column<Call>[] = [
   {
     id: "span",
@@ -287,6 +291,7 @@ function Losses({ found }: { found: Explained }) {
     <Panel title="Dropped, and oddities" flush>
       <DataTable
         label="Dropped, and oddities"
+        atFirst={CALLS_AT_FIRST}
         rows={rows}
         rowKey={(_, index) => String(index)}
         columns={[

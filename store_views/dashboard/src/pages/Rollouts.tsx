@@ -51,8 +51,8 @@ export function Rollouts() {
               </div>
             ) : (
               <>
-                <DataTable label="Rollouts" rows={rows} columns={columnsFor(filters)} rowKey={(row) => row.rollout_id} />
-                <div className={styles["more"]}>
+                <DataTable label="Rollouts" rows={rows} columns={columnsFor(filters)} rowKey={(row) => row.rollout_id} atFirst={rows.length} />
+                <div className={ui["more"]}>
                   {query.hasNextPage ? (
                     <Button onPress={() => void query.fetchNextPage()} isDisabled={query.isFetchingNextPage}>
                       {query.isFetchingNextPage ? "Asking …" : "Show older ones"}

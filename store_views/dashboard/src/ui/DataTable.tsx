@@ -1,9 +1,10 @@
 /** A table of rows with named columns; TanStack Table holds the model, this the markup. */
 
-import { type ReactNode, useMemo } from "react";
+import { type ReactNode, useMemo, useState } from "react";
 import { type ColumnDef, tableFeatures, useTable } from "@tanstack/react-table";
 
-import { classes } from "./basics";
+import { count, plural } from "../format";
+import { Button, classes } from "./basics";
 import styles from "./ui.module.css";
 
 const features = tableFeatures({});
@@ -22,9 +23,14 @@ interface DataTableProps<Row> {
   columns: readonly Column<Row>[];
   rowKey: (row: Row, index: number) => string;
   empty?: ReactNode;
+  /** Rows that are shown until somebody asks for more. */
+  atFirst?: number;
 }
 
-export function DataTable<Row extends object>({ label, rows, columns, rowKey, empty }: DataTableProps<Row>) {
+const AT_FIRST = 50;
+const MORE = 500;
+
+export function DataTable<Row extends object>({ label, rows, columns, rowKey, empty, atFirst = AT_FIRST }: DataTableProps<Row>) {
   const definitions = useMemo(
     () =>
       columns.map(
@@ -37,7 +43,10 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
     [columns],
   );
   const numeric = new Set(columns.filter((column) => column.number).map((column) => column.id));
-  const table = useTable({ features, columns: definitions, data: rows as Row[], getRowId: rowKey });
+  const [more, setMore] = useState(0);
+  const shown = useMemo(() => rows.slice(0, atFirst + more), [rows, atFirst, more]);
+  const left = rows.length - shown.length;
+  const table = useTable({ features, columns: definitions, data: shown, getRowId: rowKey });
   if (rows.length === 0 && empty !== undefined) return <div className={styles["panelBody"]}>{empty}</div>;
   return (
     <div className={styles["tableScroll"]} tabIndex={0} role="region" aria-label={label}>
@@ -65,6 +74,14 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
           ))}
         </tbody>
       </table>
+      {left > 0 && (
+        <div className={styles["more"]}>
+          <Button onPress={() => setMore(more + MORE)}>Show {count(Math.min(left, MORE))} more</Button>
+          <span className={styles["muted"]}>
+            {count(shown.length)} of {plural(rows.length, "row")}
+          </span>
+        </div>
+      )}
     </div>
   );
 }

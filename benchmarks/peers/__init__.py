@@ -1,0 +1,1 @@
+"""The view beside Arize Phoenix and MLflow: the same spans, the same browser."""
