@@ -45,11 +45,24 @@ from lightstream.schemas.topics import (
 )
 from lightstream.stream_processors.core.assembly import Assembler
 
-__all__ = ["HOSTILE", "LARGE", "LARGE_SPANS", "LOST", "RUN", "SEARCH", "WAITING", "XSS", "log_of_runs"]
+__all__ = [
+    "HOSTILE",
+    "LARGE",
+    "LARGE_SPANS",
+    "LONG",
+    "LONG_CHARACTERS",
+    "LOST",
+    "RUN",
+    "SEARCH",
+    "WAITING",
+    "XSS",
+    "log_of_runs",
+]
 
 RUN, SEARCH, LOST = "arithmetic", "prompt-search", "lost-calls"
 STEPS, GROUPS, MEMBERS = 14, 4, 4
 LARGE, LARGE_SPANS = "large-rollout", 10_000
+LONG, LONG_CHARACTERS = "long-messages", 4_000_000
 WAITING = "waiting-rollout"
 SECOND = 1_000_000_000
 
@@ -94,6 +107,7 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     _lost(log, start)
     _hostile(log, start)
     _large(log, start)
+    _long(log, start)
     spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
     log.write(ROLLOUTS, WAITING, _state(spec, RolloutStatus.QUEUING, now_unix_nano, None))
     for kind, status in (("trainer", WorkerStatus.BUSY), ("runner", WorkerStatus.BUSY), ("runner", WorkerStatus.IDLE)):
@@ -344,6 +358,14 @@ def _large(log: Log, start: int) -> None:
     spans += [_span(spec, LARGE_SPANS - 1, "chicken", start, SECOND, parent=LARGE_SPANS)]
     spans += [_span(spec, LARGE_SPANS, "egg", start, SECOND, parent=LARGE_SPANS - 1)]
     _rollout(log, spec, spans, start)
+
+
+def _long(log: Log, start: int) -> None:
+    """A call with long messages, whose writer's clock is an hour behind the others."""
+    spec = RolloutSpec(rollout_id=LONG, run_id=RUN, mode=RolloutMode.VAL, input_json="1", enqueued_unix_nano=start)
+    messages = [{"role": "user", "content": "word " * (LONG_CHARACTERS // 5)}]
+    answer = {"role": "assistant", "content": "yes"}
+    _rollout(log, spec, [_call(spec, 1, 0, start - 3600 * SECOND, messages, answer, [1, 2], [3], 0, True)], start)
 
 
 def _rollout(

@@ -19,7 +19,18 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
 from lightstream.store_views.server.dashboard import BUILT
 from tests.store_views.dashboard.conftest import TOKEN
-from tests.store_views.dashboard.run_records import HOSTILE, LARGE, LARGE_SPANS, LOST, RUN, SEARCH, WAITING, XSS
+from tests.store_views.dashboard.run_records import (
+    HOSTILE,
+    LARGE,
+    LARGE_SPANS,
+    LONG,
+    LONG_CHARACTERS,
+    LOST,
+    RUN,
+    SEARCH,
+    WAITING,
+    XSS,
+)
 from tests.store_views.test_accounting import state
 
 pytestmark = pytest.mark.dashboard
@@ -191,6 +202,17 @@ def test_a_trace_of_ten_thousand_spans_keeps_the_document_small(page: Page, view
     expect(calls).to_contain_text("530 of 4,999 rows")
 
 
+def test_long_messages_and_a_clock_an_hour_behind(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?id={LONG}")
+    expect(
+        page.get_by_text(re.compile(r"^Only the first 1,000,000 of 4,\d{3},\d{3} characters are shown"))
+    ).to_be_visible()
+    shown = page.locator("main").inner_text()
+    assert len(shown) < LONG_CHARACTERS // 2
+    assert "1.2 s" in shown, "a span's time is told by its writer's clock alone"
+    assert not re.search(r"[-\u2212]\d[\d.]* (µs|ms|s|min|h)\b", shown), "no time is negative"
+
+
 def test_a_rollout_without_spans_says_what_it_waits_for(page: Page, view_url: str) -> None:
     open_page(page, f"{view_url}/rollout?id={WAITING}")
     expect(page.get_by_text("It waits for a Runner.")).to_be_visible()
@@ -309,6 +331,20 @@ def test_the_token_is_asked_for_and_a_wrong_one_is_told(page: Page, guarded_url:
     page.get_by_role("button", name="Use it").click()
     expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
     expect(page.get_by_label("Token of the view")).to_have_count(0)
+
+
+def test_what_was_shown_stays_when_the_token_is_no_longer_taken(page: Page, guarded_url: str) -> None:
+    page.goto(guarded_url)
+    page.get_by_label("Token of the view").fill(TOKEN)
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
+    page.evaluate("sessionStorage.setItem('lightstream.token', 'an older one')")  # as if the view had another by now
+    expect(page.get_by_text("The view no longer takes this tab's token.")).to_be_visible()
+    expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
+    page.get_by_label("Token of the view").fill(TOKEN)
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_label("Token of the view")).to_have_count(0)
+    expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
 
 
 def test_what_was_shown_stays_while_the_view_is_away(page: Page, view_url: str) -> None:
