@@ -13,12 +13,18 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError
+from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import AsyncViewClient, ViewClient
+from lightstream.store_views.server import create_app
+from lightstream.store_views.server.answering import Answering
 from lightstream.store_views.server.lanes import Lane, LaneSize
+from tests.store_views.test_materialiser import following
 from tests.store_views.view_process import running_view
+from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
 
 SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
@@ -97,7 +103,7 @@ def test_a_full_lane_is_told_apart_from_others(http: httpx.Client, settings: Set
 
 
 async def test_a_lane_refuses_who_would_wait_too_long() -> None:
-    lane = Lane("others", LaneSize(at_once=1, waiting_max=1))
+    lane = Lane("others", LaneSize(at_once=1, waiting_max=1, catching_up_max=1))
     await lane.enter()
     second = asyncio.ensure_future(lane.enter())
     await asyncio.sleep(0)
@@ -114,6 +120,35 @@ async def test_a_lane_refuses_who_would_wait_too_long() -> None:
         await cancelled
     lane.leave()
     await lane.enter()
+
+
+async def test_strangers_that_wait_for_the_view_leave_stores_their_places(settings: Settings) -> None:
+    size = LaneSize(at_once=1, waiting_max=1, catching_up_max=2)
+    publisher = KafkaPublisher(settings)
+    with following(settings) as view:
+        answering = Answering(view.database.cursor, sizes={"stores": size, "others": size})
+        transport = httpx.ASGITransport(create_app(view, answering=answering))
+        async with httpx.AsyncClient(transport=transport, base_url="http://view") as http:
+
+            def ask(offset: int, partition: int, lane: str) -> asyncio.Task[httpx.Response]:
+                body = {"sql": "SELECT 42", "at_least": {"spans": {partition: offset}}, "wait_s": 3600}
+                headers = {"x-lightstream-lane": lane}
+                return asyncio.create_task(http.post("/v1/sql", json=body, headers=headers, timeout=None))
+
+            strangers = {ask(10**9, 0, "others") for _ in range(4)}
+            refused, waiting = await asyncio.wait(strangers, return_when=asyncio.FIRST_COMPLETED)
+            (answer,) = [task.result() for task in refused]
+            assert (answer.status_code, len(waiting)) == (503, 3)
+            said = answer.json()["error"]["message"]
+            assert said == "the lane 'others' is full: 2 requests wait for the view to catch up and 1 wait."
+            plain = await http.post("/v1/sql", json={"sql": "SELECT 42"}, timeout=None)
+            assert plain.json()["rows"] == [[42]], "who waits for nothing needs no such place"
+            written = await asyncio.wrap_future(publisher.publish(SPANS, "r1", proxy_span(1)))
+            found = await ask(written.offset, written.partition, "stores")
+            assert found.json()["rows"] == [[42]]
+            view.positions.close("the test is over")
+            assert {task.result().status_code for task in (await asyncio.wait(strangers))[0]} == {503}
+    publisher.close()
 
 
 def test_the_form_is_as_asked(http: httpx.Client) -> None:

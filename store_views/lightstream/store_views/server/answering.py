@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -19,13 +20,15 @@ from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, unless
 from lightstream.runtime.priority import run_behind
 
 from .formats import AnswerFormat, accepted_format, pieces_of
-from .lanes import LANES, Lane, lane_named
+from .lanes import LANES, Lane, LaneSize, lane_named
 from .query import QueryOutcome, run_query
 from .sql_request import SqlRequest
 from .statements import Statement, Statements, new_query_id
 from .watchdog import Watchdog
 
 __all__ = ["QUERY_ID_HEADER", "REBUILDING_HEADER", "TRUNCATED_HEADER", "Answering"]
+
+T = TypeVar("T")
 
 TRUNCATED_HEADER = "x-lightstream-truncated"
 REBUILDING_HEADER = "x-lightstream-rebuilding"
@@ -41,14 +44,21 @@ class Answering:
     Args:
         cursor: makes a connection of its own for a statement.
         watchdog: ends the process where a statement does not stop, or takes too much memory.
+        sizes: of the lanes.
     """
 
-    def __init__(self, cursor: Callable[[], DuckDBPyConnection], watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self,
+        cursor: Callable[[], DuckDBPyConnection],
+        watchdog: Watchdog | None = None,
+        sizes: Mapping[str, LaneSize] = LANES,
+    ) -> None:
         self._cursor = cursor
         self._watchdog = watchdog
         self._statements = Statements()
-        self._lanes = {name: Lane(name, size) for name, size in LANES.items()}
-        self._threads = CapacityLimiter(2 * sum(size.at_once for size in LANES.values()))
+        self.lanes = {name: Lane(name, size) for name, size in sizes.items()}
+        self._threads = CapacityLimiter(2 * sum(size.at_once for size in sizes.values()))
+        self._sleeping = CapacityLimiter(sum(size.catching_up_max for size in sizes.values()))
 
     async def answer(self, request: Request, asked: SqlRequest, *, rebuilding: bool = False) -> Response:
         """Run a statement and answer in the form that the request accepts. A client that leaves cancels it.
@@ -64,6 +74,18 @@ class Answering:
             return await unless_disconnected(request, self._answer(request, asked, rebuilding))
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
+
+    async def catch_up(self, lane: Lane, wait: Callable[[], T]) -> T:
+        """The result of ``wait``, which sleeps in a thread, with a place of those of its lane that wait for the view.
+
+        Raises:
+            ServiceUnavailableError: too many of the lane wait already.
+        """
+        await lane.catching_up.enter()
+        try:
+            return await run_sync(wait, limiter=self._sleeping)
+        finally:
+            lane.catching_up.leave()
 
     def list(self) -> Response:
         """``{"queries": [{"query_id", "sql", "lane", "seconds", "state"}]}``, the oldest first."""
@@ -107,7 +129,7 @@ class Answering:
 
     async def _run(self, asked: SqlRequest, lane_name: str) -> tuple[Lane, str, QueryOutcome]:
         """The outcome, with a place in the lane, which the caller gives back."""
-        lane, watchdog = self._lanes[lane_name], self._watchdog
+        lane, watchdog = self.lanes[lane_name], self._watchdog
         on_ignored = None if watchdog is None else watchdog.on_ignored
         statement = Statement(asked.query_id or new_query_id(), asked.sql, lane.name, on_ignored=on_ignored)
         with self._statements.listed(statement):

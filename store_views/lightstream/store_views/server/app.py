@@ -24,7 +24,6 @@ from dataclasses import asdict
 from functools import partial
 
 from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -46,6 +45,7 @@ from .answering import REBUILDING_HEADER, TRUNCATED_HEADER, Answering
 from .changes import Changes
 from .dashboard import explain_answer, page_routes, reasons_answer
 from .formats import ARROW_STREAM
+from .lanes import Lane, lane_named
 from .query import QueryLimits
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
@@ -53,8 +53,7 @@ __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"
 
 EXPLAINED_AT_ONCE_MAX = 4
 FRESH_WAIT_S = 0.1
-WAITERS_AT_ONCE_MAX = 200
-"""Requests that wait for the view to catch up: a thread each, asleep."""
+"""For which a query that names no offset waits for what has been fetched."""
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
@@ -107,7 +106,6 @@ class _Endpoints:
         self._limits = limits
         self._answering = answering
         self._explains = CapacityLimiter(EXPLAINED_AT_ONCE_MAX)
-        self._waits = CapacityLimiter(WAITERS_AT_ONCE_MAX)
         self.stream = Changes(materialiser)
 
     def _refusal(self, request: Request) -> Response | None:
@@ -128,7 +126,7 @@ class _Endpoints:
             return _error(415, error)
         try:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
-            await self._wait(asked)
+            await self._wait(asked, self._answering.lanes[lane_named(request.headers)])
             rebuilding = self._materialiser.rebuilding is not None
             return await self._answering.answer(request, asked, rebuilding=rebuilding)
         except ServiceUnavailableError as error:
@@ -152,18 +150,18 @@ class _Endpoints:
         except NotFoundError as error:
             return _error(404, error)
 
-    async def _wait(self, asked: SqlRequest) -> None:
+    async def _wait(self, asked: SqlRequest, lane: Lane) -> None:
         if isinstance(asked.wanted, dict):
             wanted = asked.wanted
         else:
-            wanted = await run_sync(self._materialiser.end_offsets_now, limiter=self._waits)
+            wanted = await self._answering.catch_up(lane, self._materialiser.end_offsets_now)
         if not wanted:
-            await self._wait_briefly()
+            await self._wait_briefly(lane)
             return
         if not self._materialiser.positions.missing(wanted):
             return
         wait = partial(self._materialiser.positions.wait_for, wanted, asked.wait_s)
-        missing = await run_sync(wait, limiter=self._waits)
+        missing = await self._answering.catch_up(lane, wait)
         if missing:
             places = ", ".join(f"{t}/{p} is at {at}, not {to}" for (t, p), (to, at) in sorted(missing.items()))
             failure = self._materialiser.failure
@@ -178,7 +176,7 @@ class _Endpoints:
         if refusal := self._refusal(request):
             return refusal
         try:
-            await self._wait_briefly()
+            await self._wait_briefly(self._answering.lanes["dashboard"])
             cursor = self._materialiser.database.cursor
             return await explain_answer(request.path_params["rollout_id"], cursor, self._explains)
         except LightstreamError as error:
@@ -187,14 +185,18 @@ class _Endpoints:
     async def reasons(self, request: Request) -> Response:
         return self._refusal(request) or reasons_answer()
 
-    async def _wait_briefly(self) -> None:
-        """Let what has been fetched already be seen, if that takes no longer than a reader would notice."""
+    async def _wait_briefly(self, lane: Lane) -> None:
+        """Let what has been fetched already be seen, if that takes no longer than a reader would notice.
+
+        Where others wait in all places of the lane, what is there has to do.
+        """
         positions = self._materialiser.positions
         positions.look()
         fetched = self._materialiser.fetched()
-        if self._materialiser.rebuilding is None and positions.missing(fetched):
-            wait = partial(positions.wait_for, fetched, FRESH_WAIT_S, urgent=False)
-            await run_sync(wait, limiter=self._waits)
+        if self._materialiser.rebuilding is not None or lane.catching_up.are_taken:
+            return
+        if positions.missing(fetched):
+            await self._answering.catch_up(lane, partial(positions.wait_for, fetched, FRESH_WAIT_S, urgent=False))
 
     async def positions(self, request: Request) -> Response:
         if refusal := self._refusal(request):
