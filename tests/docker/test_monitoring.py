@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 
 import httpx
@@ -45,8 +46,9 @@ def is_ready(url: str) -> bool:
 
 def test_every_process_is_alive_and_ready_and_tells_the_metrics_that_are_asked_for(settings: Settings) -> None:
     told: dict[str, set[str]] = {}
-    with Stack(settings, services=SERVICES) as stack:
-        for service in SERVICES:
+    store = {"store": (sys.executable, "-m", "lightstream.cli", "store")}
+    with Stack(settings, services=(*SERVICES, "policy"), programs=store) as stack:
+        for service in stack.names:
             url = discover(stack.settings, service).address
             assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200, service
             eventually(partial(is_ready, url), what=service)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from lightstream.runtime.kafka import run_headers
 from lightstream.runtime.large_records import large_records_folder, put_aside
+from lightstream.runtime.ports import free_port
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -30,6 +34,7 @@ from lightstream.schemas.topics import RESOURCES, TRAJECTORIES
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, algo, make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
+from tests.support.waiting import eventually
 
 from .support.instant_store import InstantStore
 from .support.trajectories import random_trajectory
@@ -176,6 +181,27 @@ def test_the_rollouts_of_a_run_carry_its_rules(settings: Settings) -> None:
         )
         trainer.fit(None, ["task"], ["another"])
     assert carried == [rules] * 3 + [others] * 3 + [None] * 3
+
+
+def test_a_training_tells_its_health_and_names_its_run_in_each_line(settings: Settings, tmp_path: Path) -> None:
+    asked = settings.model_copy(update={"trainer_port": free_port(), "log_format": "json"})
+    url = f"http://127.0.0.1:{asked.trainer_port}"
+
+    def run(context: AlgorithmContext) -> None:
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        eventually(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, what="ready")
+        assert 'lightstream_ready{server="trainer"} 1.0' in httpx.get(f"{url}/metrics", timeout=60).text
+        logging.getLogger("lightstream.mine").warning("in its own thread")
+        other = threading.Thread(target=logging.getLogger("lightstream.mine").warning, args=("in another",))
+        other.start()
+        other.join()
+
+    trainer_of(asked, algo(run), InstantStore(asked), []).fit(None, ["a"])
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz", timeout=60)
+    lines = [json.loads(line) for line in (tmp_path / "logs" / "trainer.log").read_text().splitlines()]
+    assert {"in its own thread", "in another"} <= {line["message"] for line in lines}
+    assert {line["run_id"] for line in lines} == {"trainer"}
 
 
 def test_a_step_must_follow_the_last_one(settings: Settings) -> None:

@@ -111,6 +111,7 @@ class HttpServer:
         port: 0 for any free one.
         setting: the setting that names the port, for messages.
         listener: a socket that listens already, in place of ``port``. It is closed at the end.
+        announced: whether others find it by its name.
         on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
         alive, ready, metrics: what ``/healthz``, ``/readyz`` and ``/metrics`` ask
             (:mod:`lightstream.runtime.health`).
@@ -128,6 +129,7 @@ class HttpServer:
         port: int = 0,
         setting: str = "",
         listener: socket.socket | None = None,
+        announced: bool = True,
         on_stopping: Callable[[], None] | None = None,
         alive: Check | None = None,
         ready: Sequence[Check] = (),
@@ -146,7 +148,7 @@ class HttpServer:
             timeout_keep_alive=75,
             lifespan="on",
         )
-        self._server = _AnnouncedServer(config, self._announce, on_stopping)
+        self._server = _AnnouncedServer(config, self._announce if announced else None, on_stopping)
         self._thread: threading.Thread | None = None
         self._failure: LightstreamError | None = None
 
@@ -205,7 +207,7 @@ class _AnnouncedServer(uvicorn.Server):
     """Uvicorn, but announced once it listens, and ended by a signal with exit status 0."""
 
     def __init__(
-        self, config: uvicorn.Config, on_started: Callable[[], None], on_stopping: Callable[[], None] | None
+        self, config: uvicorn.Config, on_started: Callable[[], None] | None, on_stopping: Callable[[], None] | None
     ) -> None:
         super().__init__(config)
         self._on_started = on_started
@@ -215,7 +217,7 @@ class _AnnouncedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await super().startup(sockets)
-            if self.started:
+            if self.started and self._on_started is not None:
                 self._on_started()
         finally:
             self.announced.set()

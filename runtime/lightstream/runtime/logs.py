@@ -13,7 +13,7 @@ from typing import Any
 
 from .settings import Settings
 
-__all__ = ["log_to_stderr", "logged_ids", "logged_ids_of"]
+__all__ = ["log_formatter", "log_to_stderr", "logged_ids", "logged_ids_of"]
 
 ID_FIELDS = ("run_id", "rollout_id", "attempt_id")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -24,8 +24,13 @@ _ids: ContextVar[Mapping[str, str]] = ContextVar("lightstream_logged_ids", defau
 def log_to_stderr(settings: Settings, level: int = logging.INFO) -> None:
     """One line per event; a supervisor keeps it in the process's log file. Replaces what was configured before."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(log_formatter(settings))
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def log_formatter(settings: Settings, **ids: str) -> logging.Formatter:
+    """Lines as the settings ask for them; JSON has these ids in each line, whatever thread it is of."""
+    return _JsonLines(ids) if settings.log_format == "json" else logging.Formatter(TEXT)
 
 
 @contextmanager
@@ -48,12 +53,17 @@ def logged_ids_of(about: object) -> AbstractContextManager[None]:
 
 
 class _JsonLines(logging.Formatter):
+    def __init__(self, of_all: Mapping[str, str]) -> None:
+        super().__init__()
+        self._of_all = dict(of_all)
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            **self._of_all,
             **_ids.get(),
         }
         if record.exc_info:

@@ -114,8 +114,15 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=65535,
-        description="Port at which a Runner process tells its metrics, or the next free one of the 32 from there on; "
-        "0 means that it tells none.",
+        description="Port at which a Runner process tells its health and metrics, or the next free one of the 32 from "
+        "there on; 0 means that it tells none.",
+    )
+    trainer_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="Port at which a training tells its health and metrics, or the next free one of the 32 from there "
+        "on; 0 means that it tells none.",
     )
     ready_lag_records_max: int = Field(
         100_000, ge=0, description="Records by which view and worker may lag behind the log and count as ready."

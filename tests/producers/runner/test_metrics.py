@@ -1,4 +1,4 @@
-"""Metrics of a process with Runners, as Prometheus reads them."""
+"""Health and metrics of a process with Runners, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lightstream.producers import OtelTracer, rollout
-from lightstream.producers.runner import metrics
 from lightstream.producers.runner.metrics import served_metrics
+from lightstream.runtime import health_port
 from lightstream.runtime.ports import free_port, is_free
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from tests.producers.support import ListStore
+from tests.support.waiting import eventually
 
 from .running import run
 
@@ -60,7 +61,7 @@ def test_attempts_are_counted_by_how_they_ended(settings: Settings, tracer: Otel
 def test_the_next_process_takes_the_next_port_until_none_is_left(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "PORTS", 2)
+    monkeypatch.setattr(health_port, "PORTS", 2)
     base = free_port()
     while not is_free(base + 1):
         base = free_port()
@@ -76,6 +77,20 @@ def test_the_next_process_takes_the_next_port_until_none_is_left(
         said = f"ports {base} to {base + 1}.*LIGHTSTREAM_RUNNER_PORT"
         with pytest.raises(ServiceUnavailableError, match=said), served_metrics(wanted):
             pass
+
+
+def test_a_process_is_alive_and_is_ready_where_kafka_answers(settings: Settings) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with served_metrics(settings.model_copy(update={"runner_port": port})):
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        eventually(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, what="ready")
+        assert 'lightstream_ready{server="runner"} 1.0' in httpx.get(f"{url}/metrics", timeout=60).text
+    nowhere = settings.model_copy(update={"runner_port": port, "kafka_bootstrap_servers": f"127.0.0.1:{free_port()}"})
+    with served_metrics(nowhere):
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        answer = httpx.get(f"{url}/readyz", timeout=60)
+    assert (answer.status_code, answer.json()["reasons"]) == (503, ["Kafka has not answered yet"])
 
 
 def test_without_a_port_nothing_is_served_nor_counted(settings: Settings) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.health_port import served_health
 from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
@@ -132,7 +133,7 @@ class Trainer:
             ServiceUnavailableError: Kafka, the worker, the proxy or the policy server does not answer.
         """
         settings = self._settings or Settings.load()
-        with TrainingLog(settings, self._trainer_id) as log:
+        with TrainingLog(settings, self._trainer_id, self._run_id) as log:
             try:
                 self._fit(settings, agent, train_dataset, val_dataset)
             except KeyboardInterrupt as interrupt:
@@ -159,13 +160,14 @@ class Trainer:
         )
         made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
         # Before the ledger opens, which fences whoever trains under this id.
-        with RunLock(
+        lock = RunLock(
             settings,
             trainer_id=self._trainer_id,
             run_id=self._run_id,
             policies=algorithm.trained_policies(),
             take_over=self._take_over,
-        ):
+        )
+        with served_health(settings, name="trainer", setting="trainer_port"), lock:
             self._train(settings, algorithm, runners, trackers, train_dataset, val_dataset, made_with)
 
     def _train(

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lightstream.runtime.logs import log_formatter
 from lightstream.runtime.settings import Settings
 
 __all__ = ["TrainingLog", "log_path"]
@@ -26,15 +27,16 @@ def log_path(settings: Settings, trainer_id: str) -> Path:
 class TrainingLog:
     """Sends what Lightstream logs to a file, in place of the console, while the block runs. A context manager."""
 
-    def __init__(self, settings: Settings, trainer_id: str) -> None:
+    def __init__(self, settings: Settings, trainer_id: str, run_id: str) -> None:
         self._path = log_path(settings, trainer_id)
+        self._formatter = log_formatter(settings, run_id=run_id)
         self._handler: logging.Handler | None = None
         self._propagates = logging.getLogger("lightstream").propagate
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(self._path, encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(self._formatter)
         ours = logging.getLogger("lightstream")
         ours.addHandler(handler)
         # Where the program has set up no logging, libraries do while they are imported: not for our lines.

@@ -1,4 +1,4 @@
-"""Metrics of a process that runs agents, for Prometheus. Needs prometheus-client, which the plain install lacks."""
+"""Health and metrics of a process that runs agents. Needs prometheus-client, which the plain install lacks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram, start_http_server
+from prometheus_client import Counter, Gauge, Histogram
 
+from lightstream.runtime.health_port import served_health
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.types import AttemptedRollout
 
 from .hooks import Hook
 from .outcome import Outcome
 
-__all__ = ["PORTS", "AttemptMetrics", "served_metrics"]
-
-PORTS = 32
-"""Processes of one machine that can be told apart by their port."""
+__all__ = ["AttemptMetrics", "served_metrics"]
 
 ENDED = Counter("lightstream_runner_attempts", "Attempts that ended here, by how.", ["status"])
 RUNNING = Gauge("lightstream_runner_attempts_running", "Attempts that run here now.")
@@ -50,35 +47,14 @@ class AttemptMetrics(Hook):
 
 @contextmanager
 def served_metrics(settings: Settings) -> Generator[list[Hook]]:
-    """Answer ``/metrics`` at the first free port from ``settings.runner_port`` on; not at all where that is 0.
+    """Answer ``/metrics``, ``/healthz`` and ``/readyz`` where ``settings.runner_port`` names a port
+    (:mod:`lightstream.runtime.health_port`).
 
     Yields:
-        The hooks that count, for the Runners of this process.
+        The hooks that count, for the Runners of this process; none where nothing is served.
 
     Raises:
-        ServiceUnavailableError: none of :data:`PORTS` ports is free.
+        ServiceUnavailableError: none of the ports is free.
     """
-    if settings.runner_port == 0:
-        yield []
-        return
-    server, thread = _start(settings)
-    try:
-        yield [AttemptMetrics()]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _start(settings: Settings) -> Any:
-    first, last = settings.runner_port, min(settings.runner_port + PORTS, 1 << 16) - 1
-    for port in range(first, last + 1):
-        try:
-            return start_http_server(port, settings.host)
-        except OSError as error:
-            if port == last:
-                raise ServiceUnavailableError(
-                    f"cannot tell metrics at {settings.host}, ports {first} to {last}: {error.strerror}.",
-                    next_step="Choose other ports with LIGHTSTREAM_RUNNER_PORT (0: no metrics), or LIGHTSTREAM_HOST.",
-                ) from error
-    raise AssertionError("there is a last port")
+    with served_health(settings, name="runner", setting="runner_port") as url:
+        yield [] if url is None else [AttemptMetrics()]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.gc_tuning import tune_gc
-from lightstream.runtime.logs import log_to_stderr
+from lightstream.runtime.logs import log_to_stderr, logged_ids
 from lightstream.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def main() -> None:
     sys.path[:] = job.search_path
     agent, hooks, make_tracer = cloudpickle.loads(job.agent)
     threading.Thread(target=_watch, args=(sys.stdin.fileno(),), name="lightstream-parent-watch", daemon=True).start()
-    with served_metrics(settings) as counting:
+    with logged_ids(run_id=job.run_id), served_metrics(settings) as counting:
         asyncio.run(_run(settings, job, agent, [*hooks, *counting], make_tracer))
     # What the agent holds to the end is collected with the rest: of what tune_gc() exempts, DuckDB would print a list.
     gc.unfreeze()
