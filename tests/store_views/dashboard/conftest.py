@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 import time
@@ -10,9 +11,12 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.applications import Starlette
 
 from lightstream.runtime.http_access import Access
@@ -20,10 +24,13 @@ from lightstream.runtime.kafka import KafkaPublisher, create_topics
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.materialiser import Materialiser
 from lightstream.store_views.server.app import create_app
+from lightstream.store_views.server.dashboard import BUILT
 from tests.store_views.dashboard.run_records import log_of_runs
 from tests.support.waiting import eventually
 
 TOKEN = "a token of the view"  # of a test
+PATIENCE_MS = 60_000
+"""Only against hanging: the machine may be busy."""
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +98,42 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(os.environ.get("LIGHTSTREAM_TEST_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    assert path is not None, "these tests need Chromium: apt-get install chromium"
+    assert (BUILT / "index.html").is_file(), "the dashboard is not built: make dashboard"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that may only ask its own host, and complain of nothing."""
+    theme: Literal["light", "dark"] = getattr(request, "param", "light")
+    context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme=theme)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+    hosts: set[str] = set()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: hosts.add(urlsplit(asked.url).hostname or asked.url.partition(":")[0]))
+    yield page
+    context.close()
+    assert hosts <= {"127.0.0.1", "data"}
+    expected = ("401 (Unauthorized)", "400 (Bad Request)", "404 (Not Found)", "ERR_INTERNET_DISCONNECTED")
+    assert [text for text in complaints if not any(text_part in text for text_part in expected)] == []
+
+
+def open_page(page: Page, url: str) -> None:
+    """Go there, and wait until every question of the page is answered."""
+    page.goto(url)
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.get_by_text("Asking the view …")).to_have_count(0)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, Response, expect, sync_playwright
+from playwright.sync_api import Locator, Page, Response, expect
 
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
-from lightstream.store_views.server.dashboard import BUILT
-from tests.store_views.dashboard.conftest import TOKEN
+from tests.store_views.dashboard.conftest import TOKEN, open_page
 from tests.store_views.dashboard.run_records import (
     HOSTILE,
     LARGE,
@@ -41,8 +37,6 @@ DOM_NODES_MAX = 1_500
 """Of the page of a rollout, whatever its number of spans."""
 SKELETON_BYTES_MAX = 150
 """Of the tree, for each span."""
-PATIENCE_MS = 60_000
-"""Only against hanging: the machine may be busy."""
 
 TRAINED = f"{RUN}-s6-g0-1"
 PAGES = {
@@ -65,45 +59,6 @@ PICTURES = {f"{name}-light" for name in ("run", "rollouts", "group", "resources"
     "training-dark",
 }
 """Those that docs/dashboard.md shows."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    assert path is not None, "these tests need Chromium: apt-get install chromium"
-    assert (BUILT / "index.html").is_file(), "the dashboard is not built: make dashboard"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page that may only ask its own host, and complain of nothing."""
-    theme: Literal["light", "dark"] = getattr(request, "param", "light")
-    context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme=theme)
-    context.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
-    page = context.new_page()
-    complaints: list[str] = []
-    hosts: set[str] = set()
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    page.on("request", lambda asked: hosts.add(urlsplit(asked.url).hostname or asked.url.partition(":")[0]))
-    yield page
-    context.close()
-    assert hosts <= {"127.0.0.1", "data"}
-    expected = ("401 (Unauthorized)", "400 (Bad Request)", "404 (Not Found)", "ERR_INTERNET_DISCONNECTED")
-    assert [text for text in complaints if not any(text_part in text for text_part in expected)] == []
-
-
-def open_page(page: Page, url: str) -> None:
-    """Go there, and wait until every question of the page is answered."""
-    page.goto(url)
-    expect(page.locator("h1")).to_be_visible()
-    expect(page.get_by_text("Asking the view …")).to_have_count(0)
 
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
