@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lightstream.runtime.http_access import Access, bearer_token
+from lightstream.runtime.http_access import Access, bearer_token, own_names
 from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, HttpServer, unless_disconnected
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
@@ -66,6 +66,38 @@ def test_an_open_server_that_others_reach_is_warned_of(
     assert [record.getMessage() for record in caplog.records] == [
         f"the store server on {host} answers anyone: set LIGHTSTREAM_STORE_TOKEN"
     ] * warnings
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "view:80", "127.0.0.1:80", "[::1]:80", "own.example.", "Own.Example:1", ""]
+)
+def test_the_servers_own_pages_and_programs_are_answered(host: str) -> None:
+    access = Access(names={"own.example"})
+    assert access.foreign_page({"host": host}) is None
+    assert access.foreign_page({"host": host, "origin": f"http://{host}"}) is None
+    assert access.foreign_page({"host": host, "origin": "http://evil.example"}) is not None
+
+
+@pytest.mark.parametrize(
+    "host", ["rebound.example:80", "rebound.example.", "own.example.evil.example", "127.0.0.1.nip.io", "[x"]
+)
+def test_a_name_that_is_not_the_servers_is_refused_with_and_without_an_origin(host: str) -> None:
+    access = Access(names={"own.example"})
+    for headers in ({"host": host}, {"host": host, "origin": f"http://{host}"}):
+        assert "LIGHTSTREAM_ALLOWED_HOSTS" in (access.foreign_page(headers) or "")
+
+
+def test_who_has_a_token_and_is_no_page_may_use_any_name() -> None:
+    access = Access("t")
+    assert access.foreign_page({"host": "view.cluster.example"}) is None
+    assert access.foreign_page({"host": "view.cluster.example", "origin": "http://view.cluster.example"}) is not None
+
+
+def test_a_servers_names_are_those_of_the_settings_and_of_the_machine() -> None:
+    settings = Settings.load(
+        allowed_hosts="a.example, B.example:80,", view_url="http://view.example:8081/", host="h.example"
+    )
+    assert own_names(settings) == {"a.example", "b.example", "view.example", "h.example", socket.gethostname().lower()}
 
 
 class _Server:

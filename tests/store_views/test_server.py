@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import uuid
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.kafka import KafkaPublisher, create_topics
 from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
@@ -34,6 +35,21 @@ def client(settings: Settings) -> Generator[ViewClient, None, None]:
     view = ViewClient(settings)
     yield view
     view.close()
+
+
+@pytest.fixture(scope="module")
+def two_named_view(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
+    """Address of a view that has two names beside this machine's."""
+    settings = Settings.load(
+        kafka_bootstrap_servers=kafka_servers,
+        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
+        topic_partitions=1,
+        data_dir=tmp_path_factory.mktemp("view"),
+        allowed_hosts="view.example, other.example.",
+    )
+    create_topics(settings)
+    with running_view(settings):
+        yield discover(settings, "view").address
 
 
 def test_a_reader_sees_its_own_writes_at_once(settings: Settings, client: ViewClient) -> None:
@@ -98,6 +114,42 @@ def test_a_request_needs_the_token_and_comes_from_no_page_of_another_origin(sett
             assert ("sesame" in response.text) == (status == 200)
             if status in (401, 403):
                 assert httpx.get(f"{url}/v1/positions", headers=sent, timeout=60).status_code == status
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_no_route_answers_under_another_name(two_named_view: str, method: str) -> None:
+    """A page whose name was resolved anew to this machine reads from its own host, so it sends no origin."""
+    rebound = JSON | {"host": "rebound.example:80", "accept": "text/html"}
+    for path in (
+        "/v1/sql",
+        "/v1/named-queries",
+        "/v1/queries",
+        "/v1/queries/q",
+        "/v1/positions",
+        "/v1/rollouts/r/explain",
+        "/v1/reasons",
+        "/v1/changes",
+        "/v1/nothing",
+        "/",
+        "/rollouts",
+        "/assets/index.js",
+    ):
+        answer = httpx.request(
+            method, f"{two_named_view}{path}", headers=rebound, content=b'{"sql": "SELECT 1"}', timeout=60
+        )
+        assert answer.status_code == 403, path
+        assert "add it to LIGHTSTREAM_ALLOWED_HOSTS" in answer.json()["error"]["message"]
+
+
+def test_addresses_and_names_of_its_own_are_answered(two_named_view: str) -> None:
+    for host in ("127.0.0.1:1", "[::1]:1", "10.1.2.3", "localhost:1", "view:8081", "view.example", "Other.Example:80"):
+        answer = httpx.get(f"{two_named_view}/v1/positions", headers={"host": host}, timeout=60)
+        assert (answer.status_code, "lag_records" in answer.text) == (200, True), host
+        page = {"host": host, "origin": f"https://{host}"}
+        assert httpx.get(f"{two_named_view}/v1/reasons", headers=page, timeout=60).status_code == 200, host
+    for path in ("/healthz", "/readyz", "/metrics"):
+        answer = httpx.get(f"{two_named_view}{path}", headers={"host": "probe.example"}, timeout=60)
+        assert answer.status_code in (200, 503), path
 
 
 async def test_a_client_in_an_event_loop_gets_the_same_and_may_be_cancelled(settings: Settings) -> None:

@@ -1,16 +1,18 @@
-"""Checks the tokens that requests carry."""
+"""Checks the tokens that requests carry, and the hosts that they are for."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import logging
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from .listening import is_loopback
+from .settings import Settings
 
-__all__ = ["Access", "bearer_token", "foreign_page"]
+__all__ = ["Access", "bearer_token", "own_names"]
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +22,12 @@ class Access:
 
     Args:
         accepted: tokens, of which a request must carry one; without any, every request is allowed.
+        names: of the server, beside those without dots, under which :meth:`foreign_page` lets it be asked.
     """
 
-    def __init__(self, *accepted: str) -> None:
+    def __init__(self, *accepted: str, names: Iterable[str] = ()) -> None:
         self._accepted = [token.encode() for token in accepted]
+        self._names = frozenset(names)
 
     @property
     def is_open(self) -> bool:
@@ -37,6 +41,24 @@ class Access:
         """
         received = [token.encode(encoding, "replace") for token in sent for encoding in ("utf-8", "latin-1")]
         return self.is_open or any(hmac.compare_digest(one, token) for one in received for token in self._accepted)
+
+    def foreign_page(self, headers: Mapping[str, str]) -> str | None:
+        """Say why a request may come from a web page that is not the server's own; ``None`` if it does not.
+
+        A browser names the page's origin, but not where a page reads from its own host. The origin must be the host
+        that the request is for; and that must be an address, a name without dots or one of the server's names, since
+        a page of any other name can have its name resolved to this machine (DNS rebinding). A request without an
+        origin and with a token comes from no such page.
+        """
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin.lower().partition("://")[2] != host.lower():
+            return f"a page of {origin} may not ask {host}"
+        if origin is None and not self.is_open:
+            return None
+        name = _name_in(host)
+        if name is not None and ("." not in name or name in self._names or _is_address(name)):
+            return None
+        return f"{name or host} is not a name of this server; if it is to be one, add it to LIGHTSTREAM_ALLOWED_HOSTS"
 
     def warn_where_open(self, host: str, server: str, setting: str) -> None:
         """Log a warning if other machines reach ``host`` and no token is required.
@@ -55,20 +77,20 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def foreign_page(headers: Mapping[str, str]) -> str | None:
-    """Say why a request comes from a web page that is not the server's own; ``None`` if it does not.
+def own_names(settings: Settings) -> frozenset[str]:
+    """Names under which this machine's servers are asked: its own, those in settings, and the allowed ones."""
+    urls = (settings.view_url, settings.proxy_url, settings.store_url, settings.gateway_url)
+    hosts = [socket.gethostname(), settings.host, *settings.allowed_hosts.split(",")]
+    hosts += [urlsplit(url).netloc for url in urls if url is not None]
+    return frozenset(name for host in hosts if (name := _name_in(host.strip())))
 
-    A browser names the page's origin. It must be the host that the request is for; and that must be named by an address
-    or a name without dots, since a page of any other name can have its name resolved to this machine (DNS rebinding).
-    """
-    origin = headers.get("origin")
-    if origin is None:
+
+def _name_in(host: str) -> str | None:
+    """The name or address in ``name:port``; ``None`` where it cannot be told."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
         return None
-    host = headers.get("host", "")
-    if urlsplit(origin).netloc.lower() != host.lower():
-        return f"a page of {origin} may not ask {host}"
-    name = urlsplit(f"//{host}").hostname or ""
-    return None if "." not in name or _is_address(name) else f"pages may not ask under the name {name}"
 
 
 def _is_address(name: str) -> bool:

@@ -204,10 +204,22 @@ def test_it_answers_its_token_alone_and_no_page_of_another_origin(checkpoints: l
         assert _ask(openai.OpenAI(base_url=f"{url}/v1", api_key="s3cret")).choices
         page = good | {"origin": "http://evil.example"}
         assert httpx.post(f"{url}/v1/chat/completions", json={}, headers=page).status_code == 403
+        assert httpx.get(f"{url}/v1/models", headers=good | {"host": "policy.example"}).status_code == 200
         text = good | {"content-type": "text/plain"}
         assert httpx.post(f"{url}/v1/chat/completions", content=b"{}", headers=text).status_code == 415
     finally:
         server.stop()
+
+
+def test_without_a_token_it_answers_under_its_own_names_alone(server: HttpServer) -> None:
+    for path in ("/v1/models", "/v1/chat/completions", "/v1/completions", "/nowhere"):
+        for method in ("GET", "POST"):
+            answer = httpx.request(method, f"{server.url}{path}", headers={"host": "rebound.example:80"})
+            assert answer.status_code == 403, (method, path)
+            assert "LIGHTSTREAM_ALLOWED_HOSTS" in answer.json()["error"]["message"]
+    for host in ("127.0.0.1", "[::1]:1", "localhost:1", "policy:8083"):
+        assert httpx.get(f"{server.url}/v1/models", headers={"host": host}).status_code == 200, host
+    assert httpx.get(f"{server.url}/healthz", headers={"host": "probe.example"}).status_code == 200
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -25,11 +25,14 @@ from functools import partial
 
 from anyio import CapacityLimiter
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_access import Access, bearer_token, foreign_page
+from lightstream.runtime.http_access import Access, bearer_token
 from lightstream.runtime.http_server import BodyTooLargeError, read_body
 from lightstream.schemas.errors import (
     LightstreamError,
@@ -68,14 +71,15 @@ def create_app(
     """The application, over a materialiser that has been started.
 
     Args:
-        access: which token a request must carry; by default none.
+        access: which token a request must carry, and under which names the view is asked; by default no token.
         answering: runs the statements; by default one without a watchdog.
 
     Returns:
         The application; ``app.state.changes.close`` ends the event streams, which otherwise last as long as the view.
     """
     answering = answering or Answering(lambda: materialiser.database.cursor())
-    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access or Access(), answering)
+    access = access or Access()
+    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access, answering)
     routes = [
         # Mounted, so that another method is told 405, and is not an address of the page's.
         Mount(
@@ -94,9 +98,23 @@ def create_app(
         Route("/healthz", endpoints.healthz),
         *page_routes(),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(_NoForeignPages, access=access)])
     app.state.changes = endpoints.stream
     return app
+
+
+class _NoForeignPages:
+    """Refuses what pages of somebody else's ask, whatever it is but for the health."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asks = scope["type"] == "http" and scope["path"] != "/healthz"
+        foreign = self._access.foreign_page(Headers(scope=scope)) if asks else None
+        app = self._app if foreign is None else _error(403, QueryError(f"{foreign}."))
+        await app(scope, receive, send)
 
 
 class _Endpoints:
@@ -109,12 +127,10 @@ class _Endpoints:
         self.stream = Changes(materialiser)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Answer a request that may not be answered: without its token, or made by a page of somebody else's."""
+        """Answer a request without its token."""
         if not self._access.allows(bearer_token(request.headers)):
             error = SettingsError("the view asks for its token.", next_step="Set LIGHTSTREAM_VIEW_TOKEN.")
             return _error(401, error)
-        if foreign := foreign_page(request.headers):
-            return _error(403, QueryError(f"{foreign}."))
         return None
 
     async def sql(self, request: Request) -> Response:

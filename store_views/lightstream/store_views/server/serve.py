@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.runtime.health import Check
-from lightstream.runtime.http_access import Access
+from lightstream.runtime.http_access import Access, own_names
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
 from lightstream.runtime.listening import bind_listener
@@ -77,7 +77,8 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
         raise SettingsError(f"a view's name is 1 to 32 small letters, digits and '-', not {name!r:.100}.")
     path = named_path(settings, name)
     bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
-    access = Access(*([] if settings.view_token is None else [settings.view_token.get_secret_value()]))
+    tokens = [] if settings.view_token is None else [settings.view_token.get_secret_value()]
+    access = Access(*tokens, names=own_names(settings))
     access.warn_where_open(settings.host, "view", "LIGHTSTREAM_VIEW_TOKEN")
     materialiser = Materialiser(settings, path, on_failure=stop)
     with bind_listener(settings.host, 0 if name else settings.view_port, SETTING) as listener:

@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_access import Access, bearer_token, foreign_page
+from lightstream.runtime.http_access import Access, bearer_token, own_names
 from lightstream.runtime.settings import Settings
 
 from .responses import error_body
@@ -21,7 +21,8 @@ OPEN_PATH = "/healthz"
 def guard(settings: Settings) -> Middleware:
     """Middleware that refuses requests without ``settings.policy_token``, of foreign pages or not of JSON."""
     token = settings.policy_token
-    access = Access(*([] if token is None else [token.get_secret_value()]))
+    tokens = [] if token is None else [token.get_secret_value()]
+    access = Access(*tokens, names=own_names(settings))
     access.warn_where_open(settings.host, "policy server", "LIGHTSTREAM_POLICY_TOKEN")
     return Middleware(_Guard, access=access)
 
@@ -40,7 +41,7 @@ class _Guard:
     def _refusal(self, method: str, headers: Headers) -> Response | None:
         if not self._access.allows(bearer_token(headers)):
             return _error(401, "the policy server needs a token: send LIGHTSTREAM_POLICY_TOKEN as the bearer token")
-        if foreign := foreign_page(headers):
+        if foreign := self._access.foreign_page(headers):
             return _error(403, foreign)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind not in ("", "application/json"):
