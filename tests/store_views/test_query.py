@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,12 @@ from hypothesis import strategies as st
 from lightstream.schemas.errors import QueryError
 from lightstream.schemas.examples import EXAMPLES
 from lightstream.store_views.server import QueryLimits, QueryOutcome, run_query
+from lightstream.store_views.server.gate import (
+    FUNCTIONS_THAT_PLAN,
+    FUNCTIONS_WITH_EFFECTS,
+    TABLE_FUNCTIONS,
+    check_statement,
+)
 from lightstream.store_views.server.json_values import json_answer
 from lightstream.store_views.server.sql_request import parse_request
 from tests.store_views.log_file import LogFile, open_log_file
@@ -64,6 +71,9 @@ def as_json(outcome: QueryOutcome) -> Any:
         "PIVOT (SELECT rollout_id, status FROM rollouts) ON status IN ('succeeded') USING count(*)",
         "SELECT random(), uuid(), now(), count(*) OVER (), list_transform([1], lambda x: x + 1) FROM rollouts",
         "SELECT value FROM json_each('[1, 2]')",
+        "SELECT fdiv(7, 2), array_to_string(['a'], ','), list_sum([1]), nullif(1, 2), split_part('a b', ' ', 1)",
+        "SELECT pg_typeof(1), pg_size_pretty(1), pg_get_viewdef(0), format_type(0, 0), current_user, ago('1 day')",
+        "SELECT histogram(status), geomean(1), regexp_split_to_table('a b', ' ') FROM rollouts",
         "-- a comment\nSELECT 1 -- another",
     ],
 )
@@ -114,6 +124,15 @@ def test_reading_statements_run(sql: str, log: LogFile) -> None:
         "SELECT write_log('told')",
         "SELECT nextval('s')",
         "SELECT sleep_ms(1)",
+        "SELECT pg_sleep(0.001)",
+        "SELECT PG_CATALOG.Pg_Sleep(0.001)",
+        "FROM rollouts ORDER BY list_transform([1], lambda x: pg_sleep(0.001))",
+        "SELECT pg_get_constraintdef(1)",
+        "SELECT pg_get_constraintdef(1, true)",
+        "SELECT get_block_size('lightstream')",
+        "FROM histogram_values('rollouts', 'status')",
+        "FROM duckdb_profiling_settings()",
+        "SELECT json_serialize_plan('SELECT nothing FROM read_csv(''/etc/hostname'')')",
         'FROM (WITH "/etc/hostname" AS (SELECT 1) FROM "/etc/hostname")',
         "FROM (WITH duckdb_logs AS (SELECT 1) FROM duckdb_logs), duckdb_logs",
         'WITH "x.csv" AS (SELECT 1) FROM main."x.csv"',
@@ -149,6 +168,35 @@ def test_everything_else_is_refused_and_changes_nothing(sql: str, filled_log: Lo
         ask(filled_log, sql.replace("{file}", str(file)))
     assert (filled_log.rows("FROM offsets"), filled_log.rows("SHOW TABLES")) == before
     assert sorted(path.name for path in file.parent.iterdir()) == files
+
+
+def test_no_macro_of_duckdbs_stands_for_what_is_refused(log: LogFile) -> None:
+    """Told by the names in their definitions, which is more than what they call."""
+    defined: dict[str, set[str]] = {}
+    for name, definition in log.rows(
+        "SELECT function_name, macro_definition FROM duckdb_functions() WHERE function_type = 'macro'"
+    ):
+        defined.setdefault(name, set()).update(re.findall(r"\w+", definition))
+    of_tables = {
+        name for (name,) in log.rows("SELECT function_name FROM duckdb_functions() WHERE function_type = 'table'")
+    }
+    of_values = {
+        name for (name,) in log.rows("SELECT function_name FROM duckdb_functions() WHERE function_type != 'table'")
+    }
+    forbidden = FUNCTIONS_WITH_EFFECTS | FUNCTIONS_THAT_PLAN | (of_tables - of_values - TABLE_FUNCTIONS)
+    reaching: set[str] = set()
+    while more := {name for name, words in defined.items() if words & (forbidden | reaching)} - reaching:
+        reaching |= more
+    refused = {name for name in defined if is_refused(f'SELECT "{name}"()')}
+    assert reaching == refused == {"pg_sleep", "pg_get_constraintdef", "get_block_size"}
+
+
+def is_refused(sql: str) -> bool:
+    try:
+        check_statement(sql)
+    except QueryError:
+        return True
+    return False
 
 
 def test_python_variables_are_out_of_reach(log: LogFile) -> None:

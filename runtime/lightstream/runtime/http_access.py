@@ -81,7 +81,7 @@ def own_names(settings: Settings) -> frozenset[str]:
     """Names under which this machine's servers are asked: its own, those in settings, and the allowed ones."""
     urls = (settings.view_url, settings.proxy_url, settings.store_url, settings.gateway_url)
     hosts = [socket.gethostname(), settings.host, *settings.allowed_hosts.split(",")]
-    hosts += [urlsplit(url).netloc for url in urls if url is not None]
+    hosts += [url.partition("://")[2] for url in urls if url is not None]
     return frozenset(name for host in hosts if (name := _name_in(host.strip())))
 
 

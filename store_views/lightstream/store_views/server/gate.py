@@ -1,17 +1,18 @@
 """Decides which statements run: those that read the catalogue's tables and views, and compute.
 
 DuckDB's parser names every table, table function and function of a statement (``json_serialize_sql``). Tables and table
-functions must be on a list, and functions must have no side effects: whoever may ask in SQL reads no file, not the
-view's own either, and changes nothing.
+functions must be on a list, and functions must have no side effects and neither run nor plan a statement in a text:
+whoever may ask in SQL reads no file, not the view's own either, and changes nothing. The macros that DuckDB brings are
+judged by what they stand for.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import duckdb
@@ -55,6 +56,9 @@ FUNCTIONS_WITH_EFFECTS = frozenset(
     ["currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log"]
 )
 """Those that DuckDB lists as having side effects, but for random numbers and identifiers."""
+
+FUNCTIONS_THAT_PLAN = frozenset(["json_serialize_plan"])
+"""They look for the tables of a statement in a text, and so into files."""
 
 NAME = re.compile(r"(?!duckdb_|pg_|pragma_|sqlite_)\w+")
 """A name that, where WITH does not give it, is neither a view of DuckDB's own nor taken for a file's path."""
@@ -125,8 +129,9 @@ def _refusal(sql: str) -> str | None:
         return f"the statement cannot be looked into: {parsed.get('error_message', 'the parser said nothing')}."
     nodes = list(_nodes(parsed["statements"]))
     local: set[str] = {name for node in nodes for name in _common_tables(node)}
+    macros = _refused_macros()
     for node in nodes:
-        if refused := _refused_node(node, local):
+        if refused := _refused_node(node, local, macros):
             return refused
     return None
 
@@ -135,7 +140,26 @@ _remembered = lru_cache(maxsize=512)(_refusal)
 """Programs send the same statements again and again, with other parameters."""
 
 
-def _refused_node(node: dict[str, Any], local: set[str]) -> str | None:
+@cache
+def _refused_macros() -> frozenset[str]:
+    """Names of DuckDB's own macros that stand for what is refused, itself or through another macro."""
+    with duckdb.connect(":memory:") as parser:
+        found = parser.execute(
+            "SELECT function_name, json_serialize_sql('SELECT ' || macro_definition) FROM duckdb_functions() "
+            "WHERE function_type = 'macro'"
+        ).fetchall()
+    macros = [(str(name), json.loads(tree)) for name, tree in found]
+    refused = {name for name, tree in macros if tree.get("error", True)}
+    while more := {name for name, tree in macros if name not in refused and _is_refused(tree, refused)}:
+        refused |= more
+    return frozenset(refused)
+
+
+def _is_refused(tree: dict[str, Any], macros: Set[str]) -> bool:
+    return any(_refused_node(node, frozenset(), macros) for node in _nodes(tree["statements"]))
+
+
+def _refused_node(node: dict[str, Any], local: Set[str], macros: Set[str]) -> str | None:
     kind = node.get("type")
     if kind == "BASE_TABLE":
         return None if _is_readable(node, local) else _no_table(node)
@@ -145,10 +169,11 @@ def _refused_node(node: dict[str, Any], local: set[str]) -> str | None:
     if kind == "SHOW_REF" and node.get("query") is None and node.get("table_name") not in SHOWN:
         return f"SHOW {node.get('table_name')} is not allowed."
     name = str(node.get("function_name") or "")
-    return f"the function {name!r} is not allowed." if name.lower() in FUNCTIONS_WITH_EFFECTS else None
+    refused = name.lower() in FUNCTIONS_WITH_EFFECTS | FUNCTIONS_THAT_PLAN | macros
+    return f"the function {name!r} is not allowed." if refused else None
 
 
-def _is_readable(node: dict[str, Any], local: set[str]) -> bool:
+def _is_readable(node: dict[str, Any], local: Set[str]) -> bool:
     table, schema, catalog = (str(node[key]).lower() for key in ("table_name", "schema_name", "catalog_name"))
     if not schema and not catalog and table in local and NAME.fullmatch(table):
         return True
