@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
 from lightstream.store_views.server.dashboard import (
     CONTENT_SECURITY_POLICY,
-    explain_answer,
+    explanation_json,
     page_routes,
     reasons_answer,
 )
@@ -71,21 +71,19 @@ def test_a_view_without_the_built_page_says_how_to_build_it(tmp_path: Path) -> N
     assert http.get("/").text == "built meanwhile"
 
 
-async def test_an_explanation_is_that_of_the_command_with_exact_times(log: LogFile) -> None:
+def test_an_explanation_is_that_of_the_command_with_exact_times(log: LogFile) -> None:
     nanos = 1_795_652_911_067_720_079  # JSON numbers of a browser would round it
     log.write(state("r1"))
     call = proxy_span(1).model_copy(update={"start_unix_nano": nanos, "end_unix_nano": nanos + 5})
     log.write_and_assemble(opened(), call, proxy_span(2, http_status=500), reward_span(3, 0.5), closed())
-    limiter = CapacityLimiter(1)
-    answer = await explain_answer("r1", log.database.cursor, limiter)
-    found = json.loads(bytes(answer.body))
+    found = json.loads(explanation_json(log.database.cursor(), "r1"))
     assert found["conclusion"].startswith("its group is complete")
     fates = [(call["fate"], call["reason"], call["start_unix_nano"]) for call in found["calls"]]
     assert fates == [("dropped", "call_failed", 21), ("triplet", None, str(nanos))]
     assert [(segment["call_indexes"], segment["tokens"]) for segment in found["segments"]] == [([0], 5)]
-    missing = await explain_answer("r2", log.database.cursor, limiter)
-    assert missing.status_code == 404
-    assert "r2 not found" in json.loads(bytes(missing.body))["error"]["message"]
+    assert found["rebuilding"] is False
+    with pytest.raises(NotFoundError, match="r2 not found"):
+        explanation_json(log.database.cursor(), "r2")
 
 
 def test_each_code_has_its_meaning() -> None:

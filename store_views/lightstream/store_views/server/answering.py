@@ -21,7 +21,7 @@ from lightstream.runtime.priority import run_behind
 
 from .formats import AnswerFormat, accepted_format, pieces_of
 from .lanes import LANES, Lane, LaneSize, lane_named
-from .query import QueryOutcome, run_query
+from .query import Parameters, QueryOutcome, run_query, run_reading
 from .sql_request import SqlRequest
 from .statements import Statement, Statements, new_query_id
 from .watchdog import Watchdog
@@ -106,12 +106,50 @@ class Answering:
         Raises:
             QueryError, ServiceUnavailableError: as :meth:`answer` does.
         """
-        lane, _, outcome = await self._run(asked, lane_name)
+        lane = self.lanes[lane_name]
+        outcome = await self._run_sql(asked, self._statement(lane, asked))
         lane.leave()
         return outcome
 
+    async def read(
+        self,
+        request: Request,
+        name: str,
+        read: Callable[[DuckDBPyConnection], bytes],
+        timeout_s: float,
+        *,
+        lane_name: str,
+        rebuilding: bool = False,
+    ) -> Response:
+        """Answer with the JSON that ``read`` makes of one snapshot, by as many statements as it needs.
+
+        They are to everybody one statement: in a lane, listed by ``name``, cancelled, interrupted after ``timeout_s``.
+
+        Raises:
+            QueryError, ServiceUnavailableError: as :meth:`answer` does; and what ``read`` raises.
+        """
+        lane = self.lanes[lane_name]
+        # Python that makes the answer notices no interrupt, and is no reason to end the process.
+        statement = Statement(new_query_id(), name, lane.name)
+
+        async def content() -> bytes:
+            found = await self._run(
+                statement, None, lane, lambda cursor: run_reading(cursor, read, timeout_s, statement)
+            )
+            lane.leave()
+            return found
+
+        try:
+            body = await unless_disconnected(request, content())
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+        headers = {REBUILDING_HEADER: str(rebuilding).lower(), QUERY_ID_HEADER: statement.query_id}
+        return Response(body, media_type="application/json", headers=headers)
+
     async def _answer(self, request: Request, asked: SqlRequest, rebuilding: bool) -> Response:
-        lane, query_id, outcome = await self._run(asked, lane_named(request.headers))
+        lane = self.lanes[lane_named(request.headers)]
+        statement = self._statement(lane, asked)
+        outcome = await self._run_sql(asked, statement)
         try:
             answer_format = asked.answer_format or accepted_format(request.headers.get("accept", ""))
             pieces = pieces_of(outcome, answer_format, asked.integers, rebuilding=rebuilding)
@@ -123,25 +161,39 @@ class Answering:
         headers = {
             TRUNCATED_HEADER: str(outcome.truncated).lower(),
             REBUILDING_HEADER: str(rebuilding).lower(),
-            QUERY_ID_HEADER: query_id,
+            QUERY_ID_HEADER: statement.query_id,
         }
         return _Answer(chain(beginning, pieces), answer_format, headers, lane)
 
-    async def _run(self, asked: SqlRequest, lane_name: str) -> tuple[Lane, str, QueryOutcome]:
+    def _statement(self, lane: Lane, asked: SqlRequest) -> Statement:
+        on_ignored = None if self._watchdog is None else self._watchdog.on_ignored
+        return Statement(asked.query_id or new_query_id(), asked.sql, lane.name, on_ignored=on_ignored)
+
+    async def _run_sql(self, asked: SqlRequest, statement: Statement) -> QueryOutcome:
         """The outcome, with a place in the lane, which the caller gives back."""
-        lane, watchdog = self.lanes[lane_name], self._watchdog
-        on_ignored = None if watchdog is None else watchdog.on_ignored
-        statement = Statement(asked.query_id or new_query_id(), asked.sql, lane.name, on_ignored=on_ignored)
+
+        def run(cursor: DuckDBPyConnection) -> QueryOutcome:
+            return run_query(cursor, asked.sql, asked.limits, asked.parameters, statement)
+
+        return await self._run(statement, asked.parameters, self.lanes[statement.lane], run)
+
+    async def _run(
+        self,
+        statement: Statement,
+        parameters: Parameters | None,
+        lane: Lane,
+        run: Callable[[DuckDBPyConnection], T],
+    ) -> T:
+        """What ``run`` returns, with a place in the lane, which the caller gives back."""
+        watchdog = self._watchdog
         with self._statements.listed(statement):
             await lane.enter()
             try:
-                run = partial(run_query, self._cursor(), asked.sql, asked.limits, asked.parameters, statement)
-                with nullcontext() if watchdog is None else watchdog.watched(statement, asked.parameters):
-                    outcome = await _until_ended(run, statement, lane.nice)
+                with nullcontext() if watchdog is None else watchdog.watched(statement, parameters):
+                    return await _until_ended(partial(run, self._cursor()), statement, lane.nice)
             except BaseException:
                 lane.leave()
                 raise
-        return lane, statement.query_id, outcome
 
 
 class _Answer(StreamingResponse):
@@ -161,7 +213,7 @@ class _Answer(StreamingResponse):
             self._lane.leave()
 
 
-async def _until_ended(run: Callable[[], QueryOutcome], statement: Statement, nice: int) -> QueryOutcome:
+async def _until_ended(run: Callable[[], T], statement: Statement, nice: int) -> T:
     """The outcome. When cancelled, the statement is stopped, and its place is kept until it is gone."""
     running = asyncio.wrap_future(run_behind(run, nice, "lightstream-statement"))
     try:

@@ -23,7 +23,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
 
-from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -46,7 +45,7 @@ from ..materialiser import Materialiser, Place
 from ..queries import QUERIES
 from .answering import REBUILDING_HEADER, TRUNCATED_HEADER, Answering
 from .changes import Changes
-from .dashboard import explain_answer, page_routes, reasons_answer
+from .dashboard import explanation_json, page_routes, reasons_answer
 from .formats import ARROW_STREAM
 from .lanes import Lane, lane_named
 from .query import QueryLimits
@@ -54,7 +53,6 @@ from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
 __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
 
-EXPLAINED_AT_ONCE_MAX = 4
 FRESH_WAIT_S = 0.1
 """For which a query that names no offset waits for what has been fetched."""
 
@@ -123,7 +121,6 @@ class _Endpoints:
         self._access = access
         self._limits = limits
         self._answering = answering
-        self._explains = CapacityLimiter(EXPLAINED_AT_ONCE_MAX)
         self.stream = Changes(materialiser)
 
     def _refusal(self, request: Request) -> Response | None:
@@ -192,9 +189,22 @@ class _Endpoints:
         if refusal := self._refusal(request):
             return refusal
         try:
-            await self._wait_briefly(self._answering.lanes["dashboard"])
-            cursor = self._materialiser.database.cursor
-            return await explain_answer(request.path_params["rollout_id"], cursor, self._explains)
+            lane_name = lane_named(request.headers, "dashboard")
+            await self._wait_briefly(self._answering.lanes[lane_name])
+            rollout_id: str = request.path_params["rollout_id"]
+            rebuilding = self._materialiser.rebuilding is not None
+            return await self._answering.read(
+                request,
+                f"lightstream explain {rollout_id}",
+                lambda cursor: explanation_json(cursor, rollout_id, rebuilding=rebuilding),
+                self._limits.timeout_s,
+                lane_name=lane_name,
+                rebuilding=rebuilding,
+            )
+        except NotFoundError as error:
+            return _error(404, error)
+        except ServiceUnavailableError as error:
+            return _error(503, error)
         except LightstreamError as error:
             return _error(400, error)
 

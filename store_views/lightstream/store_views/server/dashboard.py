@@ -11,27 +11,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
 from lightstream.stream_processors.core.segments import Segment
 
 from ..explain import Explanation, explain
 
-__all__ = ["BUILT", "CONTENT_SECURITY_POLICY", "explain_answer", "page_routes", "reasons_answer"]
+__all__ = ["BUILT", "CONTENT_SECURITY_POLICY", "explanation_json", "page_routes", "reasons_answer"]
 
 BUILT = Path(__file__).parent / "page"
 """Folder that `make dashboard` builds; also in the wheel."""
@@ -94,28 +90,18 @@ def reasons_answer() -> Response:
     return JSONResponse({"drops": dict(DROP_MEANINGS), "notes": dict(NOTE_MEANINGS)})
 
 
-async def explain_answer(
-    rollout_id: str, cursor: Callable[[], duckdb.DuckDBPyConnection], limiter: CapacityLimiter
-) -> Response:
-    """Answer with the explanation of a rollout, all of it from one snapshot of the view.
+def explanation_json(connection: duckdb.DuckDBPyConnection, rollout_id: str, *, rebuilding: bool = False) -> bytes:
+    """Return the explanation of a rollout as JSON, with ``rebuilding``: whether the view may lack some of it.
+
+    Args:
+        connection: in a transaction, so that all is of one snapshot.
 
     Raises:
-        QueryError: the view could not answer.
+        NotFoundError: the view has no such rollout.
+        duckdb.Error: it could not answer.
     """
-
-    def explained() -> Explanation:
-        with cursor() as connection:
-            connection.execute("BEGIN TRANSACTION READ ONLY")
-            return explain(lambda sql: _rows(connection, sql), rollout_id)
-
-    try:
-        found = await run_sync(explained, limiter=limiter)
-    except NotFoundError as error:
-        body = {"error": {"type": "NotFoundError", "message": error.message, "next_step": error.next_step}}
-        return JSONResponse(body, status_code=404)
-    except duckdb.Error as error:
-        raise QueryError(str(error).strip()) from error
-    return Response(json.dumps(_answer(found), default=str, ensure_ascii=False), media_type="application/json")
+    found = _answer(explain(lambda sql: _rows(connection, sql), rollout_id))
+    return json.dumps(found | {"rebuilding": rebuilding}, default=str, ensure_ascii=False).encode()
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:

@@ -115,13 +115,13 @@ class Lane(Places):
         )
 
 
-def lane_named(headers: Mapping[str, str]) -> str:
-    """Return the name of a request's lane.
+def lane_named(headers: Mapping[str, str], default: str = "others") -> str:
+    """Return the name of a request's lane; ``default`` where it names none.
 
     Raises:
         QueryError: there is no such lane.
     """
-    name = headers.get(LANE_HEADER, "others")
+    name = headers.get(LANE_HEADER, default)
     if name not in LANES:
         raise QueryError(f"{LANE_HEADER} is {name!r:.100}; there are {', '.join(LANES)}.")
     return name

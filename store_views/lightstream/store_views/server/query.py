@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -14,7 +15,9 @@ from lightstream.schemas.errors import QueryError
 from .gate import check_statement
 from .statements import Statement
 
-__all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query"]
+__all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query", "run_reading"]
+
+T = TypeVar("T")
 
 Parameters: TypeAlias = list[Any] | dict[str, Any]
 """Values of a statement's ``?`` and ``$1``, in order, or of its ``$name``."""
@@ -66,19 +69,43 @@ def run_query(
     Raises:
         QueryError: not one reading statement, wrong SQL or parameters, too slow, or cancelled. Nothing has changed.
     """
+
+    def fetched(connection: duckdb.DuckDBPyConnection) -> QueryOutcome:
+        check_statement(sql)
+        return _fetch(connection.sql(sql, params=parameters), limits)
+
+    return run_reading(connection, fetched, limits.timeout_s, statement)
+
+
+def run_reading(
+    connection: duckdb.DuckDBPyConnection,
+    read: Callable[[duckdb.DuckDBPyConnection], T],
+    timeout_s: float,
+    statement: Statement | None = None,
+) -> T:
+    """Run what reads, in one statement or several, in a read-only transaction: all of it on one snapshot of the data.
+
+    Args:
+        connection: a cursor of its own; it is closed here.
+        read: gets the connection.
+        timeout_s: seconds until whatever it runs is interrupted.
+        statement: by which it is cancelled.
+
+    Raises:
+        QueryError: DuckDB cannot run it, or it was too slow, or cancelled; and what ``read`` raises.
+    """
     statement = statement or Statement()
     try:
-        check_statement(sql)
-        with statement.limited(connection, limits.timeout_s) as stopped:
+        with statement.limited(connection, timeout_s) as stopped:
             try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
-                return _fetch(connection.sql(sql, params=parameters), limits)
+                return read(connection)
             except (duckdb.Error, OSError, OverflowError, pa.ArrowInvalid) as error:
                 if statement.is_cancelled:
                     raise QueryError("the statement was cancelled.") from error
                 if stopped.is_set():
                     raise QueryError(
-                        f"the statement took longer than {limits.timeout_s:g} s and was stopped.",
+                        f"the statement took longer than {timeout_s:g} s and was stopped.",
                         next_step="Narrow it (WHERE, LIMIT), or ask for more time with timeout_s.",
                     ) from error
                 raise QueryError(str(error).strip()) from error
