@@ -25,6 +25,8 @@ from lightstream.schemas.records import (
     RolloutSpec,
     RolloutState,
     RolloutStatus,
+    SpanEventRecord,
+    SpanLinkRecord,
     SpanRecord,
     SpanStatus,
     TrainingStep,
@@ -56,6 +58,7 @@ __all__ = [
     "SEARCH",
     "WAITING",
     "XSS",
+    "hostile_processes",
     "log_of_runs",
 ]
 
@@ -307,8 +310,9 @@ def _hostile(log: Log, start: int) -> None:
             enqueued_unix_nano=start + number,
         )
         message = [{"role": text, "content": [{"type": "text", "text": text}, {text: text}]}]
-        call = _call(spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3], 0, True)
+        call = _call(spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3, 4, 5], 0, True)
         spans = [_span(spec, 1, text, start, SECOND, attributes={text: text}, status_message=text), call]
+        spans += _hostile_spans(spec, start, text)
         _rollout(
             log, spec, [*spans, _reward(spec, 3, 0.5, start + SECOND, name=text)], start, failed=number == 1, error=text
         )
@@ -336,6 +340,79 @@ def _hostile(log: Log, start: int) -> None:
         created_unix_nano=start,
     )
     log.write(RESOURCES, made.resources_id, made)
+
+
+def _hostile_spans(spec: RolloutSpec, start: int, text: str) -> list[SpanRecord]:
+    """Every text of a span, a call that failed, and a prompt of a search."""
+    link = SpanLinkRecord(trace_id="1" * 32, span_id="1" * 16, trace_state=text, attributes={text: text})
+    told: dict[str, Any] = {
+        "events": [SpanEventRecord(name=text, time_unix_nano=start, attributes={text: text})],
+        "links": [link],
+        "scope_name": text,
+        "status": SpanStatus.ERROR,
+        "status_message": text,
+        "attributes": {"agent.name": text, "tool.name": text, text: [text, {text: text}]},
+    }
+    failed = LlmCall(
+        response_id=text,
+        requested_model=text,
+        response_model=text,
+        finish_reason=text,
+        http_status=500,
+        error_message=text,
+        request_json=text,
+        response_json=text,
+    )
+    prompt = {f"lightstream.apo.{name}": text for name in ("prompt", "parent", "template")}
+    return [
+        _span(spec, 4, text, start, SECOND, parent=1, **told),
+        _span(spec, 5, text, start, SECOND, parent=1, llm_call=failed, **told),
+        _span(
+            spec,
+            6,
+            "lightstream.apo.critique",
+            start,
+            SECOND,
+            attributes=prompt | {"gen_ai.completion.0.content": f"critique {text}"},
+        ),
+        _span(
+            spec,
+            7,
+            "lightstream.apo.score",
+            start,
+            SECOND,
+            attributes=prompt | {"lightstream.apo.score": 0.5, "lightstream.apo.tasks": 8},
+        ),
+    ]
+
+
+def hostile_processes(now: int) -> list[tuple[Topic, str, Record]]:
+    """Workers and dead letters with each of ``XSS`` in every text."""
+    log = Log()
+    for number, text in enumerate(XSS):
+        beat = WorkerHeartbeat(
+            worker_id=f"worker {text}",
+            kind=f"kind {text}",
+            host=f"host {text}",
+            status=WorkerStatus.BUSY,
+            rollout_ids=[f"hostile-{number} {text}"[:200]],
+            heartbeat_unix_nano=now,
+            stats_json=json.dumps({text: text}),
+        )
+        log.write(WORKERS, beat.worker_id, beat)
+        letter = DeadLetter(
+            reason=DeadLetterReason.NOT_AVRO,
+            detail=f"detail {text}",
+            origin_topic=f"topic {text}",
+            origin_partition=0,
+            origin_offset=number,
+            value=f"value {text}".encode(),
+            value_size=len(text),
+            reported_by=f"reporter {text}",
+            observed_unix_nano=now,
+        )
+        log.write(DEAD_LETTERS, f"hostile-{number}", letter)
+    return log.records
 
 
 def _large(log: Log, start: int) -> None:
