@@ -34,7 +34,7 @@ help:
 	@echo "make test-core  those that need neither Kafka nor torch, from an environment of 0.2 GB"
 	@echo "make check    lint, types, import rules"
 	@echo "make soak     the long chaos series"
-	@echo "make bench    every benchmark"
+	@echo "make bench    every benchmark that needs nothing else; takes long"
 	@echo "make gpu-bundle  what a GPU machine without a network needs, into .gpu-bundle; make gpu-proof, there"
 	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
 	@echo "make test-examples    every example to its end, with a bar on what it learns"

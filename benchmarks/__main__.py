@@ -1,5 +1,6 @@
-"""Run every benchmark, one after another: ``python -m benchmarks [--json]`` (``make bench``).
+"""Run every benchmark, one after another, which takes long: ``python -m benchmarks [--json]`` (``make bench``).
 
+Left out are ``peers``, for which Phoenix and MLflow have to be installed, and ``gpu``, for machines that have one.
 One broker serves them all, so that its start is not measured again and again; each benchmark is a process of its own.
 """
 
@@ -26,6 +27,10 @@ NAMES = (
     "worker",
     "trajectory_latency",
     "view",
+    "million_rows",
+    "view_pages",
+    "freshness",
+    "hostile_statements",
     "store",
     "dispatch",
     "worker_start",
@@ -33,6 +38,11 @@ NAMES = (
     "proxy_overhead",
     "gateway",
     "asynchronous",
+    "swaps",
+    "kafka_training",
+    "trackers",
+    "staleness",
+    "learning_seeds",
 )
 
 

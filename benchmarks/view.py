@@ -26,7 +26,7 @@ from .finished_rollouts import STATES_PER_ROLLOUT, states
 from .view_at_scale import measure_at_scale
 from .view_process import CATCH_UP_TIMEOUT_S, catch_up, memory_bytes_max, processor_seconds, view_process
 
-__all__ = ["main", "measure"]
+__all__ = ["SPANS_PER_ROLLOUT", "llm_span", "main", "measure"]
 
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 512, 128, 150_000
 """640 token ids a span, of a vocabulary of today's size, so that they compress as real ones do."""
@@ -56,7 +56,7 @@ def main() -> None:
 def _span_figures(settings: Settings, spans: int) -> dict[str, float]:
     codec, rng = Codec(), random.Random(7)
     rollout_ids = (f"r{i // SPANS_PER_ROLLOUT}" for i in range(spans))
-    _publish(settings, SPANS, ((rollout_id, codec.encode(_span(rollout_id, rng))) for rollout_id in rollout_ids))
+    _publish(settings, SPANS, ((rollout_id, codec.encode(llm_span(rollout_id, rng))) for rollout_id in rollout_ids))
     with view_process(settings) as process, closing(ViewClient(settings)) as client:
         rows_per_s = catch_up(process, client, SPANS.name, spans)
         assert client.query("SELECT count(*) FROM spans_raw", "now").scalar() == spans
@@ -95,7 +95,8 @@ def _publish(settings: Settings, topic: Topic, records: Iterable[tuple[str, byte
         assert publisher.flush(CATCH_UP_TIMEOUT_S) == 0
 
 
-def _span(rollout_id: str, rng: random.Random) -> SpanRecord:
+def llm_span(rollout_id: str, rng: random.Random) -> SpanRecord:
+    """A span of an LLM call, with its token ids."""
     call = LlmCall(
         response_id=f"chatcmpl-{rng.getrandbits(64):016x}",
         requested_model="policy",
