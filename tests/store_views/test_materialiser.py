@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
+from lightstream.broker import EmbeddedBroker
 from lightstream.runtime.kafka import KafkaPublisher, Position, common_config, create_topics, producer_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -28,6 +29,7 @@ from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch
 from lightstream.store_views.materialiser.batch_reader import BatchReader
 from lightstream.store_views.server import create_app
 from tests.stream_processors.assembly.build import proxy_span
+from tests.support.waiting import eventually
 
 WAIT_S = 60.0
 
@@ -314,6 +316,25 @@ def test_until_it_has_caught_up_with_its_start_answers_say_that_rows_are_missing
         assert asked.headers["x-lightstream-rebuilding"] == "false"
         assert http.get("/v1/positions").json()["rebuilding"] is None
         assert view.unready() is None
+
+
+def test_while_kafka_is_away_positions_say_for_how_long_and_queries_are_answered(
+    private_broker: EmbeddedBroker, private_settings: Settings
+) -> None:
+    with following(private_settings) as view, TestClient(create_app(view)) as http:
+
+        def silent_s() -> float:
+            said: float = http.get("/v1/positions").json()["kafka_silent_s"]
+            return said
+
+        assert eventually(lambda: silent_s() == 0, what="Kafka's answer")
+        private_broker.kill()
+        first = eventually(silent_s, what="the silence")
+        assert eventually(lambda: silent_s() > (first or 0), what="a longer silence")
+        assert http.get("/v1/positions").json()["lag_records"] == 0, "nothing else is known"
+        assert http.post("/v1/sql", json={"sql": "SELECT count(*) FROM spans"}).json()["rows"] == [[0]]
+        private_broker.start()
+        assert eventually(lambda: silent_s() == 0, what="Kafka's answer")
 
 
 def test_a_dead_letter_has_the_key_that_every_reader_gives_it(settings: Settings, publisher: KafkaPublisher) -> None:

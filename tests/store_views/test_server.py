@@ -61,7 +61,7 @@ def test_a_reader_sees_its_own_writes_at_once(settings: Settings, client: ViewCl
         client.wait_for("now")
         positions = client.positions()
         assert sum(positions["positions"]["spans"].values()) == 10
-        assert set(positions) == {"positions", "end", "lag", "lag_records", "rebuilding"}
+        assert set(positions) == {"positions", "end", "lag", "lag_records", "kafka_silent_s", "rebuilding"}
         answer = client.query("SELECT span_id, llm_prompt_token_ids FROM spans ORDER BY ALL LIMIT 1")
         assert answer.dicts() == [{"span_id": "0" * 15 + "1", "llm_prompt_token_ids": [1, 2, 3]}]
         assert answer.types == ["VARCHAR", "INTEGER[]"]

@@ -132,8 +132,10 @@ class ViewClient:
         self.query("SELECT 1", at_least, wait_s=wait_s)
 
     def positions(self) -> dict[str, Any]:
-        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; ``lag_records``; and
-        ``rebuilding``, the progress of a view that has not read all of the log yet, else ``None``."""
+        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; ``lag_records``;
+        ``kafka_silent_s``, seconds since Kafka was last heard of (0 while it answers, ``None`` where it never did):
+        the log may have grown since; and ``rebuilding``, the progress of a view that has not read all of the log yet,
+        else ``None``."""
         return self._request("GET", "/v1/positions", None, CONNECT_TIMEOUT_S)
 
     def close(self) -> None:

@@ -77,6 +77,18 @@ def guarded_url(materialiser: Materialiser) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def private_url(private_settings: Settings) -> Iterator[str]:
+    """Address of a view of an empty log on ``private_broker``, which the test may stop."""
+    materialiser = Materialiser(private_settings)
+    materialiser.start()
+    try:
+        with _served(create_app(materialiser)) as url:
+            yield url
+    finally:
+        materialiser.stop()
+
+
 @contextmanager
 def _served(app: Starlette) -> Generator[str, None, None]:
     with socket.socket() as listener:

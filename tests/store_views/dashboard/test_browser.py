@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, Response, expect
 
+from lightstream.broker import EmbeddedBroker
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUTS
@@ -309,6 +310,21 @@ def test_what_was_shown_stays_while_the_view_is_away(page: Page, view_url: str) 
     expect(page.get_by_role("link", name=RUN, exact=True)).to_be_visible()
     page.context.set_offline(False)
     expect(page.get_by_text("The view does not answer.")).to_have_count(0)
+
+
+def test_while_kafka_is_away_the_page_says_since_when(
+    private_broker: EmbeddedBroker, private_url: str, page: Page
+) -> None:
+    """The page is asked for last, so that it is closed before its view."""
+    open_page(page, f"{private_url}/processes")
+    expect(page.get_by_text("Up to date with the log")).to_be_visible()
+    private_broker.kill()
+    last_heard = re.compile(r"Kafka does not answer: last heard of at \d\d:\d\d:\d\d, (\d+ min )?\d+ s ago")
+    expect(page.get_by_role("status").filter(has_text=last_heard)).to_contain_text("What is shown is from before.")
+    expect(page.get_by_role("region", name="The view and the log").first).to_contain_text(last_heard)
+    expect(page.get_by_text("Up to date with the log")).to_have_count(0)
+    private_broker.start()
+    expect(page.get_by_text("Up to date with the log")).to_be_visible()
 
 
 def test_the_first_load_is_small(page: Page, view_url: str) -> None:

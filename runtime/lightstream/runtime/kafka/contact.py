@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -52,21 +53,30 @@ class KafkaContact:
         self._admin: AdminClient | None = None
         self._making = threading.Lock()
         self._asking = threading.Lock()
-        self._heard_s: float | None = None
+        self._asked_s = -math.inf
+        self._heard_s = -math.inf
 
     def __call__(self) -> str | None:
         """Ask whether the cluster is there, unless that is known; takes two seconds at most."""
+        silent_s = self.silent_s()
+        if silent_s is None:
+            return "Kafka has not answered yet"
+        return f"Kafka has not answered for {silent_s:.0f} s" if silent_s > SILENCE_S_MAX else None
+
+    def silent_s(self) -> float | None:
+        """Seconds since the cluster was last heard of; 0 while it answers, ``None`` where it never did.
+
+        Asks it, unless it was asked within two seconds, and takes two seconds at most.
+        """
         with self._asking:
-            now_s = time.monotonic()
-            if self._heard_s is not None and now_s - self._heard_s < ASK_INTERVAL_S:
+            if time.monotonic() - max(self._asked_s, self._heard_s) >= ASK_INTERVAL_S:
+                answers = self.answers(ASK_TIMEOUT_S)
+                self._asked_s = time.monotonic()
+                if answers:
+                    self._heard_s = self._asked_s
+            if self._heard_s == -math.inf:
                 return None
-            if self.answers(ASK_TIMEOUT_S):
-                self._heard_s = time.monotonic()
-                return None
-            if self._heard_s is None:
-                return "Kafka has not answered yet"
-            silent_s = time.monotonic() - self._heard_s
-            return f"Kafka has not answered for {silent_s:.0f} s" if silent_s > SILENCE_S_MAX else None
+            return 0.0 if self._heard_s >= self._asked_s else time.monotonic() - self._heard_s
 
     def answers(self, timeout_s: float) -> bool:
         """Whether the cluster answers now, within this time."""
@@ -88,7 +98,9 @@ class KafkaContact:
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
-                return self._asked_for(wanted)
+                ends = self._asked_for(wanted)
+                self._heard_s = time.monotonic()
+                return ends
             except (KafkaException, TimeoutError) as error:
                 code = error.args[0].code() if isinstance(error, KafkaException) else None
                 if code not in LEADER_HAS_CHANGED or time.monotonic() >= deadline_s:

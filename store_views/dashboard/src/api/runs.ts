@@ -2,6 +2,7 @@
 
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 
+import { duration } from "../format";
 import { ask, getJson } from "./request";
 
 /** How often an open page asks for what no table tells, in milliseconds, while it is looked at. */
@@ -171,7 +172,10 @@ export interface Positions {
   lag: Record<string, Record<string, number>>;
   positions: Record<string, Record<string, number>>;
   end: Record<string, Record<string, number>>;
+  /** By what was last heard of the log. */
   lag_records: number;
+  /** Seconds since Kafka was last heard of; 0 while it answers. */
+  kafka_silent_s: number | null;
   /** While the view reads the log from its beginning; answers lack rows until then. */
   rebuilding: { records_done: number; records_total: number; seconds_left: number | null } | null;
 }
@@ -181,6 +185,16 @@ export const positionsQuery = queryOptions({
   queryFn: ({ signal }) => getJson<Positions>("/v1/positions", signal),
   refetchInterval: LIVE_MS,
 });
+
+/** A broker that restarts is away for less, in seconds; as for the view's `/readyz`. */
+const SILENCE_MAX = 10;
+
+/** Since when nothing is known of the log, in words; nothing while Kafka answers. */
+export function silence({ kafka_silent_s: seconds }: Positions): string | undefined {
+  if (seconds === null || seconds <= SILENCE_MAX) return undefined;
+  const since = new Date(Date.now() - 1000 * seconds).toLocaleTimeString("en-GB");
+  return `Kafka does not answer: last heard of at ${since}, ${duration(Math.round(seconds))} ago`;
+}
 
 export interface Meanings {
   drops: Record<string, string>;

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 
 import { type WorkerRow, workersQuery } from "../api/operations";
-import { positionsQuery } from "../api/runs";
+import { positionsQuery, silence } from "../api/runs";
 import { count, millis, plural } from "../format";
 import { Ago, Panel, Show, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
@@ -31,7 +31,7 @@ export function Processes() {
           {(rows) => <DataTable label="Workers" rows={rows} columns={WORKERS} rowKey={(row) => row.worker_id} empty="No Runner or trainer has reported yet." />}
         </Show>
       </Panel>
-      <Panel title="The view and the log" flush note={positions.data ? `${plural(positions.data.lag_records, "record")} behind` : ""}>
+      <Panel title="The view and the log" flush note={positions.data ? (silence(positions.data) ?? `${plural(positions.data.lag_records, "record")} behind`) : ""}>
         <Show query={positions}>
           {(data) => {
             const rows = Object.entries(data.end).flatMap(([topic, partitions]) =>

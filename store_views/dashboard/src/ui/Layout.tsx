@@ -5,7 +5,7 @@ import { Link, Outlet, useSearch } from "@tanstack/react-router";
 
 import { useLive } from "../api/live";
 import { ApiError, readToken } from "../api/request";
-import { positionsQuery } from "../api/runs";
+import { positionsQuery, silence } from "../api/runs";
 import { count, duration, percent } from "../format";
 import icon from "../icon.svg";
 import { Message } from "./basics";
@@ -119,6 +119,7 @@ function Freshness() {
   if (error instanceof ApiError && error.needsToken) said = "The view asks for its token.";
   else if (error) said = "The view does not answer.";
   else if (data?.rebuilding) said = `Reading the log: ${percent(data.rebuilding.records_done, data.rebuilding.records_total)}`;
+  else if (data && silence(data)) said = `${silence(data)}. What is shown is from before.`;
   else if (data)
     said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
   return (

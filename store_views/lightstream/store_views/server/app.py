@@ -6,7 +6,8 @@
 ``GET /v1/named-queries``  these, with their parameters
 ``GET /v1/queries``     the statements that run
 ``DELETE /v1/queries/ID``  cancels one
-``GET /v1/positions``   how far the view reflects the log, where the log ends, the lag, and the progress of a rebuild
+``GET /v1/positions``   how far the view reflects the log, where the log ended as last heard, the lag, for how many
+                        seconds Kafka has been silent (``kafka_silent_s``), and the progress of a rebuild
 ``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
 ``GET /v1/reasons``      what each code of a dropped call means
 ``GET /v1/changes``     server-sent events: what has changed (:mod:`~.changes`)
@@ -23,6 +24,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -121,6 +124,7 @@ class _Endpoints:
         self._access = access
         self._limits = limits
         self._answering = answering
+        self._asks_kafka = CapacityLimiter(1)  # what one hears is good for those who come meanwhile
         self.stream = Changes(materialiser)
 
     def _refusal(self, request: Request) -> Response | None:
@@ -227,6 +231,7 @@ class _Endpoints:
     async def positions(self, request: Request) -> Response:
         if refusal := self._refusal(request):
             return refusal
+        silent_s = await run_sync(self._materialiser.kafka.silent_s, limiter=self._asks_kafka)
         reached = self._materialiser.positions.snapshot()
         ends = self._materialiser.end_offsets()
         lag = {place: max(0, end - reached.get(place, 0)) for place, end in ends.items()}
@@ -236,6 +241,7 @@ class _Endpoints:
                 "end": _nested(ends),
                 "lag": _nested(lag),
                 "lag_records": sum(lag.values()),
+                "kafka_silent_s": silent_s,
                 "rebuilding": None if (progress := self._materialiser.rebuilding) is None else asdict(progress),
             }
         )
