@@ -38,6 +38,8 @@ DOM_NODES_MAX = 1_500
 """Of the page of a rollout, whatever its number of spans."""
 SKELETON_BYTES_MAX = 150
 """Of the tree, for each span."""
+TABS_MAX = 150
+"""From anything to anything on a page."""
 
 TRAINED = f"{RUN}-s6-g0-1"
 PAGES = {
@@ -204,6 +206,78 @@ def test_a_curve_leads_to_the_groups_of_a_step(page: Page, view_url: str) -> Non
     expect(page.get_by_role("region", name="Groups of step 1")).to_be_visible()
     page.get_by_role("link", name=f"{RUN}-s1-g0").click()
     expect(page.get_by_label("Rollouts of the group").locator("li")).to_have_count(4)
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until it has the focus."""
+    expect(wanted).to_be_visible()
+    for _ in range(TABS_MAX):
+        if wanted.evaluate("element => element.matches(':focus')"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{wanted} is not reached by {TABS_MAX} times Tab")
+
+
+def follow(page: Page, name: str) -> None:
+    """Open a link with the keyboard, and wait for its page."""
+    before = page.url
+    tab_to(page, page.get_by_role("link", name=name, exact=True).first)
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: url != before)
+    expect(page.locator("h1")).to_be_visible()
+
+
+def test_everything_is_done_by_keyboard(page: Page, view_url: str) -> None:
+    open_page(page, view_url)
+    press = page.keyboard.press
+    follow(page, RUN)
+    follow(page, "Training")
+    curve = page.get_by_role("slider", name="reward/mean; Enter opens the step")
+    tab_to(page, curve)
+    for key, step in (("Home", 1), ("ArrowRight", 2), ("ArrowRight", 3), ("End", 14), ("ArrowLeft", 13)):
+        press(key)
+        expect(curve).to_have_attribute("aria-valuetext", re.compile(rf"^step {step}: reward/mean -?\d"))
+        expect(curve.locator(".u-legend .u-value").first).to_have_text(str(step))
+    press("Enter")
+    expect(page.get_by_role("region", name="Groups of step 13")).to_be_visible()
+    follow(page, f"{RUN}-s13-g0")
+    follow(page, f"{RUN}-s13-g0-1")
+
+    tree = page.get_by_role("tree", name="Spans")
+    tab_to(page, tree)
+    for key in ("Home", "ArrowDown", "ArrowDown"):
+        press(key)
+    second = tree.get_by_role("treeitem", selected=True)
+    expect(second).to_have_attribute("aria-posinset", "3")
+    page.wait_for_url(re.compile(r"span="))
+    tab_to(page, page.get_by_role("tab", selected=True))
+    press("End")
+    expect(page.get_by_role("tabpanel", name="About")).to_contain_text("Trace")
+
+    follow(page, "Rollouts")
+    tab_to(page, page.get_by_label("Status"))
+    press("Enter")
+    press("f")
+    expect(page.get_by_role("option", name="failed")).to_be_focused()
+    press("Enter")
+    page.wait_for_url(re.compile(r"status=failed"))
+    expect(page.get_by_role("region", name="Rollouts").locator("tbody tr")).to_have_count(1)
+
+    follow(page, "SQL")
+    tab_to(page, page.get_by_role("textbox", name="Statement in SQL"))
+    press("Control+a")
+    press("Delete")
+    page.keyboard.type("SELECT 6 * 7 AS answer")
+    press("Control+Enter")
+    expect(page.get_by_role("region", name="Answer").last).to_contain_text("42")
+    press("Escape")
+    follow(page, "Settings")
+    tab_to(page, page.get_by_label("Light or dark"))
+    press("Enter")
+    press("d")
+    expect(page.get_by_role("option", name="dark")).to_be_focused()
+    press("Enter")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
 def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) -> None:

@@ -1,6 +1,6 @@
-/** Lines over steps, drawn by uPlot. */
+/** Lines over steps, drawn by uPlot; a step is picked by a click, or by arrow keys and Enter. */
 
-import { useEffect, useMemo, useRef } from "react";
+import { type KeyboardEvent, type RefObject, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
@@ -68,15 +68,56 @@ export function Chart({ label, x, lines, height = 240, xLabel = "step", onPick }
 
   useEffect(() => plot.current?.setData(data), [data]);
 
+  if (onPick) return <Picker label={label} x={x} lines={lines} xLabel={xLabel} onPick={onPick} plot={plot} place={place} />;
   const last = lines.map((line) => `${line.label} ${figure(line.values.findLast((value) => value !== null))}`);
+  return <div ref={place} className={styles["chart"]} role="img" aria-label={`${label}: ${x.length} points; last ${last.join(", ")}`} />;
+}
+
+interface PickerProps extends Required<Pick<ChartProps, "label" | "x" | "lines" | "xLabel" | "onPick">> {
+  plot: RefObject<uPlot | null>;
+  place: RefObject<HTMLDivElement | null>;
+}
+
+/** A chart with a cursor that the arrow keys, Home and End move along x; Enter picks where it is. */
+function Picker({ label, x, lines, xLabel, onPick, plot, place }: PickerProps) {
+  const [moved, setMoved] = useState<number | null>(null);
+  const end = x.length - 1;
+  const at = Math.min(moved ?? end, end);
+  const move = (to: number) => {
+    const value = x[to];
+    if (value === undefined) return;
+    setMoved(to);
+    plot.current?.setCursor({ left: plot.current.valToPos(value, "x"), top: 0 });
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const keys: Record<string, number> = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, Home: 0, End: end, Enter: at };
+    const to = keys[event.key];
+    if (to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const picked = x[at];
+    if (event.key !== "Enter") move(Math.min(end, Math.max(0, to)));
+    else if (picked !== undefined) onPick(picked);
+  };
+  const values = lines.map((line) => `${line.label} ${figure(line.values[at])}`);
+  const said = `${xLabel} ${figure(x[at])}: ${values.join(", ")}`;
   return (
     <div
-      ref={place}
-      className={styles["chart"]}
-      style={{ cursor: onPick ? "pointer" : "default" }}
-      role="img"
-      aria-label={`${label}: ${x.length} points; last ${last.join(", ")}`}
-    />
+      className={styles["picker"]}
+      role="slider"
+      tabIndex={0}
+      aria-label={`${label}; Enter opens the ${xLabel}`}
+      aria-valuemin={x[0] ?? 0}
+      aria-valuemax={x[end] ?? 0}
+      aria-valuenow={x[at] ?? 0}
+      aria-valuetext={said}
+      onKeyDown={onKeyDown}
+      onFocus={(event) => event.currentTarget.matches(":focus-visible") && move(at)}
+    >
+      <div ref={place} className={styles["chart"]} />
+      <div className={styles["pickerSaid"]} aria-hidden="true">
+        {said}
+      </div>
+    </div>
   );
 }
 
