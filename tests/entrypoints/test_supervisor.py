@@ -237,6 +237,7 @@ def test_services_keep_their_ports(local: Settings) -> None:
     assert (first.policy_port, first.broker_port) == (0, 0)
     again = with_kept_ports(local, ["view", "policy", "proxy"])
     assert (again.view_port, again.proxy_port) == (first.view_port, first.proxy_port)
+    assert again.view_flight_port == first.view_flight_port != 0
     with socket.create_server(("127.0.0.1", first.view_port)):  # taken by a stranger meanwhile
         assert with_kept_ports(local, ["view"]).view_port != first.view_port
     named = local.model_copy(update={"proxy_port": 12_345})

@@ -38,7 +38,7 @@ DEFAULT_SERVICES = ("worker", "view", "proxy")
 SILENT_S_MAX = 15.0
 """After which a process that does not answer is started again: it is back within half a minute."""
 PORT_SETTINGS = {
-    "view": ("view_port",),
+    "view": ("view_port", "view_flight_port"),
     "policy": ("policy_port",),
     "proxy": ("proxy_port",),
     "gateway": ("gateway_port", "gateway_grpc_port"),

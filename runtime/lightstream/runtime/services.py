@@ -82,6 +82,13 @@ _COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway", "flight-sql": 
 """Commands of the services that have another name than their command."""
 
 
+def _command(name: str) -> str:
+    for prefix in ("view-", "flight-sql-"):
+        if name.startswith(prefix):
+            return f"view --name {name.removeprefix(prefix)}"
+    return _COMMANDS.get(name, name)
+
+
 def find(settings: Settings, name: str) -> Service | None:
     """The live process of that name, or ``None``."""
     service = _read(_folder(settings) / f"{name}.json")
@@ -99,7 +106,7 @@ def discover(settings: Settings, name: str) -> Service:
         raise ServiceUnavailableError(
             f"no {name} runs with the data folder {settings.data_dir}.",
             next_step=f"Start everything with `lightstream up` (for training `lightstream up --policy`), or it alone "
-            f"with `lightstream {_COMMANDS.get(name, name.replace('view-', 'view --name '))}`.",
+            f"with `lightstream {_command(name)}`.",
         )
     return service
 

@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     )
     broker_port: int = Field(0, ge=0, le=65535, description="Port of the embedded broker; 0 means any free one.")
     view_port: int = Field(0, ge=0, le=65535, description="Port of the view's SQL server; 0 means any free one.")
+    view_flight_port: int = Field(
+        0, ge=0, le=65535, description="Port of the view's Flight SQL server (for ADBC and JDBC); 0 means any free one."
+    )
     proxy_port: int = Field(0, ge=0, le=65535, description="Port of the LLM proxy; 0 means any free one.")
     policy_port: int = Field(0, ge=0, le=65535, description="Port of the policy server; 0 means any free one.")
     store_port: int = Field(0, ge=0, le=65535, description="Port of the store's HTTP server; 0 means any free one.")
@@ -214,12 +217,6 @@ class Settings(BaseSettings):
         ge=256 * 1024 * 1024,
         description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
         "machine's, at most 4 GiB.",
-    )
-    view_flight_port: int | None = Field(
-        None,
-        ge=0,
-        le=65535,
-        description="Port of the view's Flight SQL server (for ADBC and JDBC); 0 means any free one, unset means none.",
     )
     view_process_bytes_max: int | None = Field(
         None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import adbc_driver_manager
@@ -11,24 +14,34 @@ import httpx
 import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
+from pyarrow import flight
 from pydantic import SecretStr
 
+from lightstream.runtime.http_access import Access
 from lightstream.runtime.kafka import KafkaPublisher
-from lightstream.runtime.services import discover
+from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
+from lightstream.store_views.materialiser import Materialiser, Place, Positions, ViewDatabase
+from lightstream.store_views.server import freshness, serve
+from lightstream.store_views.server.answering import Answering
+from lightstream.store_views.server.flight_messages import encode_any, make
+from lightstream.store_views.server.flight_sql import FlightSqlServer
+from lightstream.store_views.server.query import QueryLimits
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
 
 SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
+COUNT = "SELECT count(*) AS n FROM spans_raw"
+WAIT_S = 120.0
 HEADER = DatabaseOptions.AUTHORIZATION_HEADER.value
 
 
 @pytest.fixture
 def view(settings: Settings) -> Iterator[Settings]:
-    settings = settings.model_copy(update={"view_flight_port": 0, "view_token": SecretStr("secret")})
+    settings = settings.model_copy(update={"view_token": SecretStr("secret")})
     with running_view(settings):
         yield settings
 
@@ -41,6 +54,40 @@ def connection(view: Settings) -> Iterator[Any]:
 
 def connect(view: Settings, header: str = "Bearer secret") -> Any:
     return dbapi.connect(discover(view, "flight-sql").address, db_kwargs={HEADER: header}, autocommit=True)
+
+
+@contextmanager
+def served(settings: Settings, materialiser: Materialiser) -> Generator[str]:
+    """Flight SQL of this process, over a materialiser that the block starts; its address."""
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    materialiser.start()
+    answering = Answering(lambda: materialiser.database.cursor())
+    server = FlightSqlServer("grpc://127.0.0.1:0", answering, materialiser, loop, QueryLimits(), Access())
+    try:
+        yield f"grpc://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        materialiser.stop()
+        loop.call_soon_threadsafe(loop.stop)
+        running.join()
+        loop.close()
+
+
+class Gate:
+    """Lets the view take rows in only when it is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._may_append = threading.Event()
+        append = ViewDatabase.append
+
+        def wait_and_append(*arguments: Any) -> None:
+            assert self._may_append.wait(WAIT_S)
+            append(*arguments)
+
+        monkeypatch.setattr(ViewDatabase, "append", wait_and_append)
+        self.open, self.close = self._may_append.set, self._may_append.clear
 
 
 def ask(connection: Any, sql: str, parameters: Any = None) -> pa.Table:
@@ -136,3 +183,67 @@ def test_drivers_find_their_way_in_the_catalogue(connection: Any) -> None:
 def test_the_token_is_asked_for(header: str, view: Settings) -> None:
     with pytest.raises(adbc_driver_manager.Error, match="asks for its token"), connect(view, header) as connection:
         ask(connection, "SELECT 1")
+
+
+def test_until_the_view_has_caught_up_answers_say_that_rows_are_missing(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, gate = KafkaPublisher(settings), Gate(monkeypatch)
+    written = publisher.publish(SPANS, "r1", proxy_span(1)).result(WAIT_S)
+    publisher.close()
+    materialiser = Materialiser(settings)
+    with served(settings, materialiser) as address, dbapi.connect(address, autocommit=True) as connection:
+        assert rebuilding(address) == ("lightstream.rebuilding=true", "true")
+        answer = ask(connection, COUNT)
+        assert answer["n"].to_pylist() == [0]
+        assert answer.schema.metadata[b"lightstream.rebuilding"] == b"true"  # ADBC hands it on
+        gate.open()
+        assert materialiser.positions.wait_for({(SPANS.name, written.partition): written.offset + 1}, WAIT_S) == {}
+        eventually(lambda: materialiser.rebuilding is None, what="the end of the log")
+        assert rebuilding(address) == ("lightstream.rebuilding=false", "false")
+        assert ask(connection, COUNT)["n"].to_pylist() == [1]
+
+
+def rebuilding(address: str) -> tuple[str, str]:
+    """What clients are told by the metadata of a ``FlightInfo``, and by that of the answer's schema."""
+    command = encode_any(make("CommandStatementQuery", query=COUNT))
+    with flight.connect(address) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
+        answer = client.do_get(info.endpoints[0].ticket).read_all()
+    assert info.schema.metadata == answer.schema.metadata
+    assert isinstance(info.app_metadata, bytes)
+    return info.app_metadata.decode(), answer.schema.metadata[b"lightstream.rebuilding"].decode()
+
+
+def test_what_had_been_fetched_is_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher, gate = KafkaPublisher(settings), Gate(monkeypatch)
+    gate.open()
+    materialiser = Materialiser(settings)
+    wait_for = Positions.wait_for
+
+    def open_and_wait(*arguments: Any, urgent: bool = True) -> Mapping[Place, tuple[int, int]]:
+        gate.open()
+        return wait_for(*arguments, urgent=urgent)
+
+    with served(settings, materialiser) as address, dbapi.connect(address, autocommit=True) as connection:
+        eventually(lambda: materialiser.rebuilding is None, what="the end of the log")
+        gate.close()
+        written = publisher.publish(SPANS, "r1", proxy_span(1)).result(WAIT_S)
+        place = (SPANS.name, written.partition)
+        eventually(lambda: materialiser.fetched().get(place, 0) > written.offset, what="the span at the view")
+        monkeypatch.setattr(freshness, "FRESH_WAIT_S", WAIT_S)
+        monkeypatch.setattr(Positions, "wait_for", open_and_wait)
+        assert ask(connection, COUNT)["n"].to_pylist() == [1]
+    publisher.close()
+
+
+def test_without_flight_the_view_says_so_and_runs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightstream.store_views.server.flight_sql", None)
+    materialiser = Materialiser(settings)
+    answering = Answering(lambda: materialiser.database.cursor())
+    arguments = ("", "http://127.0.0.1:1", answering, materialiser, QueryLimits(), Access())
+    with serve.flight_sql_served(settings, *arguments):
+        assert find(settings, "flight-sql") is None
+    assert "the view speaks no Flight SQL" in caplog.text

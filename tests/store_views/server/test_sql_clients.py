@@ -52,7 +52,7 @@ def go(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def view(settings: Settings) -> Iterator[Settings]:
-    settings = settings.model_copy(update={"view_flight_port": 0, "view_token": SecretStr("secret")})
+    settings = settings.model_copy(update={"view_token": SecretStr("secret")})
     with running_view(settings):
         yield settings
 

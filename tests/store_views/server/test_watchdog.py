@@ -69,6 +69,7 @@ def test_a_view_of_its_own_may_be_ended_for_its_memory_and_leaves_the_other_alon
         assert main.pid == before[0]
         assert bi.pid != before[1]
         assert discover(settings, "view").address != discover(settings, "view-bi").address
+        assert discover(settings, "flight-sql").address != discover(settings, "flight-sql-bi").address
     finally:
         supervisor.stop()
         training.close()

@@ -50,14 +50,12 @@ from .answering import REBUILDING_HEADER, TRUNCATED_HEADER, Answering
 from .changes import Changes
 from .dashboard import explanation_json, page_routes, reasons_answer
 from .formats import ARROW_STREAM
+from .freshness import wait_for_fetched
 from .lanes import Lane, lane_named
 from .query import QueryLimits
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
 __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
-
-FRESH_WAIT_S = 0.1
-"""For which a query that names no offset waits for what has been fetched."""
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
@@ -173,7 +171,7 @@ class _Endpoints:
         else:
             wanted = await self._answering.catch_up(lane, self._materialiser.end_offsets_now)
         if not wanted:
-            await self._wait_briefly(lane)
+            await wait_for_fetched(self._materialiser, self._answering, lane)
             return
         if not self._materialiser.positions.missing(wanted):
             return
@@ -194,7 +192,7 @@ class _Endpoints:
             return refusal
         try:
             lane_name = lane_named(request.headers, "dashboard")
-            await self._wait_briefly(self._answering.lanes[lane_name])
+            await wait_for_fetched(self._materialiser, self._answering, self._answering.lanes[lane_name])
             rollout_id: str = request.path_params["rollout_id"]
             rebuilding = self._materialiser.rebuilding is not None
             return await self._answering.read(
@@ -214,19 +212,6 @@ class _Endpoints:
 
     async def reasons(self, request: Request) -> Response:
         return self._refusal(request) or reasons_answer()
-
-    async def _wait_briefly(self, lane: Lane) -> None:
-        """Let what has been fetched already be seen, if that takes no longer than a reader would notice.
-
-        Where others wait in all places of the lane, what is there has to do.
-        """
-        positions = self._materialiser.positions
-        positions.look()
-        fetched = self._materialiser.fetched()
-        if self._materialiser.rebuilding is not None or lane.catching_up.are_taken:
-            return
-        if positions.missing(fetched):
-            await self._answering.catch_up(lane, partial(positions.wait_for, fetched, FRESH_WAIT_S, urgent=False))
 
     async def positions(self, request: Request) -> Response:
         if refusal := self._refusal(request):

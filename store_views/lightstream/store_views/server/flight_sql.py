@@ -18,8 +18,10 @@ from pyarrow import flight
 from lightstream.runtime.http_access import Access, bearer_token
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
+from ..materialiser import Materialiser
 from .answering import Answering
 from .flight_messages import decode_any, encode_any, make
+from .freshness import wait_for_fetched
 from .gate import cast_parameters, check_statement
 from .query import Parameters, QueryLimits, QueryOutcome
 from .sql_request import SqlRequest
@@ -31,6 +33,10 @@ T = TypeVar("T")
 LANE = "others"
 
 CANCEL_LOOK_S = 0.05
+
+REBUILDING_KEY = "lightstream.rebuilding"
+"""Of an answer's schema: ``true`` where rows are missing, since the view has not read all of the log yet. The
+``FlightInfo`` has ``lightstream.rebuilding=true`` as its metadata."""
 
 STATEMENTS_MAX = 1_000
 """Prepared statements that nobody has closed, and answers that nobody has fetched; beyond it the oldest is let go."""
@@ -108,6 +114,7 @@ class FlightSqlServer(flight.FlightServerBase):
     Args:
         address: ``grpc://host:port``; port 0 for any free one.
         answering: runs statements, in ``loop``.
+        materialiser: tells whether the view rebuilds, and what answers are to wait for.
         access: which bearer token a call must carry.
 
     Raises:
@@ -115,7 +122,13 @@ class FlightSqlServer(flight.FlightServerBase):
     """
 
     def __init__(
-        self, address: str, answering: Answering, loop: asyncio.AbstractEventLoop, limits: QueryLimits, access: Access
+        self,
+        address: str,
+        answering: Answering,
+        materialiser: Materialiser,
+        loop: asyncio.AbstractEventLoop,
+        limits: QueryLimits,
+        access: Access,
     ) -> None:
         try:
             super().__init__(address, auth_handler=_Handshake(), middleware={"access": _AccessFactory(access)})
@@ -125,6 +138,7 @@ class FlightSqlServer(flight.FlightServerBase):
                 next_step="Set LIGHTSTREAM_VIEW_FLIGHT_PORT to a free port.",
             ) from error
         self._answering = answering
+        self._materialiser = materialiser
         self._loop = loop
         self._limits = limits
         self._changing = threading.Lock()
@@ -147,7 +161,9 @@ class FlightSqlServer(flight.FlightServerBase):
                 return _info(schema, descriptor, descriptor.command or b"")
         handle = uuid.uuid4().bytes
         self._keep(self._asked, handle, asked)
-        return _info(asked.schema, descriptor, encode_any(make("TicketStatementQuery", statement_handle=handle)))
+        ticket = encode_any(make("TicketStatementQuery", statement_handle=handle))
+        rebuilding = self._rebuilding()
+        return _info(_saying(asked.schema, rebuilding), descriptor, ticket, f"{REBUILDING_KEY}={rebuilding}")
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """An answer, or a list of the catalogue."""
@@ -161,11 +177,18 @@ class FlightSqlServer(flight.FlightServerBase):
                 "this answer was fetched already, or was let go of; run the statement again."
             )
         # The schema goes first, so that drivers hold a stream, which they can cancel, while the statement runs.
-        return flight.GeneratorStream(asked.schema, self._answer(context, asked))
+        schema = _saying(asked.schema, self._rebuilding())
+        return flight.GeneratorStream(schema, self._answer(context, asked, schema))
 
-    def _answer(self, context: flight.ServerCallContext, asked: _Asked) -> Iterator[pa.Table]:
+    def _answer(self, context: flight.ServerCallContext, asked: _Asked, schema: pa.Schema) -> Iterator[pa.Table]:
+        waiting = wait_for_fetched(self._materialiser, self._answering, self._answering.lanes[LANE])
+        with _errors():
+            _result_unless_cancelled(asyncio.run_coroutine_threadsafe(waiting, self._loop), context.is_cancelled)
         table = self._run(context, asked.sql, asked.values).table
-        yield table.rename_columns(asked.schema.names).cast(asked.schema)
+        yield table.rename_columns(schema.names).cast(schema)
+
+    def _rebuilding(self) -> str:
+        return str(self._materialiser.rebuilding is not None).lower()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Prepare a statement, or forget it."""
@@ -316,7 +339,7 @@ class _errors:  # noqa: N801  # used as a statement
             raise flight.FlightServerError(str(error)) from None
 
 
-def _result_unless_cancelled(running: Future[QueryOutcome], is_cancelled: Callable[[], bool]) -> QueryOutcome:
+def _result_unless_cancelled(running: Future[T], is_cancelled: Callable[[], bool]) -> T:
     while True:
         try:
             return running.result(CANCEL_LOOK_S)
@@ -333,8 +356,14 @@ def _decoded(data: bytes | None) -> tuple[str, Any]:
         raise flight.FlightServerError(str(error)) from None
 
 
-def _info(schema: pa.Schema, descriptor: flight.FlightDescriptor, ticket: bytes) -> flight.FlightInfo:
-    return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])])
+def _info(
+    schema: pa.Schema, descriptor: flight.FlightDescriptor, ticket: bytes, metadata: str = ""
+) -> flight.FlightInfo:
+    return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], app_metadata=metadata)
+
+
+def _saying(schema: pa.Schema, rebuilding: str) -> pa.Schema:
+    return schema.with_metadata({REBUILDING_KEY: rebuilding})
 
 
 def _typed(name: str, kind: pa.DataType) -> pa.Field[Any]:

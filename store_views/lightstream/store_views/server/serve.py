@@ -1,4 +1,4 @@
-"""The view as a process: materialiser and HTTP server."""
+"""The view as a process: materialiser, HTTP server, and Flight SQL server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .app import create_app
 from .query import QueryLimits
 from .watchdog import Watchdog
 
-__all__ = ["named_path", "run"]
+__all__ = ["flight_sql_served", "named_path", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ def named_path(settings: Settings, name: str) -> Path:
 
 
 def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = "") -> None:
-    """Serve the view until SIGTERM or SIGINT; blocks. Announces itself as ``view``.
+    """Serve the view until SIGTERM or SIGINT; blocks. Announces itself as ``view`` and ``flight-sql``.
 
     Args:
-        name: of a view beside that one, with a file of its own and any free port, announced as ``view-<name>``: what
-            is asked of it, and what ends it, is of no concern to training.
+        name: of a view beside that one, with a file of its own and any free ports, announced as ``view-<name>`` and
+            ``flight-sql-<name>``: what is asked of it, and what ends it, is of no concern to training.
 
     Raises:
         SettingsError: the name is none.
@@ -70,7 +70,7 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         await run_sync(materialiser.wait_until_shown, SHOWN_AGAIN_S_MAX)
         logger.info("the view answers on %s", server.url)
-        with _flight_sql(settings, answering, limits or QueryLimits(), access):
+        with flight_sql_served(settings, name, server.url, answering, materialiser, limits or QueryLimits(), access):
             yield
 
     if name and not NAME.fullmatch(name):
@@ -110,20 +110,34 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
 
 
 @contextmanager
-def _flight_sql(settings: Settings, answering: Answering, limits: QueryLimits, access: Access) -> Generator[None]:
-    """Serve Flight SQL too while the block runs, where a setting asks for it. Announced as ``flight-sql``."""
-    if settings.view_flight_port is None:
+def flight_sql_served(
+    settings: Settings,
+    name: str,
+    url: str,
+    answering: Answering,
+    materialiser: Materialiser,
+    limits: QueryLimits,
+    access: Access,
+) -> Generator[None]:
+    """Serve Flight SQL too while the block runs.
+
+    Args:
+        url: of the HTTP server: Flight is announced with its host.
+    """
+    try:
+        from .flight_sql import FlightSqlServer  # 15 MB, which nothing else needs
+    except ImportError as error:  # not each build of pyarrow has Flight
+        logger.warning("the view speaks no Flight SQL: %s", error)
         yield
         return
-    from .flight_sql import FlightSqlServer  # takes 0.2 s to load
-
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address = f"grpc://{host}:{settings.view_flight_port}"
-    server = FlightSqlServer(address, answering, asyncio.get_running_loop(), limits, access)
-    here = Service(FLIGHT_SERVICE, f"grpc://{host}:{server.port}", os.getpid(), SystemClock().now_unix_nano())
-    announce(settings, here)
+    address = f"grpc://{host}:{0 if name else settings.view_flight_port}"
+    server = FlightSqlServer(address, answering, materialiser, asyncio.get_running_loop(), limits, access)
+    service = f"{FLIGHT_SERVICE}-{name}" if name else FLIGHT_SERVICE
+    announced = f"{url.replace('http', 'grpc', 1).rpartition(':')[0]}:{server.port}"
+    announce(settings, Service(service, announced, os.getpid(), SystemClock().now_unix_nano()))
     try:
         yield
     finally:
-        withdraw(settings, FLIGHT_SERVICE, os.getpid())
+        withdraw(settings, service, os.getpid())
         threading.Thread(target=server.shutdown, daemon=True).start()  # waits for calls, which wait for this loop
