@@ -39,6 +39,10 @@ READING = (
 OVER = ("was stopped", "has ended the view", "'timeout_s' must be", "Out of Memory", "could not allocate")
 
 PROCESS_BYTES_MAX = 2 << 30
+OVER_BYTES_MAX = 1 << 30
+OVER_S_MAX, AWAY_S_MAX = 2 * 3.0, 2 * 3.0
+"""Twice the bars: a statement is gone 3 s after its limit, and the view that it ended is back in 3 s, where the machine
+has nothing else to do. Twenty threads and a load are beside them here; ``benchmarks.hostile_statements`` measures."""
 SPANS_BEFORE, SPANS_BESIDE = 20, 200
 
 
@@ -126,7 +130,10 @@ def test_a_minute_of_eight_beside_ingest_costs_no_store_an_answer(unit: ProcessU
         assert unit.pid != first
         assert seen.store_calls > 0
         assert seen.store_errors == 0
-        assert seen.memory_bytes_max <= PROCESS_BYTES_MAX + (1 << 30)
+        print(f"over by {max(seen.overrun_s):.1f} s, away for {max(seen.away_s):.1f} s at most")
+        assert max(seen.overrun_s) <= OVER_S_MAX
+        assert max(seen.away_s) <= AWAY_S_MAX
+        assert seen.memory_bytes_max <= PROCESS_BYTES_MAX + OVER_BYTES_MAX
         written = len(TopicReader(small, SPANS).read_to_end())
         assert client.query("SELECT count(*) FROM spans", "now").scalar() == written > 0
 
