@@ -10,9 +10,11 @@ from playwright.sync_api import Page, expect
 
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.topics import SPANS
 from lightstream.store_views.sql_literal import sql_literal
 from tests.store_views.dashboard.conftest import open_page
-from tests.store_views.dashboard.run_records import HOSTILE, XSS, hostile_processes
+from tests.store_views.dashboard.run_records import HOSTILE, RUN, XSS, hostile_processes
+from tests.stream_processors.assembly.build import framework_span
 
 pytestmark = pytest.mark.dashboard
 
@@ -112,3 +114,17 @@ def test_what_an_address_says_is_never_run(page: Page, view_url: str, text: str)
         expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
         expect(page.locator("main").get_by_text("Asking the view …")).to_have_count(0)
         expect_no_script(page, path)
+
+
+def test_spans_that_come_while_a_rollout_is_open_are_shown(page: Page, view_url: str, view_settings: Settings) -> None:
+    rollout = f"{RUN}-s2-g0-0"
+    open_page(page, f"{view_url}/rollout?run={RUN}&id={rollout}")
+    spans = page.get_by_role("tree", name="Spans").get_by_role("treeitem")
+    expect(spans).to_have_count(5)
+    publisher = KafkaPublisher(view_settings)
+    for number in (71, 72):
+        late = framework_span(number, rollout_id=rollout, name=f"late-{number}")
+        publisher.publish(SPANS, rollout, late).result(60)
+        expect(spans.filter(has_text=f"late-{number}")).to_be_visible()
+    publisher.close()
+    expect(spans).to_have_count(7)
