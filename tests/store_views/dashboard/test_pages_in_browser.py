@@ -128,3 +128,15 @@ def test_spans_that_come_while_a_rollout_is_open_are_shown(page: Page, view_url:
         expect(spans.filter(has_text=f"late-{number}")).to_be_visible()
     publisher.close()
     expect(spans).to_have_count(7)
+
+
+@pytest.mark.parametrize("part", ["Training-*.js", "Chart-*.css"])
+def test_a_part_of_an_older_build_that_is_gone_is_told_with_what_to_do(page: Page, view_url: str, part: str) -> None:
+    open_page(page, f"{view_url}/rollouts?run={RUN}")
+    page.route(f"**/assets/{part}", lambda route: route.fulfill(status=404))
+    page.get_by_role("link", name="Training", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("The view was updated while this page was open.")
+    page.unroute(f"**/assets/{part}")
+    page.get_by_role("button", name="Load it again").click()
+    expect(page.get_by_role("heading", name="Training")).to_be_visible()
+    expect(page.get_by_role("slider").first).to_be_visible()

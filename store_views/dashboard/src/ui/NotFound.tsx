@@ -15,7 +15,7 @@ export function NotFound() {
 /** A part of the page that is gone is that of an older build: the view was updated while the page was open. */
 export function Broken({ error }: ErrorComponentProps) {
   const said = error instanceof Error ? error.message : String(error);
-  const isOlder = /dynamically imported module|module script/i.test(said);
+  const isOlder = /dynamically imported module|module script|preload CSS/i.test(said);
   return (
     <Message bad title={isOlder ? "The view was updated while this page was open." : `This page failed: ${said}`}>
       <div>
