@@ -339,6 +339,19 @@ def test_wrong_requests_are_explained(body: bytes, says: str) -> None:
         parse_request(body, LIMITS)
 
 
+def test_a_request_may_ask_for_as_much_time_as_the_limit_allows() -> None:
+    def timeout_s(asked_s: float, limits: QueryLimits) -> float:
+        return parse_request(json.dumps({"sql": "x", "timeout_s": asked_s}).encode(), limits).limits.timeout_s
+
+    longer = QueryLimits(timeout_s_max=7200.0)
+    assert timeout_s(3600, LIMITS) == 3600
+    assert timeout_s(7200, longer) == 7200
+    assert timeout_s(0.01, longer) == 0.01
+    for limits, asked_s in [(LIMITS, 3600.5), (longer, 7201), (longer, 0.009), (longer, float("inf"))]:
+        with pytest.raises(QueryError, match=f"from 0.01 to {limits.timeout_s_max:g}.*VIEW_TIMEOUT_S_MAX"):
+            timeout_s(asked_s, limits)
+
+
 def test_offsets_of_records_become_next_offsets() -> None:
     asked = parse_request(b'{"sql": "x", "at_least": {"spans": {"0": 7, "1": 0}}, "timeout_s": 5}', LIMITS)
     assert asked.wanted == {("spans", 0): 8, ("spans", 1): 1}

@@ -38,14 +38,15 @@ def client(settings: Settings) -> Generator[ViewClient, None, None]:
 
 
 @pytest.fixture(scope="module")
-def two_named_view(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
-    """Address of a view that has two names beside this machine's."""
+def view_of_settings(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
+    """Address of a view with names and a limit of its own."""
     settings = Settings.load(
         kafka_bootstrap_servers=kafka_servers,
         topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
         topic_partitions=1,
         data_dir=tmp_path_factory.mktemp("view"),
         allowed_hosts="view.example, other.example.",
+        view_timeout_s_max=60.0,
     )
     create_topics(settings)
     with running_view(settings):
@@ -117,7 +118,7 @@ def test_a_request_needs_the_token_and_comes_from_no_page_of_another_origin(sett
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_no_route_answers_under_another_name(two_named_view: str, method: str) -> None:
+def test_no_route_answers_under_another_name(view_of_settings: str, method: str) -> None:
     """A page whose name was resolved anew to this machine reads from its own host, so it sends no origin."""
     rebound = JSON | {"host": "rebound.example:80", "accept": "text/html"}
     for path in (
@@ -135,21 +136,28 @@ def test_no_route_answers_under_another_name(two_named_view: str, method: str) -
         "/assets/index.js",
     ):
         answer = httpx.request(
-            method, f"{two_named_view}{path}", headers=rebound, content=b'{"sql": "SELECT 1"}', timeout=60
+            method, f"{view_of_settings}{path}", headers=rebound, content=b'{"sql": "SELECT 1"}', timeout=60
         )
         assert answer.status_code == 403, path
         assert "add it to LIGHTSTREAM_ALLOWED_HOSTS" in answer.json()["error"]["message"]
 
 
-def test_addresses_and_names_of_its_own_are_answered(two_named_view: str) -> None:
+def test_addresses_and_names_of_its_own_are_answered(view_of_settings: str) -> None:
     for host in ("127.0.0.1:1", "[::1]:1", "10.1.2.3", "localhost:1", "view:8081", "view.example", "Other.Example:80"):
-        answer = httpx.get(f"{two_named_view}/v1/positions", headers={"host": host}, timeout=60)
+        answer = httpx.get(f"{view_of_settings}/v1/positions", headers={"host": host}, timeout=60)
         assert (answer.status_code, "lag_records" in answer.text) == (200, True), host
         page = {"host": host, "origin": f"https://{host}"}
-        assert httpx.get(f"{two_named_view}/v1/reasons", headers=page, timeout=60).status_code == 200, host
+        assert httpx.get(f"{view_of_settings}/v1/reasons", headers=page, timeout=60).status_code == 200, host
     for path in ("/healthz", "/readyz", "/metrics"):
-        answer = httpx.get(f"{two_named_view}{path}", headers={"host": "probe.example"}, timeout=60)
+        answer = httpx.get(f"{view_of_settings}{path}", headers={"host": "probe.example"}, timeout=60)
         assert answer.status_code in (200, 503), path
+
+
+def test_a_statement_gets_no_more_time_than_the_setting_says(view_of_settings: str) -> None:
+    for timeout_s, status in ((60, 200), (61, 400)):
+        asked = {"sql": "SELECT 1", "timeout_s": timeout_s}
+        answer = httpx.post(f"{view_of_settings}/v1/sql", json=asked, timeout=60)
+        assert (answer.status_code, "from 0.01 to 60" in answer.text) == (status, status == 400)
 
 
 async def test_a_client_in_an_event_loop_gets_the_same_and_may_be_cancelled(settings: Settings) -> None:

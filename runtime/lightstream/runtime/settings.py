@@ -218,6 +218,13 @@ class Settings(BaseSettings):
         description="Memory for the view's queries and caches, beyond which they use the disk; unset means half of the "
         "machine's, at most 4 GiB.",
     )
+    view_timeout_s_max: float = Field(
+        3600.0,
+        ge=30,
+        le=7 * 24 * 3600.0,
+        description="Longest that a statement may run which asks the view for more time (`timeout_s`) than the "
+        "usual 30 s.",
+    )
     view_process_bytes_max: int | None = Field(
         None,
         ge=512 * 1024 * 1024,

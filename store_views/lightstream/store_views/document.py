@@ -24,11 +24,12 @@ Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql"
 in the form that `Accept` or the key `format` names (`json`, `ndjson`, `csv`, `parquet`, or `arrow`:
 `application/vnd.apache.arrow.stream`). The request may also say `params` (values: a list for `?`, an object for
 `$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what the answer must reflect), `wait_s` (how long that
-may take), `timeout_s` (how long the statement may) and `rows_max`. JSON has integers as numbers; browsers, which round
-those beyond 2^53, ask with `"integers": "text"` for text in place of these. `GET /v1/positions` tells how far the view
-is, and `GET /v1/changes` sends an event whenever tables and views may answer otherwise. An answer that says
-`rebuilding` lacks rows: the view has not read all of the log since its start. Requests are of type `application/json`,
-and carry `view_token` as their bearer token where one is set; pages of other origins are refused.
+may take), `timeout_s` (how long the statement may: 0.01 s to `view_timeout_s_max`) and `rows_max`. JSON has integers as
+numbers; browsers, which round those beyond 2^53, ask with `"integers": "text"` for text in place of these.
+`GET /v1/positions` tells how far the view is, and `GET /v1/changes` sends an event whenever tables and views may answer
+otherwise. An answer that says `rebuilding` lacks rows: the view has not read all of the log since its start. Requests
+are of type `application/json`, and carry `view_token` as their bearer token where one is set; pages of other origins
+are refused.
 
 `GET /v1/queries` lists the statements that run, and `DELETE /v1/queries/ID` cancels one; a request may choose its
 `query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.

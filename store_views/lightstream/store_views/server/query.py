@@ -34,12 +34,14 @@ class QueryLimits:
 
     Attributes:
         timeout_s: seconds until it is interrupted.
+        timeout_s_max: the most seconds that a request may ask for in place of ``timeout_s``.
         rows_max, bytes_max: size of the answer (Arrow's bytes); what is beyond is cut off, and said so.
     """
 
     timeout_s: float = 30.0
     rows_max: int = 100_000
     bytes_max: int = 256 * 1024 * 1024
+    timeout_s_max: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,13 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         await run_sync(materialiser.wait_until_shown, SHOWN_AGAIN_S_MAX)
         logger.info("the view answers on %s", server.url)
-        with flight_sql_served(settings, name, server.url, answering, materialiser, limits or QueryLimits(), access):
+        with flight_sql_served(settings, name, server.url, answering, materialiser, allowed, access):
             yield
 
     if name and not NAME.fullmatch(name):
         raise SettingsError(f"a view's name is 1 to 32 small letters, digits and '-', not {name!r:.100}.")
     path = named_path(settings, name)
+    allowed = limits or QueryLimits(timeout_s_max=settings.view_timeout_s_max)
     bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
     tokens = [] if settings.view_token is None else [settings.view_token.get_secret_value()]
     access = Access(*tokens, names=own_names(settings))
@@ -88,7 +89,7 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
             duckdb_bytes_max=settings.view_memory_bytes_max,
         )
         answering = Answering(lambda: materialiser.database.cursor(), watchdog)
-        app = create_app(materialiser, limits, lifespan, access, answering)
+        app = create_app(materialiser, allowed, lifespan, access, answering)
         ready: list[Check] = [materialiser.unready, materialiser.kafka]
         server = HttpServer(
             app,

@@ -21,7 +21,7 @@ __all__ = ["REQUEST_BYTES_MAX", "SqlRequest", "parse_request"]
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """Room for a few thousand ids in an IN list, and no more."""
 WAIT_S_DEFAULT = 30.0
-SECONDS_MAX = 3600.0
+WAIT_S_MAX = 3600.0
 TIMEOUT_S_MIN = 0.01
 _KEYS = frozenset({"sql", "params", "at_least", "wait_s", "timeout_s", "rows_max", "query_id", "format", "integers"})
 
@@ -73,9 +73,10 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
     rows_max = values.get("rows_max", limits.rows_max)
     if type(rows_max) is not int or not 1 <= rows_max <= limits.rows_max:
         raise QueryError(f"'rows_max' must be a whole number from 1 to {limits.rows_max:,}, not {rows_max!r}.")
-    limits = replace(
-        limits, rows_max=rows_max, timeout_s=_seconds(values, "timeout_s", limits.timeout_s, TIMEOUT_S_MIN)
+    timeout_s = _seconds(
+        values, "timeout_s", limits.timeout_s, (TIMEOUT_S_MIN, limits.timeout_s_max), "LIGHTSTREAM_VIEW_TIMEOUT_S_MAX"
     )
+    limits = replace(limits, rows_max=rows_max, timeout_s=timeout_s)
     parameters = values.get("params")
     if parameters is not None and not isinstance(parameters, (list, dict)):
         raise QueryError(
@@ -84,7 +85,7 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
         )
     if sql.lstrip().startswith(":"):
         sql, parameters = _named(sql.strip(), parameters)
-    wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, 0.0)
+    wait_s = _seconds(values, "wait_s", WAIT_S_DEFAULT, (0.0, WAIT_S_MAX))
     answer_format = _one_of(values, "format", [*AnswerFormat])
     return SqlRequest(
         sql,
@@ -123,12 +124,19 @@ def _one_of(values: dict[str, Any], key: str, known: Sequence[str]) -> str | Non
     return value
 
 
-def _seconds(values: dict[str, Any], key: str, default: float, minimum: float) -> float:
+def _seconds(
+    values: dict[str, Any], key: str, default: float, allowed: tuple[float, float], setting: str = ""
+) -> float:
+    """A number of seconds within ``allowed``, whose upper end ``setting`` moves."""
     value = values.get(key, default)
     if value is None:
         return default
-    if type(value) not in (int, float) or not minimum <= value <= SECONDS_MAX:
-        raise QueryError(f"{key!r} must be a number of seconds from {minimum:g} to {SECONDS_MAX:g}, not {value!r}.")
+    least, most = allowed
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise QueryError(
+            f"{key!r} must be a number of seconds from {least:g} to {most:g}, not {value!r}.",
+            next_step=f"The view's {setting} is the most that it allows." if setting else "",
+        )
     return float(value)
 
 
