@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import pandas as pd
 import polars as pl
 import pytest
 
+from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, QueryError
-from lightstream.trainers import view
+from lightstream.schemas.topics import SPANS
+from lightstream.store_views import view
+from lightstream.store_views.materialiser import Materialiser
+from lightstream.store_views.server import create_app
+from tests.store_views.append_gate import AppendGate
 from tests.store_views.view_process import running_view
+from tests.stream_processors.assembly.build import proxy_span
+from tests.support.waiting import eventually
 
 
 def test_answers_are_tables_of_arrow_polars_and_pandas(settings: Settings) -> None:
@@ -38,9 +47,31 @@ def test_answers_are_tables_of_arrow_polars_and_pandas(settings: Settings) -> No
             ours.sql(":nothing")
 
 
+def test_that_the_view_has_not_read_all_yet_is_warned_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
+    publisher.publish(SPANS, "r1", proxy_span(1)).result(120)
+    publisher.close()
+    materialiser = Materialiser(settings)
+    materialiser.start()
+    server = HttpServer(create_app(materialiser), settings, name="view")
+    server.start()
+    try:
+        with view(settings) as ours:
+            with pytest.warns(UserWarning, match="rows are missing"):
+                assert ours.df("SELECT count(*) AS n FROM spans_raw")["n"].tolist() == [0]
+            gate.open()
+            eventually(lambda: materialiser.rebuilding is None, what="the end of the log")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert ours.df("SELECT count(*) AS n FROM spans_raw")["n"].tolist() == [1]
+    finally:
+        server.stop()
+        materialiser.stop()
+
+
 def test_asking_for_the_view_imports_no_frames() -> None:
     program = (
-        "import sys; from lightstream.trainers import View, view; view(); "
+        "import sys; from lightstream.store_views import View, view; view(); "
         "print([name for name in ('polars', 'pandas', 'torch', 'duckdb') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

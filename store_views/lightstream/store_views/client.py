@@ -21,10 +21,11 @@ from lightstream.schemas.errors import QueryError, ServiceUnavailableError, Sett
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AsyncViewClient", "AtLeast", "QueryResult", "ViewClient"]
+__all__ = ["ArrowResult", "AsyncViewClient", "AtLeast", "QueryResult", "ViewClient"]
 
 LANE_HEADER = "x-lightstream-lane"
 TRUNCATED_HEADER = "x-lightstream-truncated"
+REBUILDING_HEADER = "x-lightstream-rebuilding"
 """These headers are named here once more, since clients do without the server's packages."""
 RETRY_PAUSE_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
@@ -64,6 +65,15 @@ class QueryResult:
         if not self.rows or not self.rows[0]:
             raise QueryError("the answer has no rows.")
         return self.rows[0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowResult:
+    """As :class:`QueryResult`, as an Arrow table."""
+
+    table: pa.Table
+    truncated: bool
+    rebuilding: bool
 
 
 class ViewClient:
@@ -115,13 +125,14 @@ class ViewClient:
         timeout_s: float = 30.0,
         wait_s: float = 30.0,
         rows_max: int | None = None,
-    ) -> tuple[pa.Table, bool]:
-        """As :meth:`query`; the answer is an Arrow table, of DuckDB's types, and whether rows were cut off."""
+    ) -> ArrowResult:
+        """As :meth:`query`; the answer is an Arrow table, of DuckDB's types."""
         import pyarrow as pa
 
         body = _body(sql, at_least, params, timeout_s, wait_s, rows_max) | {"format": "arrow"}
         response = self._send("POST", "/v1/sql", body, timeout_s + wait_s + CONNECT_TIMEOUT_S)
-        return pa.ipc.open_stream(response.content).read_all(), response.headers[TRUNCATED_HEADER] == "true"
+        truncated, rebuilding = (response.headers[name] == "true" for name in (TRUNCATED_HEADER, REBUILDING_HEADER))
+        return ArrowResult(pa.ipc.open_stream(response.content).read_all(), truncated, rebuilding)
 
     def wait_for(self, at_least: AtLeast = "now", *, wait_s: float = 30.0) -> None:
         """Block until the view reflects ``at_least``.

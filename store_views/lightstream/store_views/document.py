@@ -38,12 +38,13 @@ too many wait, the answer is 503. A statement that does not stop within 2 s of i
 ends the view, which `lightstream up` starts again; for ten minutes it is refused. What may be ended like that is better
 asked of a view of its own, with its own file and port: `lightstream view --name bi`.
 
-In a notebook, `from lightstream.trainers import view` and `view().sql("FROM rollouts WHERE run_id = $run", run="mine")`
-give an Arrow table, `.pl(…)` and `.df(…)` a frame of polars or pandas. The view also speaks **Arrow Flight SQL**, which
-is what ADBC and JDBC drivers connect to, at the port that `lightstream status` shows, or that
-`LIGHTSTREAM_VIEW_FLIGHT_PORT` names (read only, no transactions; the view's token is the bearer token; a parameter is
-of the type that the statement casts it to, `?::BIGINT`, else text). An answer that lacks rows, as above, has
-`lightstream.rebuilding` in the metadata of its schema, and `lightstream.rebuilding=true` in those of its `FlightInfo`:
+In a notebook, after `from lightstream.store_views import view`,
+`view().sql("FROM rollouts WHERE run_id = $run", run="mine")` gives an Arrow table, `.pl(…)` and `.df(…)` a frame of
+polars or pandas; an answer that lacks rows is warned of. The view also speaks **Arrow Flight SQL**, which is what ADBC
+and JDBC drivers connect to, at the port that `lightstream status` shows, or that `LIGHTSTREAM_VIEW_FLIGHT_PORT` names
+(read only, no transactions; the view's token is the bearer token; a parameter is of the type that the statement casts
+it to, `?::BIGINT`, else text). Until the view has read all of the log since its start, `lightstream.rebuilding` is
+`true` in the metadata of an answer's schema, and `lightstream.rebuilding=true` the metadata of its `FlightInfo`:
 
     from adbc_driver_flightsql import dbapi
     dbapi.connect("grpc://127.0.0.1:31337", autocommit=True)

@@ -25,7 +25,7 @@ WARNED_AT = 3
 def view(settings: Settings | None = None, *, name: str = "", at_least: AtLeast | None = None) -> View:
     """Return the view that runs with these settings (by default those of the environment), to be asked in SQL.
 
-        from lightstream.trainers import view
+        from lightstream.store_views import view
 
         view().sql("FROM rollouts WHERE run_id = $run", run="my-run")
         view().pl(":reward-by-agent", run="my-run")
@@ -41,7 +41,8 @@ class View:
     """Asks the view. Values are given by name, and are no part of the SQL; the name of a query that there is already
     (``lightstream sql :`` lists them) may stand for a statement, with a colon before it.
 
-    An answer that is cut off is warned of. What is asked may fail as :meth:`ViewClient.query` says.
+    An answer that is cut off is warned of, and one that lacks rows since the view has not read all of the log yet. What
+    is asked may fail as :meth:`ViewClient.query` says.
     """
 
     def __init__(self, client: ViewClient, at_least: AtLeast | None = None) -> None:
@@ -84,7 +85,11 @@ class View:
         if sql.startswith(":"):
             query = named_query(sql)
             sql, params = query.sql, query.values(params)
-        table, truncated = self._client.arrow(sql, self._at_least, params=params or None)
-        if truncated:
-            warnings.warn(f"only the first {table.num_rows:,} rows came; add LIMIT or aggregate.", stacklevel=WARNED_AT)
-        return table
+        answer = self._client.arrow(sql, self._at_least, params=params or None)
+        if answer.truncated:
+            cut_off = f"only the first {answer.table.num_rows:,} rows came; add LIMIT or aggregate."
+            warnings.warn(cut_off, stacklevel=WARNED_AT)
+        if answer.rebuilding:
+            lacking = "rows are missing: the view is reading the log anew (`lightstream status` tells how far it is)."
+            warnings.warn(lacking, stacklevel=WARNED_AT)
+        return answer.table

@@ -23,12 +23,13 @@ from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
-from lightstream.store_views.materialiser import Materialiser, Place, Positions, ViewDatabase
+from lightstream.store_views.materialiser import Materialiser, Place, Positions
 from lightstream.store_views.server import freshness, serve
 from lightstream.store_views.server.answering import Answering
 from lightstream.store_views.server.flight_messages import encode_any, make
 from lightstream.store_views.server.flight_sql import FlightSqlServer
 from lightstream.store_views.server.query import QueryLimits
+from tests.store_views.append_gate import AppendGate
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -75,21 +76,6 @@ def served(settings: Settings, materialiser: Materialiser) -> Generator[str]:
         loop.close()
 
 
-class Gate:
-    """Lets the view take rows in only when it is open."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._may_append = threading.Event()
-        append = ViewDatabase.append
-
-        def wait_and_append(*arguments: Any) -> None:
-            assert self._may_append.wait(WAIT_S)
-            append(*arguments)
-
-        monkeypatch.setattr(ViewDatabase, "append", wait_and_append)
-        self.open, self.close = self._may_append.set, self._may_append.clear
-
-
 def ask(connection: Any, sql: str, parameters: Any = None) -> pa.Table:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
@@ -103,7 +89,7 @@ def test_statements_have_the_same_rows_as_over_http(connection: Any, view: Setti
         written = [publisher.publish(SPANS, f"r{n}", proxy_span(n)).result(60) for n in range(1, 21)]
         client.wait_for(written)
         sql = "SELECT span_id, start_unix_nano, start_at, llm_prompt_token_ids FROM spans ORDER BY span_id"
-        assert ask(connection, sql).equals(client.arrow(sql)[0])
+        assert ask(connection, sql).equals(client.arrow(sql).table)
         large = ask(connection, "SELECT range + 1700000000000000001 AS t, range(range % 50) AS list FROM range(100000)")
         assert large["t"].to_pylist() == [n + 1700000000000000001 for n in range(100000)]
         assert ask(connection, "SELECT 1 AS a WHERE false").num_rows == 0
@@ -188,7 +174,7 @@ def test_the_token_is_asked_for(header: str, view: Settings) -> None:
 def test_until_the_view_has_caught_up_answers_say_that_rows_are_missing(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher, gate = KafkaPublisher(settings), Gate(monkeypatch)
+    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
     written = publisher.publish(SPANS, "r1", proxy_span(1)).result(WAIT_S)
     publisher.close()
     materialiser = Materialiser(settings)
@@ -216,7 +202,7 @@ def rebuilding(address: str) -> tuple[str, str]:
 
 
 def test_what_had_been_fetched_is_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    publisher, gate = KafkaPublisher(settings), Gate(monkeypatch)
+    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
     gate.open()
     materialiser = Materialiser(settings)
     wait_for = Positions.wait_for

@@ -1,6 +1,8 @@
-"""The trainer's side of Lightstream: Trainers, algorithms, stores, and the view. Imports nothing until it is used.
+"""The trainer's side of Lightstream: Trainers, algorithms, stores, and clients of the view. Imports nothing until it is
+used.
 
-A program imports from here and from ``lightstream.producers``, and from nothing deeper.
+A program imports from here, from ``lightstream.producers`` and, for the view in a notebook, from
+``lightstream.store_views``, and from nothing deeper.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
         RolloutConfig,
     )
     from lightstream.store_views.client import AsyncViewClient, ViewClient
-    from lightstream.store_views.notebook import View, view
     from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
@@ -74,7 +75,6 @@ __all__ = [
     "Trackio",
     "Trainer",
     "VerlConfig",
-    "View",
     "ViewClient",
     "VllmOptions",
     "Wandb",
@@ -83,7 +83,6 @@ __all__ = [
     "teach_answers",
     "train_recorded",
     "trajectories",
-    "view",
 ]
 
 _MODULES = {
@@ -118,7 +117,6 @@ _MODULES = {
     "Trainer": "trainer",
     "VERL": "verl_in_process",
     "VerlConfig": "verl_in_process",
-    "View": "lightstream.store_views.notebook",
     "ViewClient": "lightstream.store_views.client",
     "VllmOptions": "vllm_servers",
     "Wandb": "trackers",
@@ -128,7 +126,6 @@ _MODULES = {
     "teach_answers": "verl_in_process",
     "train_recorded": "recorded",
     "trajectories": "consumer",
-    "view": "lightstream.store_views.notebook",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)
