@@ -57,7 +57,7 @@ PAGES = {
     "settings": "/settings",
 }
 
-PICTURES = {f"{name}-light" for name in ("run", "rollouts", "group", "resources", "processes", "sql")} | {
+PICTURES = {f"{name}-light" for name in PAGES if name not in ("rollout", "training")} | {
     "rollout-dark",
     "training-dark",
 }
