@@ -49,6 +49,7 @@ class BatchReader:
         next_offsets: where the file stands; other partitions are read from their beginning.
         interval_s: seconds from one transaction to the next when nobody waits for it.
         is_awaited: whether somebody waits for what the second offsets add to the first: then they are handed over.
+        on_pass: called whenever it looks for records, some ten times a second.
 
     Raises:
         ServiceUnavailableError: the cluster does not answer, or a topic is missing or not for this user.
@@ -62,12 +63,14 @@ class BatchReader:
         next_offsets: Mapping[Place, int],
         interval_s: Callable[[], float],
         is_awaited: Callable[[Mapping[Place, int], Mapping[Place, int]], bool],
+        on_pass: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._codec = codec
         self._clock = clock
         self._interval_s = interval_s
         self._is_awaited = is_awaited
+        self._on_pass = on_pass
         self._filling: Mapping[Place, int] = {}
         self._left = TailBatch()
         self._assigned: set[Place] = set()
@@ -100,6 +103,7 @@ class BatchReader:
         self._filling = builder.next_offsets
         first_s: float | None = None
         while not stopping.is_set():
+            self._on_pass()
             now_s = time.monotonic()
             self._assign_new_partitions()
             if now_s >= self._next_ends_s:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -28,7 +30,7 @@ from .database import ViewDatabase
 from .metrics import ROWS, TRANSACTION_PROCESSOR_SECONDS, TRANSACTION_SECONDS
 from .positions import Place, Positions
 
-__all__ = ["Materialiser", "default_path"]
+__all__ = ["Materialiser", "default_path", "transaction_interval_s"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +47,24 @@ WATCHED_SHARE_MAX = 0.2
 """Share of a core that transactions may cost while somebody looks: they are the rarer the longer one takes."""
 APPENDS_AVERAGED = 10
 
+STUCK_S = 30.0
+"""A thread that has made no pass for so long is told. A full batch takes the writer 10 s on a slow machine."""
+
 
 def default_path(settings: Settings) -> Path:
     """Return the path of the view's file."""
     return settings.data_dir / "view" / "lightstream.duckdb"
+
+
+def transaction_interval_s(cost_s: float, *, is_watched: bool) -> float:
+    """Return the seconds from one transaction to the next where nobody waits for it.
+
+    Args:
+        cost_s: processor time of one.
+        is_watched: whether somebody looks: then they come as often as costs a share of a core, yet never more rarely
+            than where nobody does.
+    """
+    return min(INTERVAL_S, cost_s / WATCHED_SHARE_MAX) if is_watched else INTERVAL_S
 
 
 class Materialiser:
@@ -84,6 +100,7 @@ class Materialiser:
         self._threads: list[threading.Thread] = []
         self._catch_up = CatchUp({}, {})
         self._append_cost_s = 0.0
+        self._passed_s = dict.fromkeys(("reader", "writer"), math.inf)
         self.kafka = KafkaContact(settings)
         self.positions = Positions()
         self.failure: Exception | None = None
@@ -105,9 +122,11 @@ class Materialiser:
             self.positions.snapshot(),
             self._interval_s,
             self.positions.awaits,
+            partial(self._passed, "reader"),
         )
         self._catch_up = CatchUp(self.positions.snapshot(), self.end_offsets_now())
         for name, work in (("reader", self._read), ("writer", self._write)):
+            self._passed(name)
             thread = threading.Thread(target=self._guarded, args=(work,), name=f"lightstream-view-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -152,7 +171,7 @@ class Materialiser:
 
     def _interval_s(self) -> float:
         """Seconds from one transaction to the next where nobody waits for it."""
-        return min(INTERVAL_S, self._append_cost_s / WATCHED_SHARE_MAX) if self.positions.is_watched else INTERVAL_S
+        return transaction_interval_s(self._append_cost_s, is_watched=self.positions.is_watched)
 
     @property
     def rebuilding(self) -> Progress | None:
@@ -160,14 +179,22 @@ class Materialiser:
         return self._catch_up.progress
 
     def unready(self) -> str | None:
-        """Say why answers are not of now: it failed, rebuilds, or lags; ``None`` where they are."""
+        """Say why answers are not of now: it failed, is stuck, rebuilds, or lags; ``None`` where they are."""
         if self.failure is not None:
             return f"the view has stopped: {self.failure}"
+        now_s = time.monotonic()
+        for name, passed_s in self._passed_s.items():
+            if now_s - passed_s > STUCK_S:
+                return f"the view's {name} is stuck: it has done nothing for {now_s - passed_s:.0f} s"
         if (progress := self.rebuilding) is not None:
             return f"the view is rebuilding: {progress}"
         reached, lag_max = self.positions.snapshot(), self._settings.ready_lag_records_max
         lag = sum(max(0, end - reached.get(place, 0)) for place, end in self.end_offsets().items())
         return f"the view is {lag:,} records behind the log (over {lag_max:,})" if lag > lag_max else None
+
+    def _passed(self, thread: str) -> None:
+        """Note that a thread is not stuck."""
+        self._passed_s[thread] = time.monotonic()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -183,6 +210,7 @@ class Materialiser:
     def _read(self) -> None:
         while (batch := self._reader.collect(self._stopping)) is not None:
             while not self._stopping.is_set():
+                self._passed("reader")  # a writer that is stuck is told as such
                 try:
                     self._batches.put(batch, timeout=HAND_OVER_POLL_S)
                     break
@@ -191,6 +219,7 @@ class Materialiser:
 
     def _write(self) -> None:
         while not self._stopping.is_set():
+            self._passed("writer")
             try:
                 batch = self._batches.get(timeout=HAND_OVER_POLL_S)
             except queue.Empty:
