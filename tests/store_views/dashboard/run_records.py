@@ -19,6 +19,7 @@ from lightstream.schemas.records import (
     DeadLetterReason,
     EventKind,
     LlmCall,
+    PolicyVersionRun,
     Record,
     ResourcesRecord,
     RolloutMode,
@@ -29,6 +30,7 @@ from lightstream.schemas.records import (
     SpanLinkRecord,
     SpanRecord,
     SpanStatus,
+    StepOutcome,
     TrainingStep,
     Verdict,
     VerdictOutcome,
@@ -48,14 +50,19 @@ from lightstream.schemas.topics import (
 from lightstream.stream_processors.core.assembly import Assembler
 
 __all__ = [
+    "DISCARDED",
+    "FAILING",
     "HOSTILE",
     "LARGE",
     "LARGE_SPANS",
     "LONG",
     "LONG_CHARACTERS",
     "LOST",
+    "NOT_TRAINED",
+    "REWARDED",
     "RUN",
     "SEARCH",
+    "STUCK",
     "WAITING",
     "XSS",
     "hostile_processes",
@@ -68,6 +75,15 @@ LARGE, LARGE_SPANS = "large-rollout", 10_000
 LONG, LONG_CHARACTERS = "long-messages", 4_000_000
 WAITING = "waiting-rollout"
 SECOND = 1_000_000_000
+REWARDED = "rewarded-calls"
+"""Run of one rollout of that id: calls of two policies, and rewards that went to each thing that they can go to."""
+NOT_TRAINED = {
+    reason: f"not-trained-{reason}"
+    for reason in ("no_reward", "no_signal", "stale", "no_logprobs", "too_long", "not_comparable")
+}
+"""Reason -> run of which nothing trained for it."""
+FAILING, DISCARDED, STUCK = "failing", "discarded-step", "stuck"
+"""Runs of which half the rollouts failed; whose last step was discarded; that nobody takes rollouts of."""
 
 XSS = (
     "<script>window.hacked = 1</script>",
@@ -109,6 +125,8 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     _search(log, start)
     _lost(log, start)
     _hostile(log, start)
+    _rewarded(log, start)
+    _alarming(log, start)
     _large(log, start)
     _long(log, start)
     spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
@@ -413,6 +431,76 @@ def hostile_processes(now: int) -> list[tuple[Topic, str, Record]]:
         )
         log.write(DEAD_LETTERS, f"hostile-{number}", letter)
     return log.records
+
+
+def _rewarded(log: Log, start: int) -> None:
+    spec = RolloutSpec(rollout_id=REWARDED, run_id=REWARDED, input_json="1", enqueued_unix_nano=start)
+    user = [{"role": "user", "content": "Count."}]
+    answer = {"role": "assistant", "content": None}
+    first = _call(spec, 1, 0, start, user, answer, [1, 2], [11, 12, 13, 14], 3, True)
+    mixed = [
+        PolicyVersionRun(first_token=0, policy_version=3),
+        PolicyVersionRun(first_token=2, policy_version=4),
+    ]
+    assert first.llm_call is not None
+    first = first.model_copy(
+        update={
+            "parent_id": None,
+            "llm_call": first.llm_call.model_copy(update={"policy_version_runs": mixed}),
+        }
+    )
+    second = _call(spec, 2, 0, start + SECOND, user, answer, [1, 2, 3], [21, 22], 4, True)
+    spans = [first, second.model_copy(update={"parent_id": None})]
+    targets = [("linked", f"{1:016x}"), ("nowhere", f"{99:016x}"), ("whole", "")]
+    for number, (name, target) in enumerate(targets):
+        reward = _reward(spec, 10 + number, 0.5 + number, start + 2 * SECOND, name).model_copy(
+            update={"parent_id": None}
+        )
+        link = {"agentlightning.link.0.key_match": "span_id", "agentlightning.link.0.value_match": target}
+        told = reward.attributes | (link if target else {})
+        spans.append(reward.model_copy(update={"parent_id": None, "attributes": told}))
+    _rollout(log, spec, spans, start)
+
+
+def _alarming(log: Log, start: int) -> None:
+    """One run for each thing that a person should know of a run."""
+    for reason, run in NOT_TRAINED.items():
+        spec = RolloutSpec(rollout_id=f"{run}-0", run_id=run, input_json="1", enqueued_unix_nano=start)
+        _arithmetic(log, spec, start, (2, 3), 1.0, 1, "")
+        _step(log, spec, start, 0.25, reason)
+    for number in range(2):
+        spec = RolloutSpec(rollout_id=f"{FAILING}-{number}", run_id=FAILING, input_json="1", enqueued_unix_nano=start)
+        _arithmetic(log, spec, start, (2, 3), 1.0, 1, "" if number else "failed")
+    spec = RolloutSpec(rollout_id=f"{DISCARDED}-0", run_id=DISCARDED, input_json="1", enqueued_unix_nano=start)
+    _arithmetic(log, spec, start, (2, 3), 1.0, 1, "")
+    _step(log, spec, start, 0.0, "empty", StepOutcome.DISCARDED)
+    spec = RolloutSpec(rollout_id=f"{STUCK}-0", run_id=STUCK, input_json="1", enqueued_unix_nano=start)
+    log.write(ROLLOUTS, spec.rollout_id, _state(spec, RolloutStatus.QUEUING, start, None))
+
+
+def _step(
+    log: Log, spec: RolloutSpec, at: int, reward: float, reason: str, outcome: StepOutcome = StepOutcome.UPDATED
+) -> None:
+    """A step of the rollout's run, which learned nothing from it for that reason."""
+    consumed = ConsumedTrajectory(
+        rollout_id=spec.rollout_id,
+        attempt_id=f"{spec.rollout_id}-a1",
+        revision=0,
+        group_id=spec.rollout_id,
+        triplet_count=0,
+        not_trained={reason: 2},
+    )
+    step = TrainingStep(
+        trainer_id=spec.run_id,
+        run_id=spec.run_id,
+        step=1,
+        outcome=outcome,
+        consumed=[consumed],
+        metrics={"reward/mean": reward},
+        started_unix_nano=at,
+        ended_unix_nano=at + SECOND,
+    )
+    log.write(TRAINING_STEPS, spec.run_id, step)
 
 
 def _large(log: Log, start: int) -> None:

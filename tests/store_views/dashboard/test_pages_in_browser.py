@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import time
 from urllib.parse import quote, urlencode
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.topics import SPANS
+from lightstream.schemas.records import RolloutStatus
+from lightstream.schemas.topics import ROLLOUTS, SPANS
 from lightstream.store_views.sql_literal import sql_literal
 from tests.store_views.dashboard.conftest import open_page
-from tests.store_views.dashboard.run_records import HOSTILE, RUN, XSS, hostile_processes
+from tests.store_views.dashboard.run_records import (
+    DISCARDED,
+    FAILING,
+    HOSTILE,
+    LOST,
+    NOT_TRAINED,
+    REWARDED,
+    RUN,
+    SEARCH,
+    STUCK,
+    XSS,
+    hostile_processes,
+)
+from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import framework_span
 
 pytestmark = pytest.mark.dashboard
@@ -140,3 +155,168 @@ def test_a_part_of_an_older_build_that_is_gone_is_told_with_what_to_do(page: Pag
     page.get_by_role("button", name="Load it again").click()
     expect(page.get_by_role("heading", name="Training")).to_be_visible()
     expect(page.get_by_role("slider").first).to_be_visible()
+
+
+def background_colours(tokens: Locator) -> list[str]:
+    shown: list[str] = tokens.locator("span").evaluate_all(
+        "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    )
+    return shown
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_tokens_are_coloured_by_mask_and_policy_version(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?run={REWARDED}&id={REWARDED}")
+    page.get_by_role("tab", name="Tokens").click()
+    tokens = page.get_by_role("group", name="Response tokens of the call")
+    expect(tokens).to_have_text("11121314")
+    choose(page, "Coloured by", "mask")
+    expect(page.get_by_text("green: sampled by the policy, grey: not")).to_be_visible()
+    sampled = background_colours(tokens)
+    assert len(set(sampled)) == 1
+    choose(page, "Coloured by", "policy version")
+    expect(page.get_by_text("one colour for each policy version")).to_be_visible()
+    first, second, third, fourth = background_colours(tokens)
+    assert first == second != third == fourth
+    expect(tokens.get_by_title(re.compile("token 1: .* policy 3$"))).to_be_visible()
+    expect(tokens.get_by_title(re.compile("token 2: .* policy 4$"))).to_be_visible()
+
+
+def test_each_reward_says_what_it_went_to(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?run={REWARDED}&id={REWARDED}")
+    rewards = page.get_by_role("region", name="Rewards").last.get_by_role("row")
+    expect(rewards.filter(has_text="linked")).to_contain_text("call 0 (by link)")
+    expect(rewards.filter(has_text="nowhere")).to_contain_text("nothing: it names no call of this attempt")
+    expect(rewards.filter(has_text="whole")).to_contain_text("the whole trajectory")
+
+
+@pytest.mark.parametrize("reason", NOT_TRAINED)
+def test_what_kept_a_run_from_training_is_an_alarm(page: Page, view_url: str, reason: str) -> None:
+    open_page(page, f"{view_url}/run?run={NOT_TRAINED[reason]}")
+    alarm = page.get_by_label("Alarms").get_by_role("listitem")
+    expect(alarm).to_have_count(1)
+    expect(alarm).to_contain_text("100 % of the finished rollouts did not train: ")
+    alarm.get_by_role("link", name="show them").click()
+    expect(page).to_have_url(re.compile(rf"reason={reason}(&|$)"))
+    expect(page.get_by_role("link", name=f"{NOT_TRAINED[reason]}-0")).to_be_visible()
+
+
+def test_failures_are_an_alarm(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/run?run={FAILING}")
+    alarms = page.get_by_label("Alarms")
+    expect(alarms).to_contain_text("50 % of the finished rollouts failed")
+    alarms.get_by_role("link", name="show them").click()
+    expect(page).to_have_url(re.compile("status=failed"))
+    expect(page.get_by_role("link", name=f"{FAILING}-0")).to_be_visible()
+    expect(page.get_by_role("link", name=f"{FAILING}-1")).to_have_count(0)
+
+
+def test_a_discarded_step_and_rollouts_that_nobody_takes_are_alarms(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/run?run={DISCARDED}")
+    expect(page.get_by_label("Alarms")).to_contain_text("The last step was discarded (1 step so far)")
+    open_page(page, f"{view_url}/run?run={STUCK}")
+    expect(page.get_by_label("Alarms")).to_contain_text("none is running")
+    expect(page.get_by_label("Alarms")).to_contain_text("start one with `lightstream runner`")
+
+
+def test_a_run_without_trouble_has_no_alarm(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/run?run={SEARCH}")
+    expect(page.get_by_role("region", name="Why rollouts did not train").last).to_contain_text("no_calls")
+    expect(page.get_by_label("Alarms")).to_have_count(0)
+
+
+def test_a_run_is_compared_with_others(page: Page, view_url: str) -> None:
+    stale = NOT_TRAINED["stale"]
+    open_page(page, f"{view_url}/training?run={RUN}")
+    curves = page.get_by_role("region", name="reward/mean", exact=True)
+    expect(curves).to_be_visible()
+    expect(curves).not_to_contain_text(stale)
+    choose(page, "Beside", stale)
+    expect(page).to_have_url(re.compile(rf"compare={stale}"))
+    expect(curves).to_contain_text(stale)
+    expect(curves).to_contain_text(RUN)
+    page.reload()
+    expect(curves).to_contain_text(stale)
+
+
+def test_versions_show_what_changed_and_how_they_fared(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/resources?run={RUN}&id={RUN}-v6")
+    expect(page.get_by_role("region", name="Mean reward by version")).to_be_visible()
+    versions = page.get_by_role("region", name="Versions").last
+    expect(versions.locator("tbody tr")).to_have_count(15)
+    changes = page.get_by_label(f"Changes in {RUN}-v6")
+    expect(changes).to_contain_text("policy@6")
+    expect(changes.locator(".cm-deletedChunk")).to_contain_text("policy@5")
+    versions.get_by_role("link", name=f"{RUN}-v3", exact=True).click()
+    expect(page.get_by_label(f"Changes in {RUN}-v3")).to_contain_text("policy@3")
+    expect(page).to_have_url(re.compile(f"id={RUN}-v3"))
+    versions.get_by_role("link", name=f"{RUN}-v0", exact=True).click()
+    expect(page.get_by_text("the first", exact=True)).to_be_visible()
+
+
+def test_dropped_calls_and_dead_letters_say_why_and_where(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/losses?run={LOST}")
+    dropped = (
+        page.get_by_role("region", name="Dropped calls and rewards")
+        .last.get_by_role("row")
+        .filter(has_text="no_token_ids")
+    )
+    expect(dropped).to_contain_text("The model server returned no token ids")
+    expect(dropped.get_by_role("cell", name="12", exact=True)).to_be_visible()
+    expect(dropped).to_contain_text(re.compile(r"spans/0 @ \d+"))
+    letter = page.get_by_role("region", name="Dead letters").last.get_by_role("row").filter(has_text="assembler")
+    expect(letter).to_contain_text("the value does not begin with Avro's marker")
+    expect(letter.get_by_role("cell", name="spans/0 @ 17")).to_be_visible()
+    dropped.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(LOST)
+
+
+def test_figures_are_called_incomplete_while_the_view_rebuilds(page: Page, view_url: str) -> None:
+    rebuilding = {"records_done": 1_200, "records_total": 4_800, "seconds_left": 90.0}
+    is_rebuilding = True
+
+    def answer(route: Route) -> None:
+        """The view's own answer; its rebuilding, which takes a moment here, made as long as that of a long log."""
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | ({"rebuilding": rebuilding} if is_rebuilding else {}))
+
+    page.route("**/v1/positions", answer)
+    page.goto(view_url)
+    notice = page.get_by_text("The view is reading the log: figures are not complete yet.")
+    expect(notice).to_be_visible()
+    expect(page.get_by_text("1,200 of 4,800 records, about 1 min 30 s left.")).to_be_visible()
+    is_rebuilding = False
+    expect(notice).to_have_count(0)
+    page.unroute_all(behavior="wait")
+
+
+def test_new_rollouts_come_into_the_list_and_finish_there(page: Page, view_url: str, view_settings: Settings) -> None:
+    run = "growing"
+    open_page(page, f"{view_url}/rollouts?run={run}")
+    expect(page.get_by_text("No rollout fits these filters.")).to_be_visible()
+    publisher, now = KafkaPublisher(view_settings), time.time_ns()
+    for number, status in enumerate((RolloutStatus.QUEUING, RolloutStatus.SUCCEEDED)):
+        made = state("growing-0", status, number, run_id=run, enqueued_unix_nano=now)
+        publisher.publish(ROLLOUTS, "growing-0", made).result(60)
+        row = page.get_by_role("row").filter(has_text="growing-0")
+        expect(row).to_contain_text(status.value)
+    publisher.close()
+
+
+def test_the_theme_that_is_chosen_stays(page: Page, view_url: str) -> None:
+    root = page.locator("html")
+    open_page(page, f"{view_url}/settings")
+    expect(root).to_have_attribute("data-theme", "light")
+    choose(page, "Light or dark", "dark")
+    expect(root).to_have_attribute("data-theme", "dark")
+    open_page(page, view_url)
+    expect(root).to_have_attribute("data-theme", "dark")
+    open_page(page, f"{view_url}/settings")
+    choose(page, "Light or dark", "as the system has it")
+    expect(root).to_have_attribute("data-theme", "light")
+    page.emulate_media(color_scheme="dark")
+    expect(root).to_have_attribute("data-theme", "dark")
