@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ALERTS", "FOLDER", "SERVICES", "panel_expressions", "read_yaml", "rule_expressions", "rules"]
+from lightstream.runtime.settings import Settings
+from lightstream.up import SERVICES, Stack
+
+__all__ = ["ALERTS", "FOLDER", "every_server", "panel_expressions", "read_yaml", "rule_expressions", "rules"]
 
 FOLDER = Path(__file__).parents[2] / "docker" / "monitoring"
 ALERTS = FOLDER / "alerts.yml"
-SERVICES = ("worker", "view", "proxy", "gateway")
 
 yaml: Any = importlib.import_module("yaml")  # by name: it has no types
+
+
+def every_server(settings: Settings) -> Stack:
+    """All servers of ours, not started yet."""
+    return Stack(settings, services=SERVICES, programs={"store": (sys.executable, "-m", "lightstream.cli", "store")})
 
 
 def read_yaml(path: Path) -> Any:

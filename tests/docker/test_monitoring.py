@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
 
 import httpx
@@ -12,10 +11,9 @@ import pytest
 
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
-from lightstream.up import Stack
 from tests.support.waiting import eventually
 
-from .monitoring import FOLDER, SERVICES, panel_expressions, read_yaml, rule_expressions
+from .monitoring import FOLDER, every_server, panel_expressions, read_yaml, rule_expressions
 
 OF_PROMETHEUS = {"up"}
 WHEN_THERE_IS_ONE = {"lightstream_rollouts", "lightstream_calls", "lightstream_http_requests_total"}
@@ -46,8 +44,7 @@ def is_ready(url: str) -> bool:
 
 def test_every_process_is_alive_and_ready_and_tells_the_metrics_that_are_asked_for(settings: Settings) -> None:
     told: dict[str, set[str]] = {}
-    store = {"store": (sys.executable, "-m", "lightstream.cli", "store")}
-    with Stack(settings, services=(*SERVICES, "policy"), programs=store) as stack:
+    with every_server(settings) as stack:
         for service in stack.names:
             url = discover(stack.settings, service).address
             assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200, service

@@ -15,16 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
+from lightstream.producers.runner.metrics import served_metrics
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.ports import free_port
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
-from lightstream.up import Stack
 from tests.stream_processors.worker.harness import ended, enqueued, span, started
 from tests.support.waiting import eventually
 
-from .monitoring import ALERTS, FOLDER, SERVICES, panel_expressions, read_yaml, rules
+from .monitoring import ALERTS, FOLDER, every_server, panel_expressions, read_yaml, rules
 
 pytestmark = pytest.mark.prometheus
 
@@ -111,12 +111,14 @@ class Prometheus:
 
 
 def test_every_panel_shows_something_and_every_rule_is_evaluated(settings: Settings, tmp_path: Path) -> None:
-    with Stack(settings, services=SERVICES) as stack:
-        urls = [discover(stack.settings, service).address for service in SERVICES]
-        prometheus = Prometheus(tmp_path, [url.removeprefix("http://") for url in urls])
+    runner = settings.model_copy(update={"runner_port": free_port()})
+    with every_server(settings) as stack, served_metrics(runner):
+        urls = [discover(stack.settings, service).address for service in stack.names]
+        targets = [*(url.removeprefix("http://") for url in urls), f"127.0.0.1:{runner.runner_port}"]
+        prometheus = Prometheus(tmp_path, targets)
         with prometheus.running():
             number_of_targets = partial(prometheus.values, 'sum(up{job="lightstream"})')
-            eventually(lambda: number_of_targets() == [len(SERVICES)], what="all processes asked")
+            eventually(lambda: number_of_targets() == [len(targets)], what="all processes asked")
             train_on_one_rollout(stack.settings, prometheus)
             for expression in panel_expressions():
                 eventually(partial(prometheus.values, expression), what=expression)
