@@ -100,7 +100,7 @@ class Materialiser:
         self._threads: list[threading.Thread] = []
         self._catch_up = CatchUp({}, {})
         self._append_cost_s = 0.0
-        self._passed_s = dict.fromkeys(("reader", "writer"), math.inf)
+        self._passed_s: dict[str, float] = dict.fromkeys(("reader", "writer"), math.inf)
         self.kafka = KafkaContact(settings)
         self.positions = Positions()
         self.failure: Exception | None = None
