@@ -52,6 +52,10 @@ def test_it_tells_fates_rewards_segments_and_why_it_did_not_train(log: LogFile) 
         ("edited_history", [2]),
     ]
     assert [drop["reason"] for drop in found.dropped] == ["call_failed"]
+    places = [(call["log_partition"], call["log_offset"]) for call in found.calls]
+    places += [(drop["log_partition"], drop["log_offset"]) for drop in found.dropped]
+    places += [(reward["source_partition"], reward["source_offset"]) for reward in found.rewards]
+    assert places == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 4), (0, 5)], "in spans, the attempt's opening before them"
     assert found.conclusion == "its group is not complete (1 of 2 rollouts are finished)"
     assert found.reason_code == "group_incomplete"
 

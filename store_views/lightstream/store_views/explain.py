@@ -84,12 +84,12 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
 
 
 _NOTES = "(SELECT rollout_id, attempt_id, attempt_sequence, unnest(notes) AS note FROM trajectories)"
-_LOST = "attempt_id, span_id, is_llm_call, reason, detail"
+_LOST = "attempt_id, span_id, is_llm_call, reason, detail, log_partition, log_offset"
 _OF_CALL = """
     attempt_id, span_id, response_id, choice_index AS choice, fate, reason, detail,
     coalesce(response_model, requested_model) AS model, policy_version AS policy,
     prompt_token_count AS prompt_tokens, response_token_count AS response_tokens, finish_reason, seconds,
-    start_unix_nano
+    start_unix_nano, log_partition, log_offset
 """
 
 _PARTS: Mapping[str, tuple[str, str, str]] = {
@@ -104,7 +104,7 @@ _PARTS: Mapping[str, tuple[str, str, str]] = {
     "calls": ("llm_calls", _OF_CALL, "start_unix_nano, choice_index"),
     "rewards": (
         "rewards",
-        "attempt_id, name, dimension, value, match, call_index, span_id",
+        "attempt_id, name, dimension, value, match, call_index, span_id, source_partition, source_offset",
         "source_offset, dimension",
     ),
     "dropped": ("dropped", _LOST, "log_partition, log_offset"),

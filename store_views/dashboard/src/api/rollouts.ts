@@ -142,6 +142,8 @@ export interface Explained {
     match: string;
     call_index: number | null;
     span_id: string;
+    source_partition: number;
+    source_offset: number;
   }[];
   dropped: Lost[];
   shared: Lost[];
@@ -172,6 +174,8 @@ export interface Call {
   finish_reason: string | null;
   seconds: number | null;
   start_unix_nano: string | null;
+  log_partition: number | null;
+  log_offset: number | null;
 }
 
 export interface Lost {
@@ -180,6 +184,8 @@ export interface Lost {
   is_llm_call: boolean;
   reason: string;
   detail: string;
+  log_partition: number;
+  log_offset: number;
 }
 
 const MAY_STILL_TRAIN = new Set(["not_assembled", "group_incomplete", "not_consumed"]);

@@ -91,6 +91,11 @@ function place(topic: string, partition: number, offset: number) {
   return <span className={ui["mono"]}>{`${topic}/${partition} @ ${offset}`}</span>;
 }
 
+function SpanPlace({ partition, offset }: { partition: number | null; offset: number | null }) {
+  if (partition === null || offset === null || partition < 0 || offset < 0) return null;
+  return <div className={ui["muted"]}>{place("spans", partition, offset)}</div>;
+}
+
 /** The chosen span: at once on the page, and in the address once somebody has settled on it. */
 function useChosenSpan(): [string | undefined, (span: string) => void] {
   const search = useSearch({ from: "/rollout" });
@@ -211,9 +216,12 @@ const CALLS: Column<Call>[] = [
     id: "span",
     header: "Call",
     cell: (row) => (
-      <Link to="/rollout" search={(known) => ({ ...known, span: row.span_id })} replace className={styles["rowLink"] ?? ""}>
-        {row.span_id.slice(0, 8)}
-      </Link>
+      <>
+        <Link to="/rollout" search={(known) => ({ ...known, span: row.span_id })} replace className={styles["rowLink"] ?? ""}>
+          {row.span_id.slice(0, 8)}
+        </Link>
+        <SpanPlace partition={row.log_partition} offset={row.log_offset} />
+      </>
     ),
   },
   { id: "model", header: "Model", cell: (row) => row.model ?? "–" },
@@ -263,7 +271,16 @@ type Reward = Explained["rewards"][number];
 const REWARDS: Column<Reward>[] = [
   { id: "name", header: "Reward", cell: (row) => row.name || "(no name)" },
   { id: "value", header: "Value", number: true, cell: (row) => figure(row.value) },
-  { id: "match", header: "Went to", cell: (row) => wentTo(row) },
+  {
+    id: "match",
+    header: "Went to",
+    cell: (row) => (
+      <>
+        {wentTo(row)}
+        <SpanPlace partition={row.source_partition} offset={row.source_offset} />
+      </>
+    ),
+  },
 ];
 
 function wentTo(row: Reward): string {
@@ -283,7 +300,7 @@ function Losses({ found }: { found: Explained }) {
   const meanings = useQuery(meaningsQuery).data;
   const rows = [
     ...found.dropped.map((row) => ({ ...row, meaning: meanings?.drops[row.reason] })),
-    ...found.notes.map((row) => ({ ...row, meaning: meanings?.notes[row.reason] })),
+    ...found.notes.map((row) => ({ ...row, log_partition: null, log_offset: null, meaning: meanings?.notes[row.reason] })),
     ...found.shared.map((row) => ({ ...row, meaning: "The span was logged under several rollouts." })),
   ];
   if (rows.length === 0) return null;
@@ -306,7 +323,16 @@ function Losses({ found }: { found: Explained }) {
               </>
             ),
           },
-          { id: "span", header: "Span", cell: (row) => <code>{row.span_id.slice(0, 8)}</code> },
+          {
+            id: "span",
+            header: "Span",
+            cell: (row) => (
+              <>
+                <code>{row.span_id.slice(0, 8)}</code>
+                <SpanPlace partition={row.log_partition} offset={row.log_offset} />
+              </>
+            ),
+          },
         ]}
       />
     </Panel>
