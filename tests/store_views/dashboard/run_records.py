@@ -48,6 +48,8 @@ from lightstream.schemas.topics import (
     Topic,
 )
 from lightstream.stream_processors.core.assembly import Assembler
+from lightstream.trainers.run_identity import OPTIONS
+from lightstream.trainers.verl_in_process import VERL
 
 __all__ = [
     "DISCARDED",
@@ -601,6 +603,7 @@ def _publish(log: Log, run: str, version: int, at: int) -> None:
         resources={"main_llm": json.dumps(llm), "instruction": json.dumps(prompt)},
         model=f"policy@{version}",
         checkpoint_url=f"/checkpoints/{run}/step-{version:06d}",
+        made_with={OPTIONS: VERL(model="policy", steps=STEPS).as_json()} if version == 0 else {},
         created_unix_nano=at,
     )
     log.write(RESOURCES, record.resources_id, record)

@@ -186,6 +186,47 @@ def test_tokens_are_coloured_by_mask_and_policy_version(page: Page, view_url: st
     expect(tokens.get_by_title(re.compile("token 2: .* policy 4$"))).to_be_visible()
 
 
+def colours_by_reward(page: Page, url: str) -> tuple[list[str], str]:
+    """Background of each token of the first call, and what is said of the rollout's reward."""
+    open_page(page, url)
+    page.get_by_role("tab", name="Tokens").click()
+    choose(page, "Coloured by", "reward minus the group's mean")
+    expect(page.get_by_text("sampled tokens, each as its rollout:")).to_be_visible()
+    said = page.get_by_text("reward of the rollout minus the group's mean: ")
+    shown = background_colours(page.get_by_role("group", name="Response tokens of the call"))
+    return shown, said.inner_text()
+
+
+def test_tokens_are_coloured_by_how_far_the_reward_is_from_the_mean_of_the_group(page: Page, view_url: str) -> None:
+    group = f"{view_url}/rollout?run={RUN}&id={RUN}-s6-g0"
+    worse, said_of_worse = colours_by_reward(page, f"{group}-1")  # rewards 0, 0, 1, 0
+    better, said_of_better = colours_by_reward(page, f"{group}-2")
+    assert len(set(worse)) == len(set(better)) == 1, "a rollout has one reward"
+    assert worse[0] != better[0]
+    mean = "reward of the rollout minus the group's mean: "
+    grpo = "; divided by the group's standard deviation, as the run's GRPO does: "
+    assert (said_of_worse, said_of_better) == (f"{mean}-0.25{grpo}-0.5", f"{mean}+0.75{grpo}+1.5")
+    flat, said_of_flat = colours_by_reward(page, f"{view_url}/rollout?run={RUN}&id={RUN}-s14-g0-1")
+    assert said_of_flat == f"{mean}0{grpo}0"
+    alone, said_of_alone = colours_by_reward(page, f"{view_url}/rollout?run={REWARDED}&id={REWARDED}")
+    assert said_of_alone == f"{mean}0", "nothing tells how its trainer would compare it"
+    assert set(flat) == set(alone), "neither is farther from the mean than the other"
+
+
+def test_each_call_reward_and_dropped_call_says_where_it_lies(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/rollout?run={REWARDED}&id={REWARDED}")
+    for panel, count in (("LLM calls", 2), ("Rewards", 3)):
+        rows = page.get_by_role("region", name=panel).last.locator("tbody tr")
+        expect(rows).to_have_count(count)
+        for row in rows.all():
+            expect(row).to_contain_text(re.compile(r"spans/0 @ \d+"))
+    open_page(page, f"{view_url}/rollout?run={LOST}&id={LOST}-0")
+    dropped = page.get_by_role("region", name="Dropped, and oddities").last.locator("tbody tr")
+    expect(dropped).to_have_count(2)
+    for row in dropped.all():
+        expect(row).to_contain_text(re.compile(r"spans/0 @ \d+"))
+
+
 def test_each_reward_says_what_it_went_to(page: Page, view_url: str) -> None:
     open_page(page, f"{view_url}/rollout?run={REWARDED}&id={REWARDED}")
     rewards = page.get_by_role("region", name="Rewards").last.get_by_role("row")

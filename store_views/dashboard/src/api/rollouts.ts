@@ -318,15 +318,31 @@ export interface TokenRow {
   log_offset: number;
   /** Reward of the rollout minus the mean of its group's; `null` where one of both is unknown. */
   above_mean: number | null;
+  /** Sample standard deviation of the group's rewards; `null` of fewer than two. */
+  deviation: number | null;
+  /** `above_mean` divided by it, of a run whose options say that its trainer does so; else `null`. */
+  divided: number | null;
   /** What each response token says; `null` where the proxy did not see it. */
   texts: string[] | null;
 }
 
 const TOKENS = `
 WITH finished AS (
-  SELECT rollout_id, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories_latest WHERE final
-), own AS (SELECT group_id, reward FROM finished WHERE rollout_id = $rollout)
-SELECT (SELECT own.reward - avg(finished.reward) FROM finished JOIN own USING (group_id) GROUP BY own.reward) AS above_mean,
+  SELECT rollout_id, run_id, mode, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories_latest WHERE final
+), own AS (SELECT run_id, mode, group_id, reward FROM finished WHERE rollout_id = $rollout),
+compared AS (
+  SELECT own.reward - if(min(finished.reward) = max(finished.reward), min(finished.reward), avg(finished.reward)) AS above_mean,
+    stddev_samp(finished.reward) AS deviation, any_value(mode) AS mode
+  FROM finished JOIN own USING (run_id, mode, group_id) GROUP BY own.reward
+), made AS (
+  SELECT arg_min(made_with, version)::JSON ->> '$.options' AS options
+  FROM resources WHERE run_id = (SELECT any_value(run_id) FROM own) AND made_with::VARCHAR <> '{}'
+)
+SELECT (SELECT above_mean FROM compared) AS above_mean, (SELECT deviation FROM compared) AS deviation,
+  (SELECT above_mean / (deviation + 1e-6) FROM compared, made WHERE mode = 'train' AND options ->> '$.advantage' = 'grpo'
+    AND options ->> '$.advantage_per' = 'rollout' AND options ->> '$.reward_missing' = 'exclude'
+    AND options ->> '$.reward_dimensions' = '{}' AND options ->> '$.reward_model' IS NULL
+    AND options ->> '$.kl_reward_coefficient' = '0.0') AS divided,
   call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
   policy_version, policy_version_runs, finish_reason, log_partition, log_offset, said.texts
 FROM triplets

@@ -15,7 +15,7 @@ const SHOWN_TOKENS = 4_000;
 const COLOURINGS = [
   ["logprob", "log-probability"],
   ["mask", "mask"],
-  ["advantage", "reward above the group's mean"],
+  ["advantage", "reward minus the group's mean"],
   ["version", "policy version"],
 ] as const;
 
@@ -53,7 +53,7 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
           {count(sampled)}
         </span>
         <span>reward of the call {figure(row.reward)}</span>
-        {row.above_mean !== null && <span>{`the rollout is ${signed(row.above_mean)} to the mean of its group`}</span>}
+        {row.above_mean !== null && <span>{comparedText(row.above_mean, row.divided)}</span>}
         <Legend by={by} />
       </div>
       <details>
@@ -89,12 +89,21 @@ function visible(text: string): string {
 
 function Legend({ by }: { by: string }) {
   if (by === "mask") return <span>green: sampled by the policy, grey: not</span>;
-  if (by === "advantage") return <span>green: sampled, and the rollout was better than its group; red: worse</span>;
+  if (by === "advantage")
+    return <span>sampled tokens, each as its rollout: green above the group's mean, red below, full at {DEVIATIONS_FULL} standard deviations</span>;
   if (by === "version") return <span>one colour for each policy version</span>;
   return <span>green: expected (log-probability near 0), red: a surprise (–4 and below)</span>;
 }
 
-function signed(value: number): string {
+/** Where colours end: more than that is rare. */
+const DEVIATIONS_FULL = 2;
+/** The log has rewards. The advantages that a trainer makes of them stay with it, so these are called what they are. */
+function comparedText(aboveMean: number, divided: number | null): string {
+  const difference = `reward of the rollout minus the group's mean: ${signed(aboveMean)}`;
+  return divided === null ? difference : `${difference}; divided by the group's standard deviation, as the run's GRPO does: ${signed(divided)}`;
+}
+
+  function signed(value: number): string {
   return `${value > 0 ? "+" : ""}${figure(value)}`;
 }
 
@@ -104,8 +113,9 @@ function colourOf(row: TokenRow, index: number, by: string): string {
   const grey = "#d5d6da";
   if (by === "mask") return row.response_mask[index] ? "#9fdcb9" : grey;
   if (by === "advantage") {
-    if (!row.response_mask[index] || row.above_mean === null || row.above_mean === 0) return grey;
-    return row.above_mean > 0 ? "#9fdcb9" : "#f4b5af";
+    if (!row.response_mask[index] || !row.above_mean || !row.deviation) return grey;
+    const share = Math.min(1, Math.abs(row.above_mean) / row.deviation / DEVIATIONS_FULL);
+    return `hsl(${row.above_mean > 0 ? 146 : 5} 60% ${(93 - 25 * share).toFixed(0)}%)`;
   }
   if (by === "version") {
     const version = versionOf(row, index);
