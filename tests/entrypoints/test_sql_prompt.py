@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import re
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -103,31 +107,69 @@ def test_completion_offers_columns_of_what_is_named_first(settings: Settings) ->
     assert offers("\\ti") == ["\\timing"]
 
 
-def test_the_prompt_reads_from_a_terminal_and_remembers(settings: Settings) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lightstream.cli", "sql"],
-        env=child_environment(settings) | {"TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(theirs)
-    shown = ""
+class Terminal:
+    """The prompt in a terminal of its own, and what it has shown since it was last asked to."""
 
-    def read_until(text: str) -> None:
-        nonlocal shown
-        while text not in shown:
-            shown += os.read(ours, 65_536).decode(errors="replace")
+    def __init__(self, settings: Settings) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lightstream.cli", "sql"],
+            env=child_environment(settings) | {"TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
+        )
+        os.close(theirs)
+        self._shown = ""
 
-    try:
-        read_until("lightstream>")
-        os.write(ours, b"SELECT 40 +\r2 AS answer;\r")
-        read_until("1 row")
-        assert "42" in shown
-        os.write(ours, b"\\q\r")
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        os.close(ours)
+    def type(self, keys: str) -> None:
+        """Press these keys."""
+        os.write(self._ours, keys.encode())
+
+    def until(self, text: str, times: int = 1) -> str:
+        """What is shown up to the text, once it was shown that often."""
+        while self._shown.count(text) < times:
+            self._shown += os.read(self._ours, 65_536).decode(errors="replace")
+        *before, self._shown = self._shown.split(text, times)
+        return text.join(before)
+
+    def close(self) -> None:
+        """End it, if it runs."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    terminal = Terminal(settings)
+    yield terminal
+    terminal.close()
+
+
+def test_the_prompt_reads_from_a_terminal_and_remembers(terminal: Terminal, settings: Settings) -> None:
+    terminal.until("lightstream>")
+    terminal.type("SELECT 40 +\r2 AS answer;\r")
+    assert "42" in terminal.until("1 row")
+    terminal.type("\\q\r")
+    assert terminal.process.wait(60) == 0
     assert "+SELECT 40 +\n+2 AS answer;\n" in (settings.data_dir / "sql_history").read_text()
+
+
+def test_a_statement_is_watched_until_ctrl_c(terminal: Terminal) -> None:
+    terminal.until("lightstream>")
+    terminal.type("SELECT 'n' || uuid() AS answer;\r")
+    terminal.until("1 row")
+    terminal.until("lightstream>")
+    terminal.type("\\watch 0.1\r")
+    answers = [re.findall(r"n[0-9a-f]{8}-[0-9a-f-]{27}", terminal.until("1 row")) for _ in range(3)]
+    assert [len(found) for found in answers] == [1, 1, 1]
+    assert len({found[0] for found in answers}) == 3  # asked anew each time
+    terminal.type("\x03")
+    terminal.until("lightstream>")
+    terminal.type("SELECT 40 + 3 AS answer;\r")
+    assert "43" in terminal.until("1 row")
+    terminal.type("\\q\r")
+    assert terminal.process.wait(60) == 0

@@ -86,10 +86,15 @@ def ask(connection: Any, sql: str, parameters: Any = None) -> pa.Table:
 def test_statements_have_the_same_rows_as_over_http(connection: Any, view: Settings) -> None:
     publisher, client = KafkaPublisher(view), ViewClient(view)
     try:
-        written = [publisher.publish(SPANS, f"r{n}", proxy_span(n)).result(60) for n in range(1, 21)]
-        client.wait_for(written)
-        sql = "SELECT span_id, start_unix_nano, start_at, llm_prompt_token_ids FROM spans ORDER BY span_id"
-        assert ask(connection, sql).equals(client.arrow(sql).table)
+        starts = [1_700_000_000_000_000_001 + n for n in range(1_000)]  # nanoseconds that no double holds
+        spans = [proxy_span(n).model_copy(update={"start_unix_nano": start}) for n, start in enumerate(starts)]
+        written = [publisher.publish(SPANS, span.rollout_id or "", span) for span in spans]
+        client.wait_for([one.result(60) for one in written])
+        sql = "SELECT span_id, start_unix_nano, start_at, llm_prompt_token_ids FROM spans ORDER BY start_unix_nano"
+        answer = ask(connection, sql)
+        assert answer["start_unix_nano"].to_pylist() == starts
+        assert answer["span_id"].to_pylist() == [span.span_id for span in spans]
+        assert answer.equals(client.arrow(sql).table)
         large = ask(connection, "SELECT range + 1700000000000000001 AS t, range(range % 50) AS list FROM range(100000)")
         assert large["t"].to_pylist() == [n + 1700000000000000001 for n in range(100000)]
         assert ask(connection, "SELECT 1 AS a WHERE false").num_rows == 0

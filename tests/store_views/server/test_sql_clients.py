@@ -90,7 +90,8 @@ def publish(view: Settings) -> list[tuple[str, int]]:
     spans = [proxy_span(n).model_copy(update={"start_unix_nano": START + n}) for n in range(N)]
     publisher, client = KafkaPublisher(view), ViewClient(view)
     try:
-        client.wait_for([publisher.publish(SPANS, span.rollout_id or "", span).result(60) for span in spans])
+        written = [publisher.publish(SPANS, span.rollout_id or "", span) for span in spans]
+        client.wait_for([one.result(60) for one in written])
     finally:
         publisher.close()
         client.close()
