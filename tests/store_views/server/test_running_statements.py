@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,9 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from starlette.types import Message
 
+from lightstream.runtime.http_server import CLIENT_GONE
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
@@ -22,7 +25,7 @@ from lightstream.store_views.client import AsyncViewClient, ViewClient
 from lightstream.store_views.server import create_app
 from lightstream.store_views.server.answering import Answering
 from lightstream.store_views.server.lanes import Lane, LaneSize
-from tests.store_views.test_materialiser import following
+from tests.store_views.test_materialiser import WAIT_S, following
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -149,6 +152,38 @@ async def test_strangers_that_wait_for_the_view_leave_stores_their_places(settin
             view.positions.close("the test is over")
             assert {task.result().status_code for task in (await asyncio.wait(strangers))[0]} == {503}
     publisher.close()
+
+
+async def test_a_client_that_hangs_up_while_it_waits_for_the_view_gives_its_place_back(settings: Settings) -> None:
+    size = LaneSize(at_once=1, waiting_max=0, catching_up_max=1)
+    body = json.dumps({"sql": "SELECT 42", "at_least": {"spans": {0: 10**9}}, "wait_s": 3600}).encode()
+    headers = [(b"host", b"view"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/sql", "query_string": b"", "headers": headers}
+    hung_up, sent = asyncio.Event(), list[Message]()
+    received = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> Message:
+        if (message := next(received, None)) is not None:
+            return message
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with following(settings) as view:
+        answering = Answering(view.database.cursor, sizes={"others": size})
+        places = answering.lanes["others"].catching_up
+        asked = asyncio.create_task(create_app(view, answering=answering)(scope, receive, send))
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if places.are_taken:
+                    break
+                await asyncio.sleep(0.02)
+        hung_up.set()
+        await asked
+        assert not places.are_taken
+        assert sent[0]["status"] == CLIENT_GONE
 
 
 def test_the_form_is_as_asked(http: httpx.Client) -> None:

@@ -75,15 +75,22 @@ class Answering:
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
 
-    async def catch_up(self, lane: Lane, wait: Callable[[], T]) -> T:
+    async def catch_up(self, lane: Lane, wait: Callable[[], T], *, until: Callable[[T], bool] | None = None) -> T:
         """The result of ``wait``, which sleeps in a thread, with a place of those of its lane that wait for the view.
+
+        Args:
+            until: whether a result will do; else ``wait`` is called again. A caller that is cancelled leaves a thread
+                behind until the call under way returns.
 
         Raises:
             ServiceUnavailableError: too many of the lane wait already.
         """
         await lane.catching_up.enter()
         try:
-            return await run_sync(wait, limiter=self._sleeping)
+            while True:
+                found = await run_sync(wait, limiter=self._sleeping)
+                if until is None or until(found):
+                    return found
         finally:
             lane.catching_up.leave()
 

@@ -19,10 +19,10 @@ Until the view has reached where the log ended when it started, answers say ``re
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
-from functools import partial
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -35,7 +35,13 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import BodyTooLargeError, read_body
+from lightstream.runtime.http_server import (
+    CLIENT_GONE,
+    BodyTooLargeError,
+    ClientGoneError,
+    read_body,
+    unless_disconnected,
+)
 from lightstream.schemas.errors import (
     LightstreamError,
     NotFoundError,
@@ -56,6 +62,9 @@ from .query import QueryLimits
 from .sql_request import REQUEST_BYTES_MAX, SqlRequest, parse_request
 
 __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
+
+HANG_UP_S = 1.0
+"""For which the thread of a request that waits sleeps on when its client has hung up."""
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
@@ -141,9 +150,11 @@ class _Endpoints:
             return _error(415, error)
         try:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
-            await self._wait(asked, self._answering.lanes[lane_named(request.headers)])
+            await self._wait(request, asked, self._answering.lanes[lane_named(request.headers)])
             rebuilding = self._materialiser.rebuilding is not None
             return await self._answering.answer(request, asked, rebuilding=rebuilding)
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
         except ServiceUnavailableError as error:
             return _error(503, error)
         except BodyTooLargeError as error:
@@ -165,7 +176,7 @@ class _Endpoints:
         except NotFoundError as error:
             return _error(404, error)
 
-    async def _wait(self, asked: SqlRequest, lane: Lane) -> None:
+    async def _wait(self, request: Request, asked: SqlRequest, lane: Lane) -> None:
         if isinstance(asked.wanted, dict):
             wanted = asked.wanted
         else:
@@ -175,8 +186,7 @@ class _Endpoints:
             return
         if not self._materialiser.positions.missing(wanted):
             return
-        wait = partial(self._materialiser.positions.wait_for, wanted, asked.wait_s)
-        missing = await self._answering.catch_up(lane, wait)
+        missing = await unless_disconnected(request, self._missing(wanted, asked.wait_s, lane))
         if missing:
             places = ", ".join(f"{t}/{p} is at {at}, not {to}" for (t, p), (to, at) in sorted(missing.items()))
             failure = self._materialiser.failure
@@ -186,6 +196,19 @@ class _Endpoints:
                 else f"the view has stopped: {failure}",
                 next_step="Ask again, or allow more time with wait_s." if failure is None else "",
             )
+
+    async def _missing(self, wanted: dict[Place, int], wait_s: float, lane: Lane) -> dict[Place, tuple[int, int]]:
+        """Wait for what is wanted; what is still missing after that. May be cancelled."""
+        positions, give_up_s = self._materialiser.positions, time.monotonic() + wait_s
+
+        def wait() -> dict[Place, tuple[int, int]]:
+            return positions.wait_for(wanted, min(HANG_UP_S, max(0.0, give_up_s - time.monotonic())))
+
+        return await self._answering.catch_up(
+            lane,
+            wait,
+            until=lambda missing: not missing or positions.closed is not None or time.monotonic() >= give_up_s,
+        )
 
     async def explain(self, request: Request) -> Response:
         if refusal := self._refusal(request):
