@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import nullcontext
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -149,7 +150,9 @@ def test_spans_that_come_while_a_rollout_is_open_are_shown(page: Page, view_url:
 def test_a_part_of_an_older_build_that_is_gone_is_told_with_what_to_do(page: Page, view_url: str, part: str) -> None:
     open_page(page, f"{view_url}/rollouts?run={RUN}")
     page.route(f"**/assets/{part}", lambda route: route.fulfill(status=404))
-    page.get_by_role("link", name="Training", exact=True).click()
+    # Where a script is gone, the router loads the page again by itself, once.
+    with page.expect_event("load") if part.endswith("js") else nullcontext():
+        page.get_by_role("link", name="Training", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("The view was updated while this page was open.")
     page.unroute(f"**/assets/{part}")
     page.get_by_role("button", name="Load it again").click()
