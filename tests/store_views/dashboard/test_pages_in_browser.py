@@ -283,8 +283,17 @@ def test_a_run_is_compared_with_others(page: Page, view_url: str) -> None:
     expect(page).to_have_url(re.compile(rf"compare={stale}"))
     expect(curves).to_contain_text(stale)
     expect(curves).to_contain_text(RUN)
+    others = [stale, NOT_TRAINED["too_long"], DISCARDED]
+    for other in others[1:]:
+        choose(page, "Beside", other)
+        expect(curves).to_contain_text(other)
     page.reload()
-    expect(curves).to_contain_text(stale)
+    for other in others:
+        expect(curves).to_contain_text(other)
+    page.get_by_role("button", name=f"Without {stale}").click()
+    expect(curves).not_to_contain_text(stale)
+    for other in [RUN, *others[1:]]:
+        expect(curves).to_contain_text(other)
 
 
 def test_versions_show_what_changed_and_how_they_fared(page: Page, view_url: str) -> None:

@@ -36,13 +36,33 @@ function smooth(values: readonly (number | null)[], weight: number): (number | n
   });
 }
 
+/** As many as there are colours. */
+const BESIDE_MAX = 5;
+
+/** The other runs of an address: the name of one, or several as JSON, since a name may be any text. */
+function runsOf(compare: string | undefined): string[] {
+  if (!compare) return [];
+  try {
+    const several: unknown = JSON.parse(compare);
+    return Array.isArray(several) ? [...new Set(several.filter((id) => typeof id === "string"))] : [compare];
+  } catch {
+    return [compare];
+  }
+}
+
+function addressOf(ids: string[]): string | undefined {
+  return ids.length > 1 || ids[0]?.startsWith("[") ? JSON.stringify(ids) : ids[0];
+}
+
 export function Training() {
   const search = useSearch({ from: "/training" });
   const { run = "", metric = "reward/mean", ema = "0", compare, step } = search;
   const navigate = useNavigate();
   const change = (changed: TrainingSearch) =>
     void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
-  const runs = compare === undefined || compare === run ? [run] : [run, compare];
+  const beside = runsOf(compare).filter((id) => id !== run).slice(0, BESIDE_MAX);
+  const compareWith = (ids: string[]) => change({ compare: addressOf(ids) });
+  const runs = [run, ...beside];
   const queries = useQueries({ queries: runs.map((id) => stepsQuery(id)) });
   const others = useQuery(runsQuery);
   const steps = queries.map((query) => (query.data ?? []).filter((row) => row.outcome !== "measured"));
@@ -61,10 +81,15 @@ export function Training() {
         <Select label="Smoothing (EMA)" value={ema} options={SMOOTHINGS} onChange={(value) => change({ ema: value === "0" ? undefined : value })} />
         <Select
           label="Beside"
-          value={compare ?? ""}
-          options={[["", "no other run"], ...(others.data ?? []).filter((row) => row.run_id && row.run_id !== run).map((row) => [row.run_id, row.run_id] as const)]}
-          onChange={(value) => change({ compare: value || undefined })}
+          value=""
+          options={[["", beside.length === 0 ? "no other run" : "another run"], ...(others.data ?? []).filter((row) => row.run_id && !runs.includes(row.run_id)).map((row) => [row.run_id, row.run_id] as const)]}
+          onChange={(value) => value && compareWith([...beside, value].slice(-BESIDE_MAX))}
         />
+        {beside.map((id) => (
+          <Button key={id} onPress={() => compareWith(beside.filter((one) => one !== id))}>
+            Without {id} ✕
+          </Button>
+        ))}
       </div>
       {queries.map((query, index) => (query.error ? <Show key={index} query={query}>{() => null}</Show> : null))}
       {own.length === 0 && !queries[0]?.isPending ? (
