@@ -23,6 +23,7 @@ from lightstream.runtime.settings import Settings
 from tests.store_views.log_file import open_log_file
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened, proxy_span
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -156,6 +157,24 @@ def test_the_prompt_reads_from_a_terminal_and_remembers(terminal: Terminal, sett
     terminal.type("\\q\r")
     assert terminal.process.wait(60) == 0
     assert "+SELECT 40 +\n+2 AS answer;\n" in (settings.data_dir / "sql_history").read_text()
+
+
+def test_ctrl_c_ends_the_statement_alone(terminal: Terminal) -> None:
+    terminal.until("lightstream>")
+    before_s = cpu_s(terminal.process)
+    terminal.type("SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3;\r")
+    eventually(lambda: cpu_s(terminal.process) > before_s + 2, what="the statement's work")
+    terminal.until("7 = 3")
+    terminal.type("\x03")
+    terminal.until("lightstream>")
+    terminal.type("SELECT 40 + 3 AS answer;\r")
+    assert "43" in terminal.until("1 row")
+
+
+def cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """Seconds of processor that it has taken."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_statement_is_watched_until_ctrl_c(terminal: Terminal) -> None:

@@ -21,6 +21,9 @@ __all__ = ["PATIENCE_S", "ViewSource", "ask_view"]
 PATIENCE_S = 5.0
 """A view that is being restarted is back within this time."""
 
+DUCKDB_CTRL_C = "Query interrupted"
+"""Message of the error that DuckDB makes of Ctrl-C while it runs a statement."""
+
 _notes = Console(highlight=False, stderr=True)
 
 
@@ -113,7 +116,12 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: Values | Non
         raise QueryError(
             f"the view's file {file} cannot be read: {error}.", next_step="Start the view: `lightstream view`."
         ) from error
-    outcome = run_query(connection, query, limits, params)
+    try:
+        outcome = run_query(connection, query, limits, params)
+    except RuntimeError as error:
+        if str(error) != DUCKDB_CTRL_C:
+            raise
+        raise KeyboardInterrupt from error
     answer: dict[str, Any] = json.loads(
         json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
     )
