@@ -43,8 +43,9 @@ In a notebook, after `from lightstream.store_views import view`,
 polars or pandas; an answer that lacks rows is warned of. The view also speaks **Arrow Flight SQL**, which is what ADBC
 and JDBC drivers connect to, at the port that `lightstream status` shows, or that `LIGHTSTREAM_VIEW_FLIGHT_PORT` names
 (read only, no transactions; the view's token is the bearer token; a parameter is of the type that the statement casts
-it to, `?::BIGINT`, else text). Until the view has read all of the log since its start, `lightstream.rebuilding` is
-`true` in the metadata of an answer's schema, and `lightstream.rebuilding=true` the metadata of its `FlightInfo`:
+it to, `?::BIGINT`, else text; an answer that is cut off, at 100,000 rows or 256 MiB, ends with an error). Until the
+view has read all of the log since its start, `lightstream.rebuilding` is `true` in the metadata of an answer's schema,
+and `lightstream.rebuilding=true` the metadata of its `FlightInfo`:
 
     from adbc_driver_flightsql import dbapi
     dbapi.connect("grpc://127.0.0.1:31337", autocommit=True)

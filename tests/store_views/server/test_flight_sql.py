@@ -98,6 +98,8 @@ def test_statements_have_the_same_rows_as_over_http(connection: Any, view: Setti
         large = ask(connection, "SELECT range + 1700000000000000001 AS t, range(range % 50) AS list FROM range(100000)")
         assert large["t"].to_pylist() == [n + 1700000000000000001 for n in range(100000)]
         assert ask(connection, "SELECT 1 AS a WHERE false").num_rows == 0
+        with pytest.raises(adbc_driver_manager.Error, match=r"more rows than the first 100,000.*Add LIMIT"):
+            ask(connection, "FROM range(100001)")
     finally:
         publisher.close()
         client.close()

@@ -184,8 +184,12 @@ class FlightSqlServer(flight.FlightServerBase):
         waiting = wait_for_fetched(self._materialiser, self._answering, self._answering.lanes[LANE])
         with _errors():
             _result_unless_cancelled(asyncio.run_coroutine_threadsafe(waiting, self._loop), context.is_cancelled)
-        table = self._run(context, asked.sql, asked.values).table
-        yield table.rename_columns(schema.names).cast(schema)
+        outcome = self._run(context, asked.sql, asked.values)
+        yield outcome.table.rename_columns(schema.names).cast(schema)
+        if outcome.truncated:  # drivers have no place for a note of it
+            raise flight.FlightServerError(
+                f"there are more rows than the first {outcome.table.num_rows:,}, which came. Add LIMIT or aggregate."
+            )
 
     def _rebuilding(self) -> str:
         return str(self._materialiser.rebuilding is not None).lower()
