@@ -1,7 +1,7 @@
 /** What somebody should know about a run before anything else. Shares are of what could have gone well. */
 
 import type { CountByReason, Meanings, NotTrainedReason, RunFigures, StepRow } from "../api/runs";
-import { count, millis, percent, plural } from "../format";
+import { millis, percent, plural } from "../format";
 
 export interface Alarm {
   bad: boolean;
@@ -70,7 +70,7 @@ export function alarmsOf({ figures, calls, notTrained, steps, meanings, now }: K
     if (still > STANDS_STILL_S)
       alarms.push({
         bad: false,
-        title: `${count(figures.waiting)} rollouts wait, and none is running`,
+        title: `${plural(figures.waiting, "rollout")} ${figures.waiting === 1 ? "waits" : "wait"}, and none is running`,
         advice: "No Runner takes them: start one with `lightstream runner`, or see with `lightstream status` what runs.",
         status: "queuing",
       });
