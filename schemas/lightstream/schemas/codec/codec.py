@@ -90,7 +90,7 @@ class Codec:
             if written_with is latest:
                 record, end = reader_of(latest.record)(data, begin)
             else:
-                record, end = _resolved(data, begin, written_with, latest)
+                record, end = _read_older(data, begin, written_with)
         except _READ_ERRORS as error:
             name = written_with.record.__name__
             raise DecodeError(f"not a {name} v{written_with.version}: {type(error).__name__}: {error}") from error
@@ -129,9 +129,13 @@ class Codec:
         return version, begin
 
 
-def _resolved(data: bytes, begin: int, written_with: SchemaVersion, latest: SchemaVersion) -> tuple[Record, int]:
-    """A record that an older version wrote: fastavro resolves it to the latest."""
+def _read_older(data: bytes, begin: int, written_with: SchemaVersion) -> tuple[Record, int]:
+    """A record that an older version wrote, and where it ends.
+
+    Read by the writer's schema alone: between two, fastavro takes the first branch of a union that fits after a
+    promotion, and an attribute's bytes for text.
+    """
     stream = BytesIO(data)
     stream.seek(begin)
-    values: Any = schemaless_reader(stream, written_with.parsed, latest.parsed)
-    return from_avro(latest.record, values), stream.tell()
+    values: Any = schemaless_reader(stream, written_with.parsed, None)
+    return from_avro(written_with.record, values), stream.tell()

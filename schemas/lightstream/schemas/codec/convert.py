@@ -21,7 +21,10 @@ Converter = Callable[[Any], Any]
 
 
 def from_avro(record: type[R], values: dict[str, Any]) -> R:
-    """A record from values as fastavro decodes them. ``values`` is taken over, not copied."""
+    """A record from values as fastavro decodes them by any version of its schema. ``values`` may be taken over.
+
+    Fields that the version has not take their default, fields that the record has not are left out.
+    """
     return cast("R", _decoder(record)(values))
 
 
@@ -59,14 +62,16 @@ def _construction(record: type[Record]) -> tuple[Callable[[dict[str, Any]], Reco
 @cache
 def _decoder(record: type[Record]) -> Callable[[dict[str, Any]], Record]:
     special = [(n, c) for n, f in record.model_fields.items() if (c := _field_decoder(f.annotation)) is not None]
-    construct = constructor_of(record)
+    fields = frozenset(record.model_fields)
 
     def decode(values: dict[str, Any]) -> Record:
+        if not fields.issuperset(values):
+            values = {name: value for name, value in values.items() if name in fields}
         for name, convert in special:
-            value = values[name]
+            value = values.get(name)
             if value is not None:
                 values[name] = convert(value)
-        return construct(values)
+        return constructed(record, values)
 
     return decode
 
