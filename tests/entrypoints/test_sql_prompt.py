@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import termios
@@ -108,13 +109,17 @@ def test_completion_offers_columns_of_what_is_named_first(settings: Settings) ->
     assert offers("\\ti") == ["\\timing"]
 
 
+SHOWS_WITHIN_S = 120.0
+"""A fifth of what a statement may take: one that Ctrl-C does not end is a failure."""
+
+
 class Terminal:
     """The prompt in a terminal of its own, and what it has shown since it was last asked to."""
 
     def __init__(self, settings: Settings) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lightstream.cli", "sql"],
+            [sys.executable, "-m", "lightstream.cli", "sql", "--timeout", str(5 * SHOWS_WITHIN_S)],
             env=child_environment(settings) | {"TERM": "xterm"},
             stdin=theirs,
             stdout=theirs,
@@ -132,6 +137,8 @@ class Terminal:
     def until(self, text: str, times: int = 1) -> str:
         """What is shown up to the text, once it was shown that often."""
         while self._shown.count(text) < times:
+            ready, _, _ = select.select([self._ours], [], [], SHOWS_WITHIN_S)
+            assert ready, f"{text!r} is not shown after {self._shown!r}"
             self._shown += os.read(self._ours, 65_536).decode(errors="replace")
         *before, self._shown = self._shown.split(text, times)
         return text.join(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 
 from rich.console import Console
 
+from lightstream.runtime.priority import run_behind
 from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError
@@ -20,9 +22,6 @@ __all__ = ["PATIENCE_S", "ViewSource", "ask_view"]
 
 PATIENCE_S = 5.0
 """A view that is being restarted is back within this time."""
-
-DUCKDB_CTRL_C = "Query interrupted"
-"""Message of the error that DuckDB makes of Ctrl-C while it runs a statement."""
 
 _notes = Console(highlight=False, stderr=True)
 
@@ -106,6 +105,7 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: Values | Non
 
         from lightstream.store_views.server.json_values import json_answer
         from lightstream.store_views.server.query import QueryLimits, run_query
+        from lightstream.store_views.server.statements import Statement
     limits = QueryLimits(timeout_s) if rows_max is None else QueryLimits(timeout_s, rows_max)
     try:
         connection = duckdb.connect(str(file), read_only=True)
@@ -116,12 +116,15 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: Values | Non
         raise QueryError(
             f"the view's file {file} cannot be read: {error}.", next_step="Start the view: `lightstream view`."
         ) from error
+    statement = Statement()
+    # In a thread of its own: DuckDB, while it makes an answer's first rows, heeds no Ctrl-C.
+    running = run_behind(lambda: run_query(connection, query, limits, params, statement), 0, "lightstream-statement")
     try:
-        outcome = run_query(connection, query, limits, params)
-    except RuntimeError as error:
-        if str(error) != DUCKDB_CTRL_C:
-            raise
-        raise KeyboardInterrupt from error
+        outcome = running.result()
+    except KeyboardInterrupt:
+        statement.cancel()
+        wait([running])
+        raise
     answer: dict[str, Any] = json.loads(
         json_answer(outcome.columns, outcome.types, outcome.table, truncated=outcome.truncated)
     )
