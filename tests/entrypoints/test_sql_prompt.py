@@ -135,7 +135,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def until(self, text: str, times: int = 1) -> str:
-        """What is shown up to the text, once it was shown that often."""
+        """The text that is shown up to this one, once it was shown that often."""
         while self._shown.count(text) < times:
             ready, _, _ = select.select([self._ours], [], [], SHOWS_WITHIN_S)
             assert ready, f"{text!r} is not shown after {self._shown!r}"

@@ -24,7 +24,7 @@ PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("exam
 
 BLOCK = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ASKED = re.compile(r"""(?:lightstream sql |\.(?:query|sql|pl|df)\(\s*)(["'])([^:](?:(?!\1).)+)\1""", re.DOTALL)
-"""What a command or a program asks, however it begins."""
+"""Statements that a command or a program asks, however they begin."""
 QUOTED = re.compile(r"""(["`])((?:SELECT|FROM|WITH)\s(?:(?!\1|\n\n).)+)\1""", re.DOTALL)
 """In a sentence, too."""
 CONDITION = re.compile(r"""(?:\bwhere=|--where )"([^"]+)\"""")

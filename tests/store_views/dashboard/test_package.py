@@ -1,4 +1,4 @@
-"""Who installs a package, and not a checkout, has the dashboard too."""
+"""The dashboard is in the packages too: wheel and sdist."""
 
 from __future__ import annotations
 

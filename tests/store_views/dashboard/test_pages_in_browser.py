@@ -1,4 +1,4 @@
-"""What single pages of the dashboard show, in a real browser. Run by `make test-dashboard`."""
+"""Single pages of the dashboard in a real browser: each shows what it is for. Run by `make test-dashboard`."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_until_the_view_has_caught_up_answers_say_that_rows_are_missing(
 
 
 def rebuilding(address: str) -> tuple[str, str]:
-    """What clients are told by the metadata of a ``FlightInfo``, and by that of the answer's schema."""
+    """The metadata of a ``FlightInfo``, and of the answer's schema, which clients are told."""
     command = encode_any(make("CommandStatementQuery", query=COUNT))
     with flight.connect(address) as client:
         info = client.get_flight_info(flight.FlightDescriptor.for_command(command))

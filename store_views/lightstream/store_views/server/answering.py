@@ -191,7 +191,7 @@ class Answering:
         lane: Lane,
         run: Callable[[DuckDBPyConnection], T],
     ) -> T:
-        """What ``run`` returns, with a place in the lane, which the caller gives back."""
+        """The result of ``run``, with a place in the lane, which the caller gives back."""
         watchdog = self._watchdog
         with self._statements.listed(statement):
             await lane.enter()

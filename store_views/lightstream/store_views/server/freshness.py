@@ -1,4 +1,4 @@
-"""What a reader who names no offsets may expect: that what had been fetched when it asked is seen."""
+"""Readers who name no offsets see what had been fetched when they asked."""
 
 from __future__ import annotations
 
