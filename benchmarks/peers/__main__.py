@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 
 from ..cluster import cluster
-from .ingestion import spans_per_s
 from .pages import browser, first_interaction_s, store_rollout, store_trace
 from .servers import LIGHTSTREAM, Server, lightstream, mlflow, phoenix
+from .spans import spans_per_s
 
 __all__ = ["main"]
 

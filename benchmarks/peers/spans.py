@@ -1,19 +1,32 @@
-"""OTLP requests: traces of an agent that calls a model and tools, by the conventions for generative AI."""
+"""OTLP requests: traces of an agent that calls a model and tools, by the conventions for generative AI; and how fast
+a server takes them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
+from collections.abc import Iterable
 
+import aiohttp
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-__all__ = ["trace_request", "traces_request"]
+from .servers import Server
+
+__all__ = ["spans_per_s", "trace_request", "traces_request"]
 
 SPANS_PER_TRACE = 10
 WORDS = ("we", "look", "for", "the", "smallest", "change", "that", "makes", "this", "test", "pass", "and", "say")
 MESSAGE_WORDS = 120
 SECOND = 1_000_000_000
+
+SPANS_PER_REQUEST = 500
+CONNECTIONS = 4
+BUSY = (429, 503)
+BUSY_PAUSE_S = 0.2
+COUNT_INTERVAL_S = 0.1
+PATIENCE_S = 900.0
 
 
 def traces_request(spans: int, seed: int) -> bytes:
@@ -31,6 +44,36 @@ def trace_request(spans: int, seed: int, *, attributes: dict[str, str]) -> tuple
     request = ExportTraceServiceRequest()
     trace_id = _add_trace(request, random.Random(seed), spans, attributes)
     return trace_id.hex(), request.SerializeToString()
+
+
+def spans_per_s(server: Server, spans: int, seed: int) -> float:
+    """Send so many spans, new ones for each seed, and wait until the server has stored them all."""
+    requests = [traces_request(SPANS_PER_REQUEST, seed * 100_000 + n) for n in range(spans // SPANS_PER_REQUEST)]
+    wanted = server.count() + len(requests) * SPANS_PER_REQUEST
+    began_s = time.perf_counter()
+    asyncio.run(_send(server, requests))
+    while server.count() < wanted:
+        if time.perf_counter() - began_s > PATIENCE_S:
+            raise TimeoutError(f"{server.name} has {server.count():,} of {wanted:,} spans")
+        time.sleep(COUNT_INTERVAL_S)
+    return len(requests) * SPANS_PER_REQUEST / (time.perf_counter() - began_s)
+
+
+async def _send(server: Server, requests: Iterable[bytes]) -> None:
+    left = iter(requests)
+    headers = {"content-type": "application/x-protobuf", **server.headers}
+
+    async def work(session: aiohttp.ClientSession) -> None:
+        for body in left:
+            while True:  # a server that is busy is asked again, as exporters do
+                async with session.post(server.traces_url, data=body, headers=headers) as answer:
+                    if answer.status not in BUSY:
+                        answer.raise_for_status()
+                        break
+                await asyncio.sleep(BUSY_PAUSE_S)
+
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(work(session) for _ in range(CONNECTIONS)))
 
 
 def _add_trace(

@@ -21,6 +21,7 @@ from lightstream.store_views.materialiser.materialiser import (
     transaction_interval_s,
 )
 from lightstream.store_views.server import create_app, freshness
+from tests.store_views.call_gate import CallGate
 from tests.store_views.test_materialiser import WAIT_S, catch_up, following, reflect
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -35,35 +36,14 @@ def publisher(settings: Settings) -> Generator[KafkaPublisher]:
     kafka.close()
 
 
-class Doors:
-    """Let a method be called only as often as was allowed, once it is closed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, part: type, name: str) -> None:
-        self._allowed = threading.Semaphore(0)
-        self._closed = False
-        self.calls_waiting = 0
-        method = getattr(part, name)
-
-        def wait_and_call(*arguments: Any, **options: Any) -> Any:
-            if self._closed:
-                self.calls_waiting += 1
-                assert self._allowed.acquire(timeout=FOREVER_S)
-                self.calls_waiting -= 1
-            return method(*arguments, **options)
-
-        monkeypatch.setattr(part, name, wait_and_call)
-
-    @contextmanager
-    def closed(self) -> Generator[None]:
-        self._closed = True
-        try:
-            yield
-        finally:
-            self._closed = False
-            self._allowed.release(1000)
-
-    def allow_one(self) -> None:
-        self._allowed.release()
+@contextmanager
+def closed(gate: CallGate) -> Generator[None]:
+    """Hold calls within the block."""
+    gate.close()
+    try:
+        yield
+    finally:
+        gate.open()
 
 
 @pytest.mark.parametrize("cost_s", [0.0, 0.001, 0.008, 0.02, 0.1, 0.2])
@@ -84,12 +64,12 @@ def counted(http: TestClient) -> int:
 def test_a_plain_read_is_answered_though_what_was_fetched_is_never_shown(
     settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doors = Doors(monkeypatch, ViewDatabase, "append")
+    gate = CallGate(monkeypatch, ViewDatabase, "append", is_open=True)
     with following(settings) as view, TestClient(create_app(view)) as http:
         catch_up(view)
-        with doors.closed():
+        with closed(gate):
             publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
-            eventually(lambda: doors.calls_waiting)
+            eventually(lambda: gate.calls_waiting)
             assert view.positions.missing(view.fetched())
             assert counted(http) == 0
 
@@ -97,7 +77,7 @@ def test_a_plain_read_is_answered_though_what_was_fetched_is_never_shown(
 def test_a_plain_read_waits_for_what_was_fetched_when_it_came_and_for_nothing_later(
     settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doors = Doors(monkeypatch, ViewDatabase, "append")
+    gate = CallGate(monkeypatch, ViewDatabase, "append", is_open=True)
     waits = threading.Event()
     wait_for = Positions.wait_for
 
@@ -108,9 +88,9 @@ def test_a_plain_read_waits_for_what_was_fetched_when_it_came_and_for_nothing_la
     monkeypatch.setattr(freshness, "FRESH_WAIT_S", FOREVER_S)
     with following(settings) as view, TestClient(create_app(view)) as http:
         catch_up(view)
-        with doors.closed():
+        with closed(gate):
             publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
-            eventually(lambda: doors.calls_waiting)
+            eventually(lambda: gate.calls_waiting)
             monkeypatch.setattr(Positions, "wait_for", noted)
             found: list[int] = []
             reader = threading.Thread(target=lambda: found.append(counted(http)))
@@ -119,7 +99,7 @@ def test_a_plain_read_waits_for_what_was_fetched_when_it_came_and_for_nothing_la
             seen = view.fetched()
             publisher.publish(SPANS, "key", proxy_span(2)).result(WAIT_S)
             eventually(lambda: view.fetched() != seen)
-            doors.allow_one()
+            gate.allow_one()
             reader.join(FOREVER_S / 2)
             assert found == [1]
 
@@ -136,12 +116,12 @@ def test_a_thread_that_is_stuck_makes_the_view_unready(
     publisher: KafkaPublisher,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    doors = Doors(monkeypatch, part, method)
+    gate = CallGate(monkeypatch, part, method, is_open=True)
     with following(settings) as view:
         catch_up(view)
         assert view.unready() is None
         monkeypatch.setattr(module, "STUCK_S", 1.0)
-        with doors.closed():
+        with closed(gate):
             written = publisher.publish(SPANS, "key", proxy_span(1)).result(WAIT_S)
             eventually(lambda: (view.unready() or "").startswith(said))
         eventually(lambda: view.unready() is None)

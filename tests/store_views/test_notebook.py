@@ -16,9 +16,9 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views import view
-from lightstream.store_views.materialiser import Materialiser
+from lightstream.store_views.materialiser import Materialiser, ViewDatabase
 from lightstream.store_views.server import create_app
-from tests.store_views.append_gate import AppendGate
+from tests.store_views.call_gate import CallGate
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -48,7 +48,7 @@ def test_answers_are_tables_of_arrow_polars_and_pandas(settings: Settings) -> No
 
 
 def test_that_the_view_has_not_read_all_yet_is_warned_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
+    publisher, gate = KafkaPublisher(settings), CallGate(monkeypatch, ViewDatabase, "append")
     publisher.publish(SPANS, "r1", proxy_span(1)).result(120)
     publisher.close()
     materialiser = Materialiser(settings)

@@ -97,6 +97,7 @@ async def test_it_ends_when_its_time_is_over(view: Materialiser) -> None:
     async with asking(create_app(view, QueryLimits(timeout_s=0.1))) as http:
         answer = await http.get(PATH)
     assert (answer.status_code, "longer than 0.1 s" in answer.text) == (400, True)
+    assert "Ask again" in answer.json()["error"]["next_step"], "there is no statement to narrow"
 
 
 @pytest.mark.usefixtures("endless")

@@ -23,13 +23,13 @@ from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
-from lightstream.store_views.materialiser import Materialiser, Place, Positions
+from lightstream.store_views.materialiser import Materialiser, Place, Positions, ViewDatabase
 from lightstream.store_views.server import freshness, serve
 from lightstream.store_views.server.answering import Answering
 from lightstream.store_views.server.flight_messages import encode_any, make
 from lightstream.store_views.server.flight_sql import FlightSqlServer
 from lightstream.store_views.server.query import QueryLimits
-from tests.store_views.append_gate import AppendGate
+from tests.store_views.call_gate import CallGate
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -181,7 +181,7 @@ def test_the_token_is_asked_for(header: str, view: Settings) -> None:
 def test_until_the_view_has_caught_up_answers_say_that_rows_are_missing(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
+    publisher, gate = KafkaPublisher(settings), CallGate(monkeypatch, ViewDatabase, "append")
     written = publisher.publish(SPANS, "r1", proxy_span(1)).result(WAIT_S)
     publisher.close()
     materialiser = Materialiser(settings)
@@ -209,7 +209,7 @@ def rebuilding(address: str) -> tuple[str, str]:
 
 
 def test_what_had_been_fetched_is_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    publisher, gate = KafkaPublisher(settings), AppendGate(monkeypatch)
+    publisher, gate = KafkaPublisher(settings), CallGate(monkeypatch, ViewDatabase, "append")
     gate.open()
     materialiser = Materialiser(settings)
     wait_for = Positions.wait_for

@@ -19,6 +19,8 @@ __all__ = ["Parameters", "QueryLimits", "QueryOutcome", "run_query", "run_readin
 
 T = TypeVar("T")
 
+NARROW_IT = "Narrow it (WHERE, LIMIT), or ask for more time with timeout_s."
+
 Parameters: TypeAlias = list[Any] | dict[str, Any]
 """Values of a statement's ``?`` and ``$1``, in order, or of its ``$name``."""
 
@@ -76,7 +78,7 @@ def run_query(
         check_statement(sql)
         return _fetch(connection.sql(sql, params=parameters), limits)
 
-    return run_reading(connection, fetched, limits.timeout_s, statement)
+    return run_reading(connection, fetched, limits.timeout_s, statement, if_slow=NARROW_IT)
 
 
 def run_reading(
@@ -84,6 +86,8 @@ def run_reading(
     read: Callable[[duckdb.DuckDBPyConnection], T],
     timeout_s: float,
     statement: Statement | None = None,
+    *,
+    if_slow: str = "Ask again when the view has less to do.",
 ) -> T:
     """Run what reads, in one statement or several, in a read-only transaction: all of it on one snapshot of the data.
 
@@ -92,6 +96,7 @@ def run_reading(
         read: gets the connection.
         timeout_s: seconds until whatever it runs is interrupted.
         statement: by which it is cancelled.
+        if_slow: what the client is to do where the time is over.
 
     Raises:
         QueryError: DuckDB cannot run it, or it was too slow, or cancelled; and what ``read`` raises.
@@ -108,7 +113,7 @@ def run_reading(
                 if stopped.is_set():
                     raise QueryError(
                         f"the statement took longer than {timeout_s:g} s and was stopped.",
-                        next_step="Narrow it (WHERE, LIMIT), or ask for more time with timeout_s.",
+                        next_step=if_slow,
                     ) from error
                 raise QueryError(str(error).strip()) from error
             finally:
