@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (
-    AttemptClosed,
-    AttemptOpened,
-    AttemptState,
-    AttemptStatus,
     ConsumedTrajectory,
     DeadLetter,
     DeadLetterReason,
-    EventKind,
     LlmCall,
     PolicyVersionRun,
     Record,
     ResourcesRecord,
     RolloutMode,
     RolloutSpec,
-    RolloutState,
     RolloutStatus,
     SpanEventRecord,
     SpanLinkRecord,
@@ -32,8 +22,6 @@ from lightstream.schemas.records import (
     SpanStatus,
     StepOutcome,
     TrainingStep,
-    Verdict,
-    VerdictOutcome,
     WorkerHeartbeat,
     WorkerStatus,
 )
@@ -41,15 +29,20 @@ from lightstream.schemas.topics import (
     DEAD_LETTERS,
     RESOURCES,
     ROLLOUTS,
-    SPANS,
     TRAINING_STEPS,
-    TRAJECTORIES,
     WORKERS,
     Topic,
 )
-from lightstream.stream_processors.core.assembly import Assembler
-from lightstream.trainers.run_identity import OPTIONS
-from lightstream.trainers.verl_in_process import VERL
+from tests.store_views.dashboard.log_records import (
+    SECOND,
+    Log,
+    call_record,
+    log_rollout,
+    log_version,
+    reward_record,
+    span_record,
+    state_record,
+)
 
 __all__ = [
     "DISCARDED",
@@ -76,7 +69,6 @@ STEPS, GROUPS, MEMBERS = 14, 4, 4
 LARGE, LARGE_SPANS = "large-rollout", 10_000
 LONG, LONG_CHARACTERS = "long-messages", 4_000_000
 WAITING = "waiting-rollout"
-SECOND = 1_000_000_000
 REWARDED = "rewarded-calls"
 """Run of one rollout of that id: calls of two policies, and rewards that went to each thing that they can go to."""
 NOT_TRAINED = {
@@ -100,25 +92,6 @@ HOSTILE = f"hostile {XSS[1]}"
 """Run that has them in every text."""
 
 
-@dataclass
-class Log:
-    """One partition per topic, and the assembler at work."""
-
-    records: list[tuple[Topic, str, Record]] = field(default_factory=list[tuple[Topic, str, Record]])
-    spans: int = 0
-    assembler: Assembler = field(default_factory=lambda: Assembler(partition=0))
-
-    def write(self, topic: Topic, key: str, record: Record) -> None:
-        self.records.append((topic, key, record))
-
-    def span(self, record: SpanRecord | AttemptOpened | AttemptClosed, key: str) -> None:
-        """Log a record of ``spans``, and the trajectory that it completes."""
-        self.write(SPANS, key, record)
-        for trajectory in self.assembler.on_record(record, self.spans):
-            self.write(TRAJECTORIES, trajectory.group_id or trajectory.rollout_id, trajectory)
-        self.spans += 1
-
-
 def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     """Topic, key and record, in the order of the log; the last of them a moment before ``now_unix_nano``."""
     log = Log()
@@ -132,7 +105,7 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     _large(log, start)
     _long(log, start)
     spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
-    log.write(ROLLOUTS, WAITING, _state(spec, RolloutStatus.QUEUING, now_unix_nano, None))
+    log.write(ROLLOUTS, WAITING, state_record(spec, RolloutStatus.QUEUING, now_unix_nano, None))
     for kind, status in (("trainer", WorkerStatus.BUSY), ("runner", WorkerStatus.BUSY), ("runner", WorkerStatus.IDLE)):
         worker = f"{kind}-{status}"
         beat = WorkerHeartbeat(
@@ -156,7 +129,7 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
 
 def _training(log: Log, start: int) -> None:
     """A run that learns; some of its calls lack token ids, some attempts fail, some groups are flat."""
-    _publish(log, RUN, 0, start)
+    log_version(log, RUN, 0, start, STEPS)
     for step in range(1, STEPS + 1):
         at = start + step * 20 * SECOND
         consumed: list[ConsumedTrajectory] = []
@@ -217,7 +190,7 @@ def _training(log: Log, start: int) -> None:
             ended_unix_nano=at + 17 * SECOND,
         )
         log.write(TRAINING_STEPS, RUN, made)
-        _publish(log, RUN, step, at + 17 * SECOND)
+        log_version(log, RUN, step, at + 17 * SECOND, STEPS)
 
 
 def _arithmetic(
@@ -237,15 +210,15 @@ def _arithmetic(
     prompt = list(range(100, 124))
     first = [31, 32, 33, 34, 35, 36]
     ids = fault != "no_token_ids"
-    root = _span(spec, 1, "answer", at, 4 * SECOND, attributes={"agent.name": "calculator"})
+    root = span_record(spec, 1, "answer", at, 4 * SECOND, attributes={"agent.name": "calculator"})
     spans = [
-        _call(spec, 2, 1, at + SECOND // 10, question, asked, prompt, first, step - 1, ids),
-        _span(spec, 3, "multiply", at + 2 * SECOND, SECOND // 2, parent=1, attributes={"tool.name": "multiply"}),
+        call_record(spec, 2, 1, at + SECOND // 10, question, asked, prompt, first, step - 1, ids),
+        span_record(spec, 3, "multiply", at + 2 * SECOND, SECOND // 2, parent=1, attributes={"tool.name": "multiply"}),
     ]
     if fault == "failed":
         error = SpanStatus.ERROR
         spans = [
-            _span(
+            span_record(
                 spec,
                 3,
                 "multiply",
@@ -259,7 +232,7 @@ def _arithmetic(
     else:
         second = [*prompt, *first, 40, 41, 42]
         spans.append(
-            _call(
+            call_record(
                 spec,
                 4,
                 1,
@@ -272,8 +245,8 @@ def _arithmetic(
                 ids,
             )
         )
-        spans.append(_reward(spec, 5, reward, at + 4 * SECOND))
-    _rollout(log, spec, [root, *spans], at, failed=fault == "failed")
+        spans.append(reward_record(spec, 5, reward, at + 4 * SECOND))
+    log_rollout(log, spec, [root, *spans], at, failed=fault == "failed")
 
 
 def _search(log: Log, start: int) -> None:
@@ -293,8 +266,8 @@ def _search(log: Log, start: int) -> None:
         apo = {"lightstream.apo.prompt": name, "lightstream.apo.parent": parent, "lightstream.apo.template": template}
         critique = apo | {"gen_ai.completion.0.content": f"{parent} does not say to use the tool."}
         spans = [
-            _span(spec, 1, "lightstream.apo.critique", start, SECOND, attributes=critique),
-            _span(
+            span_record(spec, 1, "lightstream.apo.critique", start, SECOND, attributes=critique),
+            span_record(
                 spec,
                 2,
                 "lightstream.apo.score",
@@ -303,7 +276,7 @@ def _search(log: Log, start: int) -> None:
                 attributes=apo | {"lightstream.apo.score": score, "lightstream.apo.tasks": 8},
             ),
         ]
-        _rollout(log, spec, spans, start)
+        log_rollout(log, spec, spans, start)
 
 
 def _lost(log: Log, start: int) -> None:
@@ -330,11 +303,18 @@ def _hostile(log: Log, start: int) -> None:
             enqueued_unix_nano=start + number,
         )
         message = [{"role": text, "content": [{"type": "text", "text": text}, {text: text}]}]
-        call = _call(spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3, 4, 5], 0, True)
-        spans = [_span(spec, 1, text, start, SECOND, attributes={text: text}, status_message=text), call]
+        call = call_record(
+            spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3, 4, 5], 0, True
+        )
+        spans = [span_record(spec, 1, text, start, SECOND, attributes={text: text}, status_message=text), call]
         spans += _hostile_spans(spec, start, text)
-        _rollout(
-            log, spec, [*spans, _reward(spec, 3, 0.5, start + SECOND, name=text)], start, failed=number == 1, error=text
+        log_rollout(
+            log,
+            spec,
+            [*spans, reward_record(spec, 3, 0.5, start + SECOND, name=text)],
+            start,
+            failed=number == 1,
+            error=text,
         )
     consumed = [
         ConsumedTrajectory(
@@ -385,9 +365,9 @@ def _hostile_spans(spec: RolloutSpec, start: int, text: str) -> list[SpanRecord]
     )
     prompt = {f"lightstream.apo.{name}": text for name in ("prompt", "parent", "template")}
     return [
-        _span(spec, 4, text, start, SECOND, parent=1, **told),
-        _span(spec, 5, text, start, SECOND, parent=1, llm_call=failed, **told),
-        _span(
+        span_record(spec, 4, text, start, SECOND, parent=1, **told),
+        span_record(spec, 5, text, start, SECOND, parent=1, llm_call=failed, **told),
+        span_record(
             spec,
             6,
             "lightstream.apo.critique",
@@ -395,7 +375,7 @@ def _hostile_spans(spec: RolloutSpec, start: int, text: str) -> list[SpanRecord]
             SECOND,
             attributes=prompt | {"gen_ai.completion.0.content": f"critique {text}"},
         ),
-        _span(
+        span_record(
             spec,
             7,
             "lightstream.apo.score",
@@ -439,7 +419,7 @@ def _rewarded(log: Log, start: int) -> None:
     spec = RolloutSpec(rollout_id=REWARDED, run_id=REWARDED, input_json="1", enqueued_unix_nano=start)
     user = [{"role": "user", "content": "Count."}]
     answer = {"role": "assistant", "content": None}
-    first = _call(spec, 1, 0, start, user, answer, [1, 2], [11, 12, 13, 14], 3, True)
+    first = call_record(spec, 1, 0, start, user, answer, [1, 2], [11, 12, 13, 14], 3, True)
     mixed = [
         PolicyVersionRun(first_token=0, policy_version=3),
         PolicyVersionRun(first_token=2, policy_version=4),
@@ -451,17 +431,17 @@ def _rewarded(log: Log, start: int) -> None:
             "llm_call": first.llm_call.model_copy(update={"policy_version_runs": mixed}),
         }
     )
-    second = _call(spec, 2, 0, start + SECOND, user, answer, [1, 2, 3], [21, 22], 4, True)
+    second = call_record(spec, 2, 0, start + SECOND, user, answer, [1, 2, 3], [21, 22], 4, True)
     spans = [first, second.model_copy(update={"parent_id": None})]
     targets = [("linked", f"{1:016x}"), ("nowhere", f"{99:016x}"), ("whole", "")]
     for number, (name, target) in enumerate(targets):
-        reward = _reward(spec, 10 + number, 0.5 + number, start + 2 * SECOND, name).model_copy(
+        reward = reward_record(spec, 10 + number, 0.5 + number, start + 2 * SECOND, name).model_copy(
             update={"parent_id": None}
         )
         link = {"agentlightning.link.0.key_match": "span_id", "agentlightning.link.0.value_match": target}
         told = reward.attributes | (link if target else {})
         spans.append(reward.model_copy(update={"parent_id": None, "attributes": told}))
-    _rollout(log, spec, spans, start)
+    log_rollout(log, spec, spans, start)
 
 
 def _alarming(log: Log, start: int) -> None:
@@ -477,7 +457,7 @@ def _alarming(log: Log, start: int) -> None:
     _arithmetic(log, spec, start, (2, 3), 1.0, 1, "")
     _step(log, spec, start, 0.0, "empty", StepOutcome.DISCARDED)
     spec = RolloutSpec(rollout_id=f"{STUCK}-0", run_id=STUCK, input_json="1", enqueued_unix_nano=start)
-    log.write(ROLLOUTS, spec.rollout_id, _state(spec, RolloutStatus.QUEUING, start, None))
+    log.write(ROLLOUTS, spec.rollout_id, state_record(spec, RolloutStatus.QUEUING, start, None))
 
 
 def _step(
@@ -511,7 +491,7 @@ def _large(log: Log, start: int) -> None:
         rollout_id=LARGE, run_id=RUN, mode=RolloutMode.VAL, input_json='"a long one"', enqueued_unix_nano=start
     )
     spans = [
-        _span(
+        span_record(
             spec,
             number,
             f"work {number}",
@@ -522,9 +502,9 @@ def _large(log: Log, start: int) -> None:
         )
         for number in range(1, LARGE_SPANS - 1)
     ]
-    spans += [_span(spec, LARGE_SPANS - 1, "chicken", start, SECOND, parent=LARGE_SPANS)]
-    spans += [_span(spec, LARGE_SPANS, "egg", start, SECOND, parent=LARGE_SPANS - 1)]
-    _rollout(log, spec, spans, start)
+    spans += [span_record(spec, LARGE_SPANS - 1, "chicken", start, SECOND, parent=LARGE_SPANS)]
+    spans += [span_record(spec, LARGE_SPANS, "egg", start, SECOND, parent=LARGE_SPANS - 1)]
+    log_rollout(log, spec, spans, start)
 
 
 def _long(log: Log, start: int) -> None:
@@ -532,133 +512,6 @@ def _long(log: Log, start: int) -> None:
     spec = RolloutSpec(rollout_id=LONG, run_id=RUN, mode=RolloutMode.VAL, input_json="1", enqueued_unix_nano=start)
     messages = [{"role": "user", "content": "word " * (LONG_CHARACTERS // 5)}]
     answer = {"role": "assistant", "content": "yes"}
-    _rollout(log, spec, [_call(spec, 1, 0, start - 3600 * SECOND, messages, answer, [1, 2], [3], 0, True)], start)
-
-
-def _rollout(
-    log: Log, spec: RolloutSpec, spans: Sequence[SpanRecord], at: int, *, failed: bool = False, error: str = ""
-) -> None:
-    """Log an attempt with these spans, and the final state."""
-    attempt_id, key = f"{spec.rollout_id}-a1", spec.rollout_id
-    status = AttemptStatus.FAILED if failed else AttemptStatus.SUCCEEDED
-    end = RolloutStatus.FAILED if failed else RolloutStatus.SUCCEEDED
-    told: dict[str, Any] = (
-        {"error_type": "ZeroDivisionError", "error_message": error or "division by zero"} if failed else {}
+    log_rollout(
+        log, spec, [call_record(spec, 1, 0, start - 3600 * SECOND, messages, answer, [1, 2], [3], 0, True)], start
     )
-    log.span(
-        AttemptOpened(
-            rollout=spec, attempt_id=attempt_id, attempt_sequence=1, worker_id="runner-busy", opened_unix_nano=at
-        ),
-        key,
-    )
-    for span in spans:
-        log.span(span, key)
-    closed = AttemptClosed(
-        rollout_id=key,
-        attempt_id=attempt_id,
-        attempt_sequence=1,
-        status=status,
-        rollout_status=end,
-        final=True,
-        closed_unix_nano=at + 5 * SECOND,
-        **told,
-    )
-    log.span(closed, key)
-    attempt = AttemptState(
-        attempt_id=attempt_id,
-        sequence=1,
-        status=status,
-        worker_id="runner-busy",
-        started_unix_nano=at,
-        ended_unix_nano=at + 5 * SECOND,
-        **told,
-    )
-    log.write(ROLLOUTS, key, _state(spec, end, at + 5 * SECOND, attempt))
-
-
-def _state(spec: RolloutSpec, status: RolloutStatus, at: int, attempt: AttemptState | None) -> RolloutState:
-    verdict = Verdict(event_id="e", kind=EventKind.ENQUEUED, outcome=VerdictOutcome.APPLIED)
-    return RolloutState(
-        rollout=spec,
-        status=status,
-        attempts=[attempt] if attempt else [],
-        updated_unix_nano=at,
-        ended_unix_nano=at if attempt else None,
-        source_offset=0,
-        verdict=verdict,
-    )
-
-
-def _publish(log: Log, run: str, version: int, at: int) -> None:
-    llm = {"resource_type": "proxy_llm", "endpoint": "http://127.0.0.1:4000/v1", "model": f"policy@{version}"}
-    prompt = {
-        "resource_type": "prompt_template",
-        "template": "Use the tool.\nAnswer with the number alone.",
-        "engine": "f-string",
-    }
-    record = ResourcesRecord(
-        resources_id=f"{run}-v{version}",
-        version=version,
-        run_id=run,
-        resources={"main_llm": json.dumps(llm), "instruction": json.dumps(prompt)},
-        model=f"policy@{version}",
-        checkpoint_url=f"/checkpoints/{run}/step-{version:06d}",
-        made_with={OPTIONS: VERL(model="policy", steps=STEPS).as_json()} if version == 0 else {},
-        created_unix_nano=at,
-    )
-    log.write(RESOURCES, record.resources_id, record)
-
-
-def _ids(spec: RolloutSpec, number: int) -> dict[str, Any]:
-    return {
-        "rollout_id": spec.rollout_id,
-        "attempt_id": f"{spec.rollout_id}-a1",
-        "trace_id": hashlib.md5(spec.rollout_id.encode(), usedforsecurity=False).hexdigest(),
-        "span_id": f"{number:016x}",
-    }
-
-
-def _span(
-    spec: RolloutSpec, number: int, name: str, at: int, lasts: int, *, parent: int | None = None, **fields: Any
-) -> SpanRecord:
-    over: dict[str, Any] = {"parent_id": None if parent is None else f"{parent:016x}"}
-    return SpanRecord(**_ids(spec, number), **over, name=name, start_unix_nano=at, end_unix_nano=at + lasts, **fields)
-
-
-def _reward(spec: RolloutSpec, number: int, value: float, at: int, name: str = "correct") -> SpanRecord:
-    told = {"agentlightning.reward.0.name": name, "agentlightning.reward.0.value": value}
-    return _span(spec, number, "agentlightning.annotation", at, 20_000, parent=1, attributes=told)
-
-
-def _call(
-    spec: RolloutSpec,
-    number: int,
-    parent: int,
-    at: int,
-    messages: Sequence[Any],
-    answer: dict[str, Any],
-    prompt: Sequence[int],
-    response: Sequence[int],
-    version: int,
-    ids: bool,
-) -> SpanRecord:
-    tokens: dict[str, Any] = {
-        "prompt_token_ids": pack_int32(prompt),
-        "response_token_ids": pack_int32(response),
-        "response_logprobs": pack_float32([-0.05 - 0.7 * (place % 4) for place in range(len(response))]),
-    }
-    text = answer["content"]
-    if text and len(response) == 3:
-        tokens |= {"response_tokens_text": text, "response_token_ends": pack_int32([1, 2, len(text)])}
-    call = LlmCall(
-        response_id=f"{spec.rollout_id}-{number}"[:200],
-        requested_model=f"policy@{version}",
-        response_model=f"policy@{version}",
-        policy_version=version,
-        http_status=200,
-        finish_reason="stop",
-        request_json=json.dumps({"model": f"policy@{version}", "messages": list(messages)}),
-        response_json=json.dumps(answer),
-        **(tokens if ids else {}),
-    )
-    return _span(spec, number, "chat.completion", at, 6 * SECOND // 5, parent=parent, llm_call=call)
