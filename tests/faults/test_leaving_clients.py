@@ -22,7 +22,7 @@ from lightstream.runtime.services import Service, discover, running_services
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 from tests.producers.otlp.requests import PROTOBUF, span, trace_request
-from tests.support.program import program
+from tests.support.program import Program, program
 
 SEED = int(os.environ.get("LIGHTSTREAM_TEST_SEED", random.SystemRandom().randrange(10**6)))
 LEAVERS, SOAK_LEAVERS = 300, 10_000
@@ -170,7 +170,7 @@ def _visit(targets: list[Target], leavers: int, seed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[Target]]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[Target], list[Program]]]:
     """Every server in a process of its own, with a broker of theirs."""
     folder: Path = tmp_path_factory.mktemp("servers")
     model = make_tiny_model(folder / "model")
@@ -199,15 +199,21 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
                         json.dumps(ENQUEUED).encode(),
                     ),
                 ],
+                [up, store],
             )
 
 
 @pytest.mark.parametrize("leavers", [LEAVERS, pytest.param(SOAK_LEAVERS, marks=pytest.mark.soak)])
-def test_a_client_that_leaves_ends_no_server(servers: tuple[Settings, list[Target]], leavers: int) -> None:
-    settings, targets = servers
+def test_a_client_that_leaves_ends_no_server(
+    servers: tuple[Settings, list[Target], list[Program]], leavers: int
+) -> None:
+    settings, targets, programs = servers
     print(f"seed {SEED} (set LIGHTSTREAM_TEST_SEED to repeat)")
     before = {service.name: service.pid for service in running_services(settings)}
     wrong = _visit(targets, leavers, str(SEED))
     after = {service.name: service.pid for service in running_services(settings)}
+    errors = "".join(each.errors for each in programs)
+    print(errors[-10_000:])
     assert after == before, f"seed {SEED}: servers ended"
     assert not wrong, f"seed {SEED}: {wrong}"
+    assert "Traceback" not in errors, f"seed {SEED}"

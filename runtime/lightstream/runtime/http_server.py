@@ -16,7 +16,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
@@ -32,6 +33,7 @@ __all__ = [
     "BodyTooLargeError",
     "ClientGoneError",
     "HttpServer",
+    "client_gone",
     "read_body",
     "unless_disconnected",
 ]
@@ -87,18 +89,27 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
     Raises:
         BodyTooLargeError: it is, or says that it is, longer than ``limit_bytes``.
+        ClientGoneError: the client disconnected before it had sent all.
     """
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit_bytes:
         raise BodyTooLargeError(f"the request has {int(announced):,} bytes; at most {limit_bytes:,} are accepted.")
     pieces: list[bytes] = []
     size_bytes = 0
-    async for piece in request.stream():
-        size_bytes += len(piece)
-        if size_bytes > limit_bytes:
-            raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are accepted.")
-        pieces.append(piece)
+    try:
+        async for piece in request.stream():
+            size_bytes += len(piece)
+            if size_bytes > limit_bytes:
+                raise BodyTooLargeError(f"the request has over {limit_bytes:,} bytes, the most that are accepted.")
+            pieces.append(piece)
+    except ClientDisconnect:
+        raise ClientGoneError("the client disconnected.") from None
     return b"".join(pieces)
+
+
+async def client_gone(_request: Request, _error: Exception) -> Response:
+    """Answer for an application's ``exception_handlers``: nobody reads it, and it is no error."""
+    return Response(status_code=CLIENT_GONE)
 
 
 class HttpServer:

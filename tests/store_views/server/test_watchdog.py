@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lightstream.schemas.errors import QueryError, SettingsError
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.server import run
+from lightstream.store_views.server.query import QueryLimits, run_query
 from lightstream.store_views.server.statements import Statement
 from lightstream.store_views.server.watchdog import ALSO_IGNORED_S, Watchdog, refused_path
 from tests.store_views.log_file import LogFile
@@ -140,10 +142,37 @@ def test_memory_is_blamed_on_who_was_there_while_it_grew(tmp_path: Path) -> None
         pass
 
 
+def test_a_statement_that_gets_no_processor_ignores_nothing(log: LogFile) -> None:
+    looks, had_s, ended = [0], [0.0], threading.Event()
+
+    def processor_s() -> float:
+        looks[0] += 1
+        return had_s[0]
+
+    starved = Statement("a", "SELECT 1", on_ignored=lambda _: ended.set(), ignored_s=0.0, processor_s=processor_s)
+    with starved.limited(log.database.cursor(), 0.0):
+        eventually(lambda: looks[0] > 10, what="ten looks at it")
+        assert not ended.is_set()
+        had_s[0] = 0.1
+        assert ended.wait(60)
+
+
+def test_the_time_in_which_a_statement_is_checked_is_not_held_against_it(log: LogFile) -> None:
+    ended = threading.Event()
+    statement = Statement("a", "", on_ignored=lambda _: ended.set(), ignored_s=0.0)
+    statement.cancel()
+    long = f"SELECT [{','.join('1' * 20_000)}] FROM read_text('x')"
+    with pytest.raises(QueryError, match="the table function 'read_text' is not allowed"):
+        run_query(log.database.cursor(), long, QueryLimits(), statement=statement)
+    assert not ended.is_set()
+
+
 def test_what_does_not_stop_either_is_refused_too(tmp_path: Path, log: LogFile) -> None:
     ended = threading.Event()
     watchdog = Watchdog(tmp_path / "other.duckdb", clock=ManualClock(), end=ended.set, memory_bytes=lambda: 0)
-    first, deaf, quick = (Statement(name, f"SELECT '{name}'") for name in ("first", "deaf", "quick"))
+    first, deaf, quick = (
+        Statement(name, f"SELECT '{name}'", processor_s=time.monotonic) for name in ("first", "deaf", "quick")
+    )
     with watchdog.watched(first, None), watchdog.watched(deaf, None), watchdog.watched(quick, None):
         with deaf.limited(log.database.cursor(), 0.0), quick.limited(log.database.cursor(), 600.0):
             eventually(lambda: deaf.ignored_for_s > ALSO_IGNORED_S, what="a second")

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import BodyTooLargeError, read_body
+from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError, client_gone, read_body
 from lightstream.runtime.kafka import Publisher
 from lightstream.runtime.settings import Settings
 
@@ -115,7 +115,7 @@ def create_app(
         counting = _guarded(access, ANTHROPIC_MESSAGES, count_tokens)
         routes.append(Route(f"{prefix}/messages/count_tokens", counting, methods=["POST"]))
         routes.append(Route(f"{prefix}/models", _guarded(access, CHAT, models), methods=["GET"]))
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={ClientGoneError: client_gone})
 
 
 def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:

@@ -228,6 +228,7 @@ async def _until_ended(run: Callable[[], T], statement: Statement, nice: int) ->
     except asyncio.CancelledError:
         statement.cancel()
         await asyncio.wait((running,))
+        running.exception()  # that it was stopped is for nobody to know
         raise
 
 

@@ -28,8 +28,9 @@ __all__ = ["cast_parameters", "check_statement"]
 READING_STATEMENTS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 """DESCRIBE, SHOW, SUMMARIZE, FROM, VALUES, TABLE and WITH are parsed as SELECT."""
 
-STATEMENT_CHARACTERS_MAX = 512 * 1024
-"""The parser's tree of a statement is some hundred times as large."""
+STATEMENT_CHARACTERS_MAX = 128 * 1024
+"""The parser's tree of a statement is some hundred times as large: this takes the gate and DuckDB's planner, which heed
+no interrupt, a second of processor."""
 
 REMEMBERED_CHARACTERS_MAX = 16 * 1024
 

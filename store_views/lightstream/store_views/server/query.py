@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -75,10 +75,11 @@ def run_query(
     """
 
     def fetched(connection: duckdb.DuckDBPyConnection) -> QueryOutcome:
-        check_statement(sql)
         return _fetch(connection.sql(sql, params=parameters), limits)
 
-    return run_reading(connection, fetched, limits.timeout_s, statement, if_slow=NARROW_IT)
+    with closing(connection):
+        check_statement(sql)  # nothing interrupts this, and that is not held against the statement
+        return run_reading(connection, fetched, limits.timeout_s, statement, if_slow=NARROW_IT)
 
 
 def run_reading(

@@ -28,7 +28,8 @@ class Statement:
 
     Args:
         on_ignored: called once with this, on a thread of its own, when the statement has ignored being stopped for
-            ``ignored_s`` seconds.
+            more than ``ignored_s`` seconds.
+        processor_s: seconds of processor that the process has had.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Statement:
         *,
         on_ignored: Callable[[Statement], None] | None = None,
         ignored_s: float = 2.0,
+        processor_s: Callable[[], float] = time.process_time,
     ) -> None:
         self.query_id = query_id
         self.sql = sql
@@ -46,9 +48,10 @@ class Statement:
         self.is_cancelled = False
         self.is_running = False
         self._arrived_s = time.monotonic()
-        self._told_s = math.inf
+        self._told_s = self._told_processor_s = math.inf
         self._on_ignored = on_ignored
         self._ignored_s = ignored_s
+        self._processor_s = processor_s
         self._wake = threading.Event()
         self._ended = threading.Event()
 
@@ -64,8 +67,15 @@ class Statement:
 
     @property
     def ignored_for_s(self) -> float:
-        """For how long it has run on since it was told to stop; 0 where it has ended, or was not told."""
-        return 0.0 if self._ended.is_set() else max(0.0, time.monotonic() - self._told_s)
+        """For how many seconds it has run on since it was told to stop; 0 where it has ended, or was not told.
+
+        Time in which the process itself got no processor does not count: on a machine that is overloaded or was
+        suspended, or while a disk stalls, a statement that would stop cannot either.
+        """
+        if self._ended.is_set():
+            return 0.0
+        passed_s = min(time.monotonic() - self._told_s, self._processor_s() - self._told_processor_s)
+        return max(0.0, passed_s)
 
     def cancel(self) -> None:
         """Stop it: at once, or when it would begin."""
@@ -92,7 +102,7 @@ class Statement:
 
     def _watch(self, connection: duckdb.DuckDBPyConnection, timeout_s: float, stopped: threading.Event) -> None:
         self._wake.wait(timeout_s)
-        self._told_s = time.monotonic()
+        self._told_s, self._told_processor_s = time.monotonic(), self._processor_s()
         while not self._ended.is_set():
             stopped.set()
             connection.interrupt()

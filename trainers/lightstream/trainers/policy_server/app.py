@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.runtime.http_server import (
-    CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
+    client_gone,
     read_body,
     unless_disconnected,
 )
@@ -113,7 +113,12 @@ def create_app(
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[guard(settings)],
+        exception_handlers={ClientGoneError: client_gone},
+    )
 
 
 async def respond(
@@ -131,8 +136,6 @@ async def respond(
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     try:
         await unless_disconnected(http_request, _reported(job))
-    except ClientGoneError:
-        return Response(status_code=CLIENT_GONE)
     finally:
         job.cancelled = True  # nothing to cancel where it is over
     failure = next((generation.error for generation in job.generations if generation.error), None)

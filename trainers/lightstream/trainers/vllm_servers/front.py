@@ -18,9 +18,9 @@ from lightstream.producers.llm_proxy.openai_upstream import HttpUpstream
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
 from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.runtime.http_server import (
-    CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
+    client_gone,
     read_body,
     unless_disconnected,
 )
@@ -69,17 +69,14 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
             return _error(f"the body is not JSON: {error}", 400)
         if not isinstance(body, dict):
             return _error("the body must be a JSON object", 400)
-        try:
-            refusal = await unless_disconnected(request, _known(body))
-            if refusal is not None:
-                return refusal
-            path = request.url.path
-            asked = None if answers is None else parse_token_request(path, content, server.options.arguments)
-            if answers is None or asked is None:
-                return await unless_disconnected(request, _ask(path, body))
-            return await _answer(answers, request, asked, body)
-        except ClientGoneError:
-            return Response(status_code=CLIENT_GONE)
+        refusal = await unless_disconnected(request, _known(body))
+        if refusal is not None:
+            return refusal
+        path = request.url.path
+        asked = None if answers is None else parse_token_request(path, content, server.options.arguments)
+        if answers is None or asked is None:
+            return await unless_disconnected(request, _ask(path, body))
+        return await _answer(answers, request, asked, body)
 
     async def _known(body: dict[str, Any]) -> Response | None:
         """Wait for a version that is not known yet; returns a refusal if it does not come."""
@@ -144,7 +141,12 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         Route("/v1/models", models, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, lifespan=lifespan, middleware=[guard(settings)])
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[guard(settings)],
+        exception_handlers={ClientGoneError: client_gone},
+    )
 
 
 async def _answer(answers: Answers, request: Request, asked: ChatRequest, body: dict[str, Any]) -> Response:
