@@ -161,7 +161,7 @@ def test_the_time_in_which_a_statement_is_checked_is_not_held_against_it(log: Lo
     ended = threading.Event()
     statement = Statement("a", "", on_ignored=lambda _: ended.set(), ignored_s=0.0)
     statement.cancel()
-    long = f"SELECT [{','.join('1' * 20_000)}] FROM read_text('x')"
+    long = f"SELECT [{','.join('1' * 20_000)}] FROM read_text('x')"  # noqa: S608 - of this test
     with pytest.raises(QueryError, match="the table function 'read_text' is not allowed"):
         run_query(log.database.cursor(), long, QueryLimits(), statement=statement)
     assert not ended.is_set()

@@ -1,9 +1,8 @@
 """Decides which statements run: those that read the catalogue's tables and views, and compute.
 
 DuckDB's parser names every table, table function and function of a statement (``json_serialize_sql``). Tables and table
-functions must be on a list, and functions must have no side effects and neither run nor plan a statement in a text:
-whoever may ask in SQL reads no file, not the view's own either, and changes nothing. The macros that DuckDB brings are
-judged by what they stand for.
+functions must be on a list, and so must functions (``functions.txt``): whoever may ask in SQL reads no file, not the
+view's own either, and changes nothing. What a later DuckDB brings is refused until somebody has looked at it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 from collections.abc import Iterator, Set
 from difflib import get_close_matches
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -53,13 +53,10 @@ TABLE_FUNCTIONS = frozenset(
     [*CATALOGUE_FUNCTIONS, "generate_series", "json_each", "json_tree", "pragma_table_info", "range", "unnest"]
 )
 
-FUNCTIONS_WITH_EFFECTS = frozenset(
-    ["currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log"]
-)
-"""Those that DuckDB lists as having side effects, but for random numbers and identifiers."""
-
-FUNCTIONS_THAT_PLAN = frozenset(["json_serialize_plan"])
-"""They look for the tables of a statement in a text, and so into files."""
+FUNCTIONS = frozenset(Path(__file__).with_name("functions.txt").read_text("utf-8").splitlines())
+"""Functions, operators and macros of DuckDB that may be called. Not among them are those with side effects, other than
+random numbers and identifiers; those that look for the tables of a statement in a text, and so into files
+(``json_serialize_plan``); macros that stand for such; and what the planner alone has a use for."""
 
 NAME = re.compile(r"(?!duckdb_|pg_|pragma_|sqlite_)\w+")
 """A name that, where WITH does not give it, is neither a view of DuckDB's own nor taken for a file's path."""
@@ -114,10 +111,16 @@ def _tree(sql: str) -> dict[str, Any]:
     Raises:
         RecursionError: it is nested too deeply.
     """
-    with duckdb.connect(":memory:") as parser:
+    with _parser().cursor() as parser:
         (text,) = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
     parsed: dict[str, Any] = json.loads(text)
     return parsed
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    """A database without tables: to open one takes thirty times as long as to parse a statement."""
+    return duckdb.connect(":memory:")
 
 
 def _refusal(sql: str) -> str | None:
@@ -130,9 +133,8 @@ def _refusal(sql: str) -> str | None:
         return f"the statement cannot be looked into: {parsed.get('error_message', 'the parser said nothing')}."
     nodes = list(_nodes(parsed["statements"]))
     local: set[str] = {name for node in nodes for name in _common_tables(node)}
-    macros = _refused_macros()
     for node in nodes:
-        if refused := _refused_node(node, local, macros):
+        if refused := _refused_node(node, local):
             return refused
     return None
 
@@ -141,26 +143,7 @@ _remembered = lru_cache(maxsize=512)(_refusal)
 """Programs send the same statements again and again, with other parameters."""
 
 
-@cache
-def _refused_macros() -> frozenset[str]:
-    """Names of DuckDB's own macros that stand for what is refused, itself or through another macro."""
-    with duckdb.connect(":memory:") as parser:
-        found = parser.execute(
-            "SELECT function_name, json_serialize_sql('SELECT ' || macro_definition) FROM duckdb_functions() "
-            "WHERE function_type = 'macro'"
-        ).fetchall()
-    macros = [(str(name), json.loads(tree)) for name, tree in found]
-    refused = {name for name, tree in macros if tree.get("error", True)}
-    while more := {name for name, tree in macros if name not in refused and _is_refused(tree, refused)}:
-        refused |= more
-    return frozenset(refused)
-
-
-def _is_refused(tree: dict[str, Any], macros: Set[str]) -> bool:
-    return any(_refused_node(node, frozenset(), macros) for node in _nodes(tree["statements"]))
-
-
-def _refused_node(node: dict[str, Any], local: Set[str], macros: Set[str]) -> str | None:
+def _refused_node(node: dict[str, Any], local: Set[str]) -> str | None:
     kind = node.get("type")
     if kind == "BASE_TABLE":
         return None if _is_readable(node, local) else _no_table(node)
@@ -170,8 +153,9 @@ def _refused_node(node: dict[str, Any], local: Set[str], macros: Set[str]) -> st
     if kind == "SHOW_REF" and node.get("query") is None and node.get("table_name") not in SHOWN:
         return f"SHOW {node.get('table_name')} is not allowed."
     name = str(node.get("function_name") or "")
-    refused = name.lower() in FUNCTIONS_WITH_EFFECTS | FUNCTIONS_THAT_PLAN | macros
-    return f"the function {name!r} is not allowed." if refused else None
+    if not name or name.lower() in FUNCTIONS or name.lower() in TABLE_FUNCTIONS:
+        return None
+    return f"the function {name!r} does not exist, or is not for queries{_near(name, FUNCTIONS)}."
 
 
 def _is_readable(node: dict[str, Any], local: Set[str]) -> bool:
@@ -186,8 +170,12 @@ def _is_readable(node: dict[str, Any], local: Set[str]) -> bool:
 
 def _no_table(node: dict[str, Any]) -> str:
     name = ".".join(part for key in ("catalog_name", "schema_name", "table_name") if (part := str(node[key])))
-    near = ", ".join(get_close_matches(str(node["table_name"]).lower(), sorted(TABLES)))
-    return f"the table {name!r} does not exist, or is not for queries{f' (there is {near})' if near else ''}."
+    return f"the table {name!r} does not exist, or is not for queries{_near(str(node['table_name']), TABLES)}."
+
+
+def _near(name: str, known: Set[str]) -> str:
+    near = ", ".join(get_close_matches(name.lower(), sorted(known)))
+    return f" (there is {near})" if near else ""
 
 
 def _common_tables(node: dict[str, Any]) -> Iterator[str]:
