@@ -129,11 +129,18 @@ const processes = createRoute({
   component: lazyRouteComponent(() => import("./pages/Processes"), "Processes"),
 });
 
+export interface SqlSearch extends RunSearch {
+  /** A statement. */
+  q?: string | undefined;
+  /** The name of a query. */
+  query?: string | undefined;
+}
+
 const sql = createRoute({
   getParentRoute: () => rootRoute,
   path: "/sql",
-  validateSearch: (search: Search): RunSearch & { q?: string | undefined } =>
-    known({ run: text(search, "run"), q: text(search, "q") }),
+  validateSearch: (search: Search): SqlSearch =>
+    known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
   component: lazyRouteComponent(() => import("./pages/Sql"), "Sql"),
 });
 

@@ -294,6 +294,20 @@ def test_sql_is_answered_and_what_is_wrong_is_said(page: Page, view_url: str) ->
         expect(page.get_by_role("region", name="Answer").last).to_contain_text(said)
 
 
+def test_a_run_is_asked_about_by_name(page: Page, view_url: str) -> None:
+    open_page(page, f"{view_url}/run?run={RUN}")
+    questions = page.get_by_role("region", name="Ask about this run")
+    questions.get_by_role("link", name="Reward, time and outcome of each training step.").click()
+    expect(page).to_have_url(re.compile(r"query=curve"))
+    answer = page.get_by_role("region", name=re.compile("^Answer, "))
+    expect(answer).to_contain_text(RUN)
+    expect(page.get_by_role("textbox", name="run", exact=True)).to_have_value(RUN)
+    page.get_by_role("button", name="Named query").click()
+    page.get_by_role("option", name="lost-calls").click()
+    expect(page).to_have_url(re.compile(rf"run={RUN}&query=lost-calls"))
+    expect(answer).to_contain_text("reason")
+
+
 EXACT = {
     "1764170000000000001": "1764170000000000001",
     "-12345678901234567890123456789012345678::DECIMAL(38, 0)": "-12345678901234567890123456789012345678",

@@ -123,7 +123,7 @@ def test_what_an_address_says_is_never_run(page: Page, view_url: str, text: str)
         "/resources": ["run", "id"],
         "/losses": ["run"],
         "/rollout": ["run", "id", "span"],
-        "/sql": ["q"],
+        "/sql": ["q", "query", "run"],
     }
     for path, names in pages.items():
         page.goto(f"{view_url}{path}?{urlencode(dict.fromkeys(names, text))}")

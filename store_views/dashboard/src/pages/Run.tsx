@@ -14,8 +14,9 @@ import {
   type StepRow,
   trainedQuery,
 } from "../api/runs";
+import { namedQueries } from "../api/operations";
 import { count, duration, figure, millis, percent, plural } from "../format";
-import { Ago, Message, Panel, Show, Status } from "../ui/basics";
+import { Ago, Facts, Message, Panel, Show, Status } from "../ui/basics";
 import { Chart } from "../ui/Chart";
 import { type Column, DataTable } from "../ui/DataTable";
 import { type Alarm, alarmsOf } from "./alarms";
@@ -73,9 +74,12 @@ export function Run() {
                   </Show>
                 </Panel>
               </div>
-              <Panel title="From tasks to training">
-                <Funnel run={run} figures={known} calls={calls.data} trained={trained.data} notTrained={notTrained.data} />
-              </Panel>
+              <div className={styles["stack"]}>
+                <Panel title="From tasks to training">
+                  <Funnel run={run} figures={known} calls={calls.data} trained={trained.data} notTrained={notTrained.data} />
+                </Panel>
+                <Questions run={run} />
+              </div>
             </div>
           </>
         )}
@@ -131,6 +135,25 @@ function Alarms({ run, alarms }: { run: string; alarms: Alarm[] }) {
         </li>
       ))}
     </ul>
+  );
+}
+
+/** Queries that have a name, each of which the page for SQL answers for this run. */
+function Questions({ run }: { run: string }) {
+  const named = useQuery(namedQueries);
+  const ofRuns = named.data?.filter(({ parameters }) => parameters.some(({ name }) => name === "run")) ?? [];
+  if (run === "" || ofRuns.length === 0) return null; // no value of `$run` means rollouts without a run
+  return (
+    <Panel title="Ask about this run">
+      <Facts
+        facts={ofRuns.map(({ name, doc }) => [
+          name,
+          <Link key={name} to="/sql" search={{ run, query: name }}>
+            {doc}
+          </Link>,
+        ])}
+      />
+    </Panel>
   );
 }
 

@@ -1,6 +1,6 @@
 /** One statement at a time, with its answer. The view only reads, whatever is asked. */
 
-import { useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 
@@ -21,14 +21,30 @@ const FIRST = "SELECT stage, count, reason\nFROM funnel";
 const ROWS_MAX = 100_000;
 
 export function Sql() {
-  const { q = FIRST } = useSearch({ from: "/sql" });
-  const navigate = useNavigate();
-  const [text, setText] = useState(q);
-  const [chosen, setChosen] = useState<NamedQuery>();
-  const [values, setValues] = useState<Record<string, string>>({});
-  const catalogue = useQuery(catalogueQuery);
+  const { query: name } = useSearch({ from: "/sql" });
   const named = useQuery(namedQueries);
-  const parameters = chosen?.parameters.filter(({ name }) => text.includes(`$${name}`)) ?? [];
+  const isUnknown = name !== undefined && named.isPending;
+  return (
+    <>
+      <title>SQL · Lightstream</title>
+      <div className={styles["head"]}>
+        <h1>SQL</h1>
+        <p>Everything that the pages show, and more, by DuckDB's SQL. The view only reads.</p>
+      </div>
+      {isUnknown ? <p className={ui["muted"]}>Asking the view …</p> : <Asking key={name ?? ""} queries={named.data ?? []} />}
+    </>
+  );
+}
+
+/** A statement with its answer. One that the address names is asked at once; one that it has word by word is not. */
+function Asking({ queries }: { queries: NamedQuery[] }) {
+  const { q, query: name, run: ofRun } = useSearch({ from: "/sql" });
+  const navigate = useNavigate();
+  const chosen = queries.find((one) => one.name === name);
+  const [text, setText] = useState(q ?? chosen?.sql ?? FIRST);
+  const [values, setValues] = useState<Record<string, string>>(ofRun === undefined ? {} : { run: ofRun });
+  const catalogue = useQuery(catalogueQuery);
+  const parameters = chosen?.parameters.filter((one) => text.includes(`$${one.name}`)) ?? [];
   const running = useRef<AbortController | null>(null);
   const answer = useMutation({
     mutationFn: async ([statement, given]: [string, Parameters]) => {
@@ -39,17 +55,17 @@ export function Sql() {
       return { found, seconds: (performance.now() - began) / 1000 };
     },
   });
+  const ask = () => answer.mutate([text, valuesOf(parameters, values)]);
   const run = () => {
-    void navigate({ to: "/sql", search: { q: text }, replace: true, resetScroll: false });
-    answer.mutate([text, valuesOf(parameters, values)]);
+    const search = { run: ofRun, query: chosen?.name, q: text === chosen?.sql ? undefined : text };
+    void navigate({ to: "/sql", search, replace: true, resetScroll: false });
+    ask();
   };
-  const choose = (name: string) => {
-    const query = named.data?.find((one) => one.name === name);
-    if (query === undefined) return;
-    setChosen(query);
-    setValues({});
-    setText(query.sql);
-  };
+  const choose = (other: string) =>
+    void navigate({ to: "/sql", search: { run: ofRun, query: other || undefined }, replace: true, resetScroll: false });
+  useEffect(() => {
+    if (chosen && q === undefined) ask();
+  }, []); // once, when it is named
   const tables = useMemo(() => {
     const found: Record<string, string[]> = {};
     for (const column of catalogue.data ?? []) (found[column.table_name] ??= []).push(column.column_name);
@@ -57,16 +73,11 @@ export function Sql() {
   }, [catalogue.data]);
   return (
     <>
-      <title>SQL · Lightstream</title>
-      <div className={styles["head"]}>
-        <h1>SQL</h1>
-        <p>Everything that the pages show, and more, by DuckDB's SQL. The view only reads.</p>
-      </div>
       <div className={styles["filters"]}>
         <Select
           label="Named query"
           value={chosen?.name ?? ""}
-          options={[["", "None"], ...(named.data ?? []).map(({ name }) => [name, name] as const)]}
+          options={[["", "None"], ...queries.map((one) => [one.name, one.name] as const)]}
           onChange={choose}
         />
         {parameters.map(({ name, default: usual, meaning }) => (
