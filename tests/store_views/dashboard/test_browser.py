@@ -306,6 +306,8 @@ def test_a_run_is_asked_about_by_name(page: Page, view_url: str) -> None:
     page.get_by_role("option", name="lost-calls").click()
     expect(page).to_have_url(re.compile(rf"run={RUN}&query=lost-calls"))
     expect(answer).to_contain_text("reason")
+    open_page(page, f"{view_url}/sql?query=nothing")
+    expect(page.get_by_role("alert")).to_contain_text('The view has no query "nothing".')
 
 
 EXACT = {
