@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -94,6 +96,26 @@ def test_records_come_in_order_and_the_end_is_told(settings: Settings) -> None:
         tail.follow(SPANS, {1: 0})
         assert [message.offset() for message in read(tail, 3)] == [0, 1, 2]
         assert tail.next_offsets(SPANS) == {1: 3}
+
+
+def test_a_reader_that_closes_waits_for_what_it_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that came just then ended the process: librdkafka reads a null pointer."""
+    asked: list[Future[Any]] = []
+
+    describe = AdminClient.describe_topics
+
+    def noting(admin: AdminClient, *arguments: Any, **options: Any) -> dict[str, Future[Any]]:
+        answers = describe(admin, *arguments, **options)
+        asked.extend(answers.values())
+        return answers
+
+    monkeypatch.setattr(AdminClient, "describe_topics", noting)
+    for _ in range(20):
+        with closing(TopicTail(settings, [SPANS], group_id=GROUP)) as tail:
+            tail.partitions()
+            tail.poll(0.0)
+        assert all(answer.done() for answer in asked)
+    assert len(asked) == 40
 
 
 def test_what_cannot_be_decoded_is_passed_over_counted_and_logged_with_its_place(

@@ -81,7 +81,8 @@ class KafkaContact:
     def answers(self, timeout_s: float) -> bool:
         """Whether the cluster answers now, within this time."""
         try:
-            self._client().describe_cluster(request_timeout=timeout_s).result(timeout_s)
+            client = self._client()  # has to live until it has the answer, whoever makes another meanwhile
+            client.describe_cluster(request_timeout=timeout_s).result(timeout_s)
         except (KafkaException, TimeoutError, ServiceUnavailableError):
             return False
         return True
@@ -110,7 +111,8 @@ class KafkaContact:
             time.sleep(RETRY_PAUSE_S)
 
     def _asked_for(self, wanted: Mapping[TopicPartition, tuple[str, int]]) -> dict[tuple[str, int], int]:
-        asked = self._client().list_offsets(
+        client = self._client()  # as above
+        asked = client.list_offsets(
             dict.fromkeys(wanted, LATEST),
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=REQUEST_TIMEOUT_S,

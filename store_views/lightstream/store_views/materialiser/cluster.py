@@ -48,10 +48,7 @@ def _topic_ids(settings: Settings) -> dict[str, str]:
     names = {topic.full_name(settings.topic_prefix): topic.name for topic in TOPICS}
     admin = AdminClient(common_config(settings))
     described = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
-    return {
-        f"topic {names[full_name]}": str(future.result(REQUEST_TIMEOUT_S).topic_id)
-        for full_name, future in described.items()
-    }
+    return {f"topic {names[full_name]}": str(future.result().topic_id) for full_name, future in described.items()}
 
 
 def end_offsets(contact: KafkaContact, settings: Settings, places: Iterable[Place]) -> dict[Place, int]:

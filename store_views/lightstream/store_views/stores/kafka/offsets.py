@@ -120,6 +120,6 @@ def log_id(settings: Settings) -> str:
     try:
         admin = AdminClient(common_config(settings))
         described = admin.describe_topics(TopicCollection([name]), request_timeout=ID_TIMEOUT_S)
-        return str(described[name].result(ID_TIMEOUT_S).topic_id)
+        return str(described[name].result().topic_id)
     except KafkaException as error:
         raise ServiceUnavailableError(f"Kafka does not answer: {error}.") from error
