@@ -58,8 +58,9 @@ help:
 demo: $(INSTALLED)
 	$(PY) -m examples.tool_router
 
+# A process of tests that crashes ends the run: xdist would start another, and wait for ever for what it was to do.
 test: $(INSTALLED)
-	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-core: $(CORE_VENV)/.installed
 	$(CORE_VENV)/bin/python -m pytest -q -m "not kafka and not soak" --numprocesses $(TEST_PROCESSES) \
