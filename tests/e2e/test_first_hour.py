@@ -134,17 +134,17 @@ def agent(task: int) -> float:
 
 @algo
 def steps(context):
-    for step in range(context.last_step + 1, 4):
+    for step in range(context.last_step + 1, 6):
         started = context.now()
-        groups = context.collect(context.enqueue_step(step, tasks=10, rollouts_per_task=4))
+        groups = context.collect(context.enqueue_step(step, tasks=25, rollouts_per_task=4))
         context.commit(step, groups, started_unix_nano=started)
 
-Trainer(algorithm=steps, trainer_id={name!r}).fit(agent, list(range(10)))
+Trainer(algorithm=steps, trainer_id={name!r}).fit(agent, list(range(25)))
 """
 
 
 def test_two_trainers_at_once_beside_what_a_killed_one_left(up: Up) -> None:
-    """Each run's rewards are its own agent's: no crossing in 240 rollouts, and none to or from the dead run."""
+    """Each run's rewards are its own agent's: no crossing in 1,000 rollouts, and none to or from the dead run."""
     view = ViewClient(up.settings)
     dead = up.start("dead", "time.sleep(600)", program=STEPS_OF_ITS_OWN)
     begun = "SELECT count(*) FROM rollouts WHERE run_id = 'dead' AND status = 'running'"
@@ -161,7 +161,7 @@ def test_two_trainers_at_once_beside_what_a_killed_one_left(up: Up) -> None:
         SELECT run_id, reward, count(*) FROM trajectories
         WHERE final AND run_id IN ('dead', 'ones', 'zeros') AND status = 'succeeded' GROUP BY ALL ORDER BY ALL
     """
-    expected = [["ones", 1.0, 120], ["zeros", 0.0, 120]]
+    expected = [["ones", 1.0, 500], ["zeros", 0.0, 500]]
     eventually(lambda: [list(row) for row in view.query(rewards).rows] == expected, what="all rewards are shown")
     view.close()
 
