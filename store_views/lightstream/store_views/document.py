@@ -31,6 +31,10 @@ otherwise. An answer that says `rebuilding` lacks rows: the view has not read al
 are of type `application/json`, and carry `view_token` as their bearer token where one is set; pages of other origins
 are refused.
 
+A statement is one that reads, of at most 131,072 characters: long lists are better given as `params`. It reads the
+tables and views below, `information_schema`, `duckdb_columns()` and the like, `range`, `unnest` and `json_each`, and
+calls DuckDB's functions, but for those that change something, wait, or look into files.
+
 `GET /v1/queries` lists the statements that run, and `DELETE /v1/queries/ID` cancels one; a request may choose its
 `query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.
 Statements wait only for others of their lane (header `x-lightstream-lane`: `stores`, `dashboard`, or `others`); where
