@@ -26,7 +26,7 @@ export HATCH_BUILD_NO_HOOKS = true
 # Tests start hundreds of processes, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-sql-clients test-prometheus check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -45,6 +45,8 @@ help:
 	@echo "make test-sql-clients the view's Flight SQL from Java (JDBC) and Go; needs both"
 	@echo "make test-prometheus  a real Prometheus beside the processes; needs Debian's package"
 	@echo "make test-agent-lightning  Agent Lightning's store, adapters and APO beside ours (1 GB)"
+	@echo "make dist     wheel and sdist, built and checked, into dist"
+	@echo "make test-install     those in bare environments, by pip (newest and 23) and uv; needs 8 GB of disk"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
 	@echo "make test-dashboard  that page in a browser; needs Chromium"
 	@echo "make docker-check  the compose file and the Dockerfile, without an engine"
@@ -94,6 +96,15 @@ test-dashboard: dashboard
 	cd store_views/dashboard && PATH=$(CURDIR)/$(VENV)/bin:$$PATH node node_modules/typescript/bin/tsc
 	$(PY) -m pytest -q -m dashboard tests/store_views/dashboard
 
+# Its own build hooks: the dashboard, and the commit.
+dist: $(INSTALLED)
+	rm -rf dist
+	env -u HATCH_BUILD_NO_HOOKS $(VENV)/bin/uv build --quiet --out-dir dist
+	$(VENV)/bin/uv tool run --quiet twine check --strict dist/*
+
+test-install: dist
+	$(PY) -m pytest -q -m install tests/install
+
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
 
@@ -138,7 +149,7 @@ docs: $(INSTALLED)
 
 lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
-		--output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+		--override requirements/lock-overrides.txt --generate-hashes --output-file requirements/lock.txt --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra broker pyproject.toml \
 		requirements/frameworks.in --output-file requirements/frameworks.txt --no-emit-index-url --no-annotate \
 		--custom-compile-command "make lock"

@@ -1,9 +1,10 @@
-"""Puts the built dashboard into wheel and sdist. An editable install leaves it to `make install`."""
+"""Puts the built dashboard and the commit into wheel and sdist. An editable install needs neither."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,5 +30,20 @@ class DashboardHook(BuildHookInterface[Any]):
         """
         if version == "editable":
             return
+        self._note_commit(build_data)
         if subprocess.run([sys.executable, str(BUILD)], check=False).returncode != 0:
             raise RuntimeError("the dashboard cannot be built; HATCH_BUILD_NO_HOOKS=true builds a package without it")
+
+    def _note_commit(self, build_data: dict[str, Any]) -> None:
+        """Add the commit of a checkout; elsewhere an sdist's own file stays, if it has one."""
+        if not (Path(self.root) / ".git").exists():
+            return
+        command = ["git", "-C", self.root, "rev-parse", "--short", "HEAD"]
+        try:
+            commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):  # without git, the package has no commit
+            return
+        file = Path(tempfile.mkdtemp()) / "COMMIT"
+        file.write_text(commit, "utf-8")
+        inside = "lightstream/schemas/COMMIT"
+        build_data["force_include"][str(file)] = inside if self.target_name == "wheel" else f"schemas/{inside}"

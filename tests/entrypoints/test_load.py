@@ -13,6 +13,7 @@ import pytest
 from lightstream import cli
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.distribution import DISTRIBUTION
 
 WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from lightstream.cli import main; main()"
 """The command line where the package that the first argument names is not installed."""
@@ -24,19 +25,19 @@ def needed_extras() -> set[str]:
     for file in Path(cli.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "needs":
-                extras.add(ast.literal_eval(node.args[0]))
+                extras |= {ast.literal_eval(argument) for argument in node.args}
     return extras
 
 
 def test_each_extra_that_a_command_names_is_there() -> None:
-    assert {"view", "train"} <= needed_extras() <= set(metadata("lightstream").get_all("Provides-Extra") or [])
+    assert {"view", "train"} <= needed_extras() <= set(metadata(DISTRIBUTION).get_all("Provides-Extra") or [])
 
 
 @pytest.mark.parametrize(
     ("package", "extra", "command"),
     [
-        ("numpy", "train", ["export", "torch", "batch.pt"]),
-        ("torch", "train", ["export", "torch", "batch.pt"]),
+        ("numpy", "train,view", ["export", "torch", "batch.pt"]),
+        ("torch", "train,view", ["export", "torch", "batch.pt"]),
         ("duckdb", "view", ["sql", "SELECT 1"]),
         ("httpx", "view", ["sql", "SELECT 1"]),
     ],
@@ -55,5 +56,5 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     )
     assert done.returncode == 1
     assert f"the package '{package}' is not installed" in done.stderr
-    assert f'pip install "lightstream[{extra}]"' in done.stderr
+    assert f'pip install "lightstream-rl[{extra}]"' in done.stderr
     assert "Traceback" not in done.stderr

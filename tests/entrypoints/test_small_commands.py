@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,12 +18,15 @@ import pytest
 
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
+from lightstream.schemas import __version__
 from tests.support.program import Program, lightstream, program
 from tests.support.waiting import eventually
 
 
 def test_the_version(tmp_path: Path) -> None:
-    assert lightstream(tmp_path, "--version").stdout == f"lightstream {version('lightstream')}\n"
+    shown = lightstream(tmp_path, "--version").stdout
+    assert re.fullmatch(rf"lightstream-rl {re.escape(__version__)}( \(commit [0-9a-f]{{7,}}\))?\n", shown)
+    assert __version__ == version("lightstream-rl")
 
 
 def _completed_by_bash(tmp_path: Path, *words: str) -> list[str]:

@@ -28,7 +28,7 @@ def test_an_engine_that_is_not_installed_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, engine: Literal["jinja", "poml"], module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(NotImplementedError, match=r"pip install 'lightstream\[prompts\]'"):
+    with pytest.raises(NotImplementedError, match=r'pip install "lightstream-rl\[prompts\]"'):
         PromptTemplate(template="x", engine=engine).format()
 
 

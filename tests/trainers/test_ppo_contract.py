@@ -223,7 +223,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     config = VERL(model="m", steps=1, engine="verl", device="cpu")
     with pytest.raises(TrainingError, match="TransferQueue is not installed") as told:
         config.new_engine(tmp_path)
-    assert "lightstream[verl-ray]" in told.value.next_step
+    assert "lightstream-rl[verl-ray]" in told.value.next_step
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

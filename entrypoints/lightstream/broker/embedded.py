@@ -18,6 +18,7 @@ from lightstream.runtime.ports import free_port, is_free
 from lightstream.runtime.processes import spawn
 from lightstream.runtime.services import Service, announce, find, withdraw
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import BrokerError
 
 from .config import BrokerFiles, heap_mebibytes, log4j_properties, server_properties
@@ -178,7 +179,7 @@ class EmbeddedBroker:
         if not os.access(java, os.X_OK):
             raise BrokerError(
                 f"the Java at {java} cannot be started: there is no such program, or it may not be executed.",
-                next_step='`pip install "lightstream[broker]"` brings one.',
+                next_step=f"{install_hint('broker')} brings one.",
             )
         write_text(files.log4j, log4j_properties(files))
         write_text(files.properties, server_properties(self._settings, files, port, free_port(taken=(port,))))

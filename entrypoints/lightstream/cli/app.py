@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import replace
 from enum import StrEnum
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +18,12 @@ from typer.completion import get_completion_inspect_parameters
 
 from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.distribution import DISTRIBUTION, commit, version
 from lightstream.schemas.errors import LightstreamError
 
 from . import broker, export, model, runs, topics
 from .formats import Format, RowFormat, TraceFormat
-from .load import needs
+from .load import needs, require_stack
 
 __all__ = ["app", "run"]
 
@@ -50,14 +50,15 @@ app.add_typer(model.app, name="model")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"{PROGRAM} {version(PROGRAM)}")
+        known = commit()
+        print(f"{DISTRIBUTION} {version()}" + (f" (commit {known})" if known else ""))
         raise typer.Exit
 
 
 @app.callback()
 def lightstream(
     show_version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and the commit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options that all commands have."""
@@ -74,11 +75,13 @@ def up(
     run_id: Annotated[str, typer.Option(help="Run whose resources the policy server follows; empty means all.")] = "",
 ) -> None:
     """Run everything on this machine, until Ctrl-C."""
+    chosen = {"worker": worker, "view": view, "proxy": proxy, "gateway": gateway, "policy": policy}
+    services = [name for name, wanted in chosen.items() if wanted]
+    require_stack(Settings.load(), services)
     from .up import run_up
 
-    chosen = {"worker": worker, "view": view, "proxy": proxy, "gateway": gateway, "policy": policy}
     log_to_stderr(Settings.load(), logging.WARNING)
-    run_up(Settings.load(), [name for name, wanted in chosen.items() if wanted], checkpoint, run_id)
+    run_up(Settings.load(), services, checkpoint, run_id)
 
 
 @app.command()

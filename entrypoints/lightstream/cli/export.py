@@ -73,7 +73,7 @@ def atif(out: Out, where: Where = FINAL) -> None:
 @app.command()
 def torch(out: Out, where: Where = FINAL) -> None:
     """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
-    with needs("train"):
+    with needs("train", "view"):
         from lightstream.trainers.exports import save_torch_batch
 
         rows, excluded = save_torch_batch(_trajectories(where), out)  # imports torch only here
@@ -85,7 +85,7 @@ def torch(out: Out, where: Where = FINAL) -> None:
 @app.command()
 def recording(out: Out, where: Where = FINAL) -> None:
     """Whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
-    with needs("train"):
+    with needs("train", "view"):
         from lightstream.trainers.recorded import write_recording
     _say(write_recording(_trajectories(where), out), "trajectories", out)
 

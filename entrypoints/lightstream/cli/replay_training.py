@@ -27,7 +27,7 @@ def run_replay_training(settings: Settings, run_id: str, out: Path | None) -> No
         TrainingError: the run cannot be made again.
         ServiceUnavailableError: Kafka does not answer.
     """
-    with needs("train"):
+    with needs("train", "view"):
         from lightstream.trainers.progress import Progress
         from lightstream.trainers.replaying import replay_training
     folder = out or settings.data_dir.absolute() / "replayed" / run_id

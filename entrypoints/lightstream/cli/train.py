@@ -39,7 +39,11 @@ def run_train(
         SettingsError: the agent, a file, the algorithm or an option of it is none; nothing was started.
         TrainingError, ServiceUnavailableError: as ``Trainer.fit``.
     """
-    with needs("train"):
+    with needs("train", "view"):
+        import torch  # noqa: F401  # so that a package that is missing is told before anything starts
+        import verl  # noqa: F401  # as above
+
+        from lightstream.store_views.stores import KafkaLightningStore  # noqa: F401  # as above
         from lightstream.trainers import Trainer
     name = run_id or name_of_file(agent)
     trainer = Trainer(

@@ -15,6 +15,7 @@ from typing import Any
 import wrapt
 from opentelemetry.sdk.trace import TracerProvider
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import SettingsError
 
 from ..tracer.provider import install
@@ -152,7 +153,7 @@ def _make(each: Instrumentor) -> Any:
     if not _found(each.module):
         raise SettingsError(
             f"{each.name} is instrumented by {each.package}, which is not installed.",
-            next_step=f"pip install {each.package}, or lightstream[instrument] for all of them.",
+            next_step=f"Install it with `pip install {each.package}`, or all of them with {install_hint('instrument')}.",
         )
     return getattr(import_module(each.module), each.class_name)()
 

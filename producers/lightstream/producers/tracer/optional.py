@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import SettingsError
 
 __all__ = ["import_optional"]
@@ -23,5 +24,5 @@ def import_optional(module: str, *, package: str, needed_by: str) -> Any:
             raise
         raise SettingsError(
             f"{needed_by} needs the package {package!r}, which is not installed.",
-            next_step=f"pip install {package}, or lightstream[{package}].",
+            next_step=f"Install it with `pip install {package}`, or {install_hint(package)}.",
         ) from error

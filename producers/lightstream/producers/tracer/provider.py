@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
@@ -23,6 +22,7 @@ from ..attribution import TRACE_STATE_KEY, trace_state_value
 from ..context import AttemptRef, current_attempt
 from .routing import RoutingSpanProcessor
 from .running import attempt_here
+from .threads import follow_threads
 
 __all__ = ["active_provider", "install"]
 
@@ -67,17 +67,6 @@ def _value(attempt: AttemptRef) -> str | None:
         return trace_state_value(attempt)
     except RecordError:
         return None
-
-
-def follow_threads() -> None:
-    """From now on each thread, and each task of a ``ThreadPoolExecutor``, has the OpenTelemetry context it began in.
-
-    By OpenTelemetry's own instrumentation of ``threading``, which makes no spans. A new thread would otherwise begin
-    outside of every attempt (until Python 3.14, where it inherits). Safe to call again, and where an application did.
-    """
-    instrumentor = ThreadingInstrumentor()
-    if not instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.instrument()
 
 
 ATTRIBUTES_MAX = 8192

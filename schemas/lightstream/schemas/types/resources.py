@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from ..distribution import install_hint
 from .base import JsonModel, absent
 from .rollout import AttemptedRollout, RolloutMode
 
@@ -63,7 +64,7 @@ def _package(name: str, engine: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise NotImplementedError(
-            f"{engine} templates need the package {package}: pip install 'lightstream[prompts]'"
+            f"{engine} templates need the package {package}. Install it with {install_hint('prompts')}."
         ) from error
 
 

@@ -21,6 +21,7 @@ from lightstream.runtime.files import write_text
 from lightstream.runtime.kafka import TopicTail
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import LightstreamError, SettingsError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 from lightstream.schemas.topics import TRAINING_STEPS
@@ -64,7 +65,7 @@ class Trackers:
             if find_spec(tracker.package) is None:
                 raise SettingsError(
                     f"tracker {tracker.name} needs the package {tracker.package!r}, which is not installed.",
-                    next_step=f'Install it with `pip install "lightstream[{tracker.name}]"`.',
+                    next_step=f"Install it with {install_hint(tracker.name)}.",
                 )
         self._ending = threading.Event()
         self._followers = [_Follower(settings, trainer_id, run_id, tracker, self._ending) for tracker in trackers]

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import SettingsError
 
 from .config import VerlConfig
@@ -294,7 +295,7 @@ def defaults_file() -> Path:
     """
     found = find_spec("verl")
     if found is None or not found.submodule_search_locations:
-        raise SettingsError("verl is not installed.", next_step='Install it with `pip install "lightstream[train]"`.')
+        raise SettingsError("verl is not installed.", next_step=f"Install it with {install_hint('train')}.")
     return Path(found.submodule_search_locations[0], "trainer", "config", "_generated_ppo_trainer.yaml")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import TrainingError
 
 from ..batch import BatchArrays
@@ -177,9 +178,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise TrainingError(
-            "Ray is not installed.", next_step='Install it with `pip install "lightstream[train]"`.'
-        ) from error
+        raise TrainingError("Ray is not installed.", next_step=f"Install it with {install_hint('train')}.") from error
     return ray
 
 

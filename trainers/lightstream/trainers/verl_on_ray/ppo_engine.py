@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import TrainingError
 
 from ..batch import BatchArrays
@@ -188,6 +189,6 @@ def _import_queue() -> Any:
     except ModuleNotFoundError as error:
         raise TrainingError(
             "TransferQueue is not installed, which verl's own trainer needs.",
-            next_step='Install it with `pip install "lightstream[verl-ray]"`, or take engine="ray", which needs none.',
+            next_step=f'Install it with {install_hint("verl-ray")}, or take engine="ray", which needs none.',
         ) from error
     return transfer_queue
