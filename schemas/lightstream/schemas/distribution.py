@@ -65,7 +65,7 @@ def missing_packages(extras: Iterable[str]) -> list[str]:
 
 
 def version() -> str:
-    """The version that is installed, such as ``0.2.0``; ``unknown`` where nothing is, as in a bundle without metadata."""
+    """The version that is installed, such as ``0.2.0``; ``unknown`` in a bundle without metadata."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
 

@@ -153,7 +153,7 @@ def _make(each: Instrumentor) -> Any:
     if not _found(each.module):
         raise SettingsError(
             f"{each.name} is instrumented by {each.package}, which is not installed.",
-            next_step=f"Install it with `pip install {each.package}`, or all of them with {install_hint('instrument')}.",
+            next_step=f"Install it with `pip install {each.package}`, all of them with {install_hint('instrument')}.",
         )
     return getattr(import_module(each.module), each.class_name)()
 
