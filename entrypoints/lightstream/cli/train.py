@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,9 @@ def run_train(
         TrainingError, ServiceUnavailableError: as ``Trainer.fit``.
     """
     with needs("train", "view"):
-        import torch  # noqa: F401  # so that a package that is missing is told before anything starts
-        import verl  # noqa: F401  # as above
-
-        from lightstream.store_views.stores import KafkaLightningStore  # noqa: F401  # as above
+        for package in ("duckdb", "httpx") if ":" in algorithm else ("duckdb", "httpx", "torch", "verl"):
+            if find_spec(package) is None:  # told now, as the run would ask for it only later
+                raise ModuleNotFoundError(name=package)
         from lightstream.trainers import Trainer
     name = run_id or name_of_file(agent)
     trainer = Trainer(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import wraps
 from typing import Any, TypeVar
 
 from opentelemetry.context import Context, attach, detach, get_current
@@ -33,8 +32,8 @@ def follow_threads() -> None:
             return
         _patched = True
         _plain_start, _plain_submit = threading.Thread.start, ThreadPoolExecutor.submit
-        threading.Thread.start = _start  # type: ignore[method-assign]  # what this module is for
-        ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign]  # what this module is for
+        threading.Thread.start = _start  # type: ignore[assignment, method-assign]  # what this module is for
+        ThreadPoolExecutor.submit = _submit  # type: ignore[assignment, method-assign]  # what this module is for
 
 
 def leave_threads() -> None:
@@ -52,7 +51,6 @@ def _in_context(context: Context, function: Callable[..., T], *args: Any, **kwar
         detach(token)
 
 
-@wraps(_plain_start)
 def _start(thread: threading.Thread) -> None:
     if _following and thread.ident is None:
         context, run = get_current(), thread.run
@@ -65,7 +63,6 @@ def _start(thread: threading.Thread) -> None:
     _plain_start(thread)
 
 
-@wraps(_plain_submit)
 def _submit(pool: ThreadPoolExecutor, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
     if not _following:
         return _plain_submit(pool, fn, *args, **kwargs)
