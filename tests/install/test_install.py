@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,17 @@ def run(*command: str | Path, check: bool = True, timeout_s: float = LIMIT_S) ->
     return done
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of an environment, which takes up to 6 GB and is removed at the end."""
+    yield tmp_path / "env"
+    shutil.rmtree(tmp_path / "env", ignore_errors=True)
+
+
 @pytest.mark.parametrize("form", ["wheel", "sdist"])
 @pytest.mark.parametrize("extra", ["", "[all]"])
 @pytest.mark.parametrize("installer", ["pip", "pip==23.0.1", "uv"])
-def test_it_installs_within_five_minutes_and_runs(installer: str, extra: str, form: str, tmp_path: Path) -> None:
-    folder = tmp_path / "env"
+def test_it_installs_within_five_minutes_and_runs(installer: str, extra: str, form: str, folder: Path) -> None:
     venv.create(folder, with_pip=installer != "uv", symlinks=True)
     python = folder / "bin" / "python"
     wanted = f"lightstream-rl{extra} @ {built(form).as_uri()}"
@@ -58,7 +66,7 @@ def test_it_installs_within_five_minutes_and_runs(installer: str, extra: str, fo
         (["sql", "SELECT 1"], "lightstream-rl[view]"),
         (["train", "a.py:a", "--tasks", "t.jsonl"], "lightstream-rl[train,view]"),
     ):
-        data = tmp_path / "data"
+        data = folder.with_name("data")
         told = run("env", f"LIGHTSTREAM_DATA_DIR={data}", lightstream, *command, check=False)
         assert told.returncode == 1
         assert f'pip install "{hint}"' in told.stderr
