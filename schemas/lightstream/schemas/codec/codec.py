@@ -105,6 +105,10 @@ class Codec:
             raise DecodeError(f"{problem} a {written_with.record.__name__}")
         return record
 
+    def knows(self, schema: str) -> bool:
+        """Whether records of the schema with this fingerprint (as :attr:`UnknownSchemaError.schema`) can be read."""
+        return bytes.fromhex(schema)[::-1] in self._by_fingerprint
+
     def _header(self, version: SchemaVersion) -> bytes:
         header = self._headers.get(version.record)
         if header is None:

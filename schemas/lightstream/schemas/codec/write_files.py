@@ -1,6 +1,6 @@
 """Write the Avro file and the example of each record that changed: ``make schemas``.
 
-A released schema stays as it is: a changed record gets a next version, which may be rewritten until it is released, too.
+A released schema stays as it is: a changed record gets a next version, which may be rewritten until it is released.
 With ``--release`` all versions that are not released yet are added to the list of those that are.
 """
 
