@@ -12,6 +12,7 @@ import pytest
 
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
+from lightstream.store_views.materialiser import default_path
 from lightstream.trainers.recorded import read_recording
 from tests.store_views.log_file import open_log_file
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
@@ -20,7 +21,7 @@ from tests.stream_processors.assembly.build import closed, opened, proxy_span, r
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     (tmp_path / "view").mkdir()
-    with open_log_file(tmp_path / "view" / "lightstream.duckdb") as log:
+    with open_log_file(default_path(Settings.load(data_dir=tmp_path))) as log:
         asked = {"messages": [{"role": "user", "content": "Weather?"}]}
         answered = {"role": "assistant", "content": "Fine."}
         call = proxy_span(1, request_json=json.dumps(asked), response_json=json.dumps(answered))

@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
+from lightstream.store_views.materialiser import default_path
 from tests.store_views.log_file import open_log_file
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened, proxy_span
@@ -28,7 +29,7 @@ from tests.stream_processors.assembly.build import closed, opened, proxy_span
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "view").mkdir()
-    with open_log_file(tmp_path / "view" / "lightstream.duckdb") as log:
+    with open_log_file(default_path(Settings.load(data_dir=tmp_path))) as log:
         log.write(state("r1", input_json=json.dumps("line\nline")))
         failed = proxy_span(1, http_status=500, error_message="the model server is out of memory, again and again")
         log.write_and_assemble(opened(), failed, closed())

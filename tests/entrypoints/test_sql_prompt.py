@@ -21,6 +21,7 @@ from lightstream.cli.sql_prompt import SqlCompleter, SqlPrompt
 from lightstream.cli.view_query import ViewSource
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
+from lightstream.store_views.materialiser import default_path
 from tests.store_views.log_file import open_log_file
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened, proxy_span
@@ -30,7 +31,7 @@ from tests.support.waiting import eventually
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "view").mkdir()
-    with open_log_file(tmp_path / "view" / "lightstream.duckdb") as log:
+    with open_log_file(default_path(Settings.load(data_dir=tmp_path))) as log:
         log.write(state("r1", run_id="it's"))
         failed = proxy_span(1, http_status=500, error_message="out of memory")
         log.write_and_assemble(opened(run_id="it's"), failed, closed())

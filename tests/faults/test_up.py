@@ -11,6 +11,7 @@ import pytest
 from lightstream.runtime.services import Service, announce
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
+from lightstream.store_views.materialiser import default_path
 from tests.support.processes import processes_of
 from tests.support.program import lightstream, program
 
@@ -56,7 +57,7 @@ def test_a_stranger_with_the_process_id_of_a_former_run_is_none_of_ours(local: S
 
 
 def _view_file(local: Settings) -> Path:
-    file = local.data_dir / "view" / "lightstream.duckdb"
+    file = default_path(local)
     file.parent.mkdir(parents=True)
     return file
 
@@ -69,17 +70,18 @@ def test_a_view_file_that_is_none_is_set_aside(local: Settings) -> None:
         client = ViewClient(local)
         assert client.query("SELECT count(*) FROM rollouts").rows == [[0]]
         client.close()
-    assert file.with_name("lightstream.duckdb.old").read_bytes() == b"not a database"
+    assert file.with_name(file.name + ".old").read_bytes() == b"not a database"
     log = (local.data_dir / "logs" / "view.log").read_text()
     assert log.count("cannot be read") == 1
     assert "nanobind" not in log
 
 
 def test_a_view_that_cannot_start_says_why_and_no_more(local: Settings) -> None:
-    _view_file(local).mkdir()
+    file = _view_file(local)
+    file.mkdir()
     done = lightstream(local.data_dir, "up", "--no-worker", "--no-proxy", "--no-gateway")
     assert done.returncode == 1
-    assert "lightstream.duckdb cannot be opened" in done.stderr
+    assert f"{file.name} cannot be opened" in done.stderr
     assert "nanobind" not in done.stderr
     assert "Traceback" not in done.stderr
     assert not processes_of(local.data_dir)

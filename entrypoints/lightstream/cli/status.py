@@ -6,8 +6,11 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -36,6 +39,7 @@ __all__ = ["GroupLag", "read_cluster_state", "run_status"]
 MEBIBYTE = 1024 * 1024
 VIEW_PATIENCE_S = 2.0
 ADMIN_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 5.0
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the library leaves it untyped
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
 console = Console(highlight=False)
@@ -59,6 +63,7 @@ def run_status(settings: Settings, output: Format) -> None:
             cluster.lags.extend(lags)
         except ServiceUnavailableError as error:
             trouble = str(error)
+    unready = {service.name: reasons for service in services if (reasons := _unready(service))}
     if output is Format.JSON:
         body = {
             "services": [asdict(service) for service in services],
@@ -66,6 +71,7 @@ def run_status(settings: Settings, output: Format) -> None:
             "topics": [] if cluster is None else [asdict(topic) for topic in cluster.topics],
             "lags": [] if cluster is None else [asdict(lag) for lag in cluster.lags],
             "rebuilding": rebuilding,
+            "unready": unready,
             "trouble": trouble,
         }
         print(json.dumps(body, indent=2))
@@ -74,6 +80,8 @@ def run_status(settings: Settings, output: Format) -> None:
     for noted in read_restarts(settings).values():
         ago = _duration((time.time_ns() - noted.last_unix_nano) // NANOS_PER_SECOND)
         console.print(f"{noted.name} was started again {noted.count} times, the last time {ago} ago: it {noted.reason}")
+    for name, reasons in unready.items():
+        console.print(f"{name} is not ready: {'; '.join(reasons)}")
     if cluster is None:
         console.print(trouble)
         return
@@ -106,6 +114,24 @@ def _ask_view(settings: Settings) -> tuple[list[GroupLag], dict[str, Any] | None
         for topic, behind in lag.items()
     ]
     return lags, answer["rebuilding"]
+
+
+def _unready(service: Service) -> list[str]:
+    """The reasons for which a process says that its answers are not of now; none where it does not say so."""
+    address = urlsplit(service.address)
+    if address.scheme != "http" or address.hostname is None:
+        return []
+    connection = HTTPConnection(address.hostname, address.port, timeout=READY_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+            return []
+        return [str(reason) for reason in json.loads(answer.read())["reasons"]]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return []  # it is just starting or ending, or no server of ours
+    finally:
+        connection.close()
 
 
 def _rebuilding_line(progress: Mapping[str, Any]) -> str:

@@ -103,12 +103,16 @@ def _ask_file(file: Path, query: str, rows_max: int | None, params: Values | Non
     with needs("view"):
         import duckdb
 
+        from lightstream.store_views.materialiser.view_file import CATALOG
         from lightstream.store_views.server.json_values import json_answer
         from lightstream.store_views.server.query import QueryLimits, run_query
         from lightstream.store_views.server.statements import Statement
+        from lightstream.store_views.sql_literal import sql_literal
     limits = QueryLimits(timeout_s) if rows_max is None else QueryLimits(timeout_s, rows_max)
     try:
-        connection = duckdb.connect(str(file), read_only=True)
+        connection = duckdb.connect()
+        connection.execute(f"ATTACH {sql_literal(str(file))} AS {CATALOG} (READ_ONLY)")
+        connection.execute(f"USE {CATALOG}")
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")

@@ -9,6 +9,7 @@
     │   └── BackpressureError    the bounded buffer stayed full; the record was not accepted
     ├── DecodeError              bytes that are not a record of ours; becomes a dead letter
     │   └── UnknownSchemaError   framed correctly, but by a schema we do not have
+    │       └── NewerWriterError another version of Lightstream wrote it: no dead letter, it is kept until that is here
     ├── RecordError              a record that decodes but breaks a rule of its model
     ├── StoreError               a call on the store was refused; it changed nothing, unless it was of several things
     │   └── NotFoundError        the rollout, attempt, resource or worker does not exist
@@ -29,6 +30,7 @@ __all__ = [
     "BrokerError",
     "DecodeError",
     "LightstreamError",
+    "NewerWriterError",
     "NotFoundError",
     "PublishError",
     "QueryError",
@@ -121,6 +123,23 @@ class UnknownSchemaError(DecodeError):
     def __init__(self, schema: str) -> None:
         super().__init__(f"no schema with fingerprint or id {schema} is known here.")
         self.schema = schema
+
+
+class NewerWriterError(UnknownSchemaError):
+    """A record of ours, by a schema that only another version of Lightstream has. It is not lost, and no dead letter.
+
+    Attributes:
+        writer: the version to install.
+    """
+
+    def __init__(self, schema: str, writer: str) -> None:
+        LightstreamError.__init__(
+            self,
+            f"Lightstream {writer} wrote it by schema {schema}, which is not known here.",
+            next_step=f"Install version {writer} or a later one; the record is kept, and read then.",
+        )
+        self.schema = schema
+        self.writer = writer
 
 
 class RecordError(LightstreamError):

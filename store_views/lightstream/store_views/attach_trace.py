@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
 
-from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, Position, joined_ranges
+from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, Position, decoded, joined_ranges
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, PublishError, ServiceUnavailableError, StoreError
@@ -171,7 +171,7 @@ def _read(settings: Settings, places: Sequence[tuple[int, int]]) -> Iterator[Spa
             if message.offset() not in missing:
                 continue
             missing.discard(message.offset() or 0)
-            record = codec.decode(message.value())
+            record = decoded(codec, message)
             if not isinstance(record, SpanRecord):
                 raise _other_log()
             yield record

@@ -26,11 +26,11 @@ from tests.stream_processors.assembly.build import proxy_span
 from tests.stream_processors.worker.harness import TopicReader
 
 READING = (
-    "SELECT content FROM read_text('{folder}/lightstream.duckdb')",
-    "SELECT size FROM read_blob('{folder}/lightstream.duckdb')",
-    "SELECT size FROM read_blob('{folder}/lightstream.duckdb.tmp/*')",
+    "SELECT content FROM read_text('{file}')",
+    "SELECT size FROM read_blob('{file}')",
+    "SELECT size FROM read_blob('{file}.tmp/*')",
     "SELECT content FROM read_text('{folder}/*')",
-    "FROM '{folder}/lightstream.duckdb'",
+    "FROM '{file}'",
     "FROM checkpoint()",
     "FROM truncate_duckdb_logs()",
     "FROM read_csv('/etc/passwd')",
@@ -99,8 +99,10 @@ def test_eight_at_once_are_over_and_nothing_is_lost(unit: ProcessUnit, small: Se
 
 
 def test_no_file_is_read_by_eight_at_once(unit: ProcessUnit, small: Settings) -> None:
-    folder, first = default_path(small).parent, unit.pid
-    told = together(small, {sql: (sql.replace("{folder}", str(folder)), 5.0) for sql in READING})
+    file, first = default_path(small), unit.pid
+    told = together(
+        small, {sql: (sql.replace("{folder}", str(file.parent)).replace("{file}", str(file)), 5.0) for sql in READING}
+    )
     assert {
         sql: said for sql, said in told.items() if "not allowed" not in said and "not for queries" not in said
     } == {}

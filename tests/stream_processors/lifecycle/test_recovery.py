@@ -103,3 +103,15 @@ def test_a_rollout_that_was_put_back_into_the_queue_is_restored_as_it_waits() ->
     partition.crash()
     assert (partition.state().status, partition.waiting()) == ("succeeded", [])
     assert [closed.attempt_id for closed in partition.closed() if closed.final] == ["r-a1-0", "r-a2-0"]
+
+
+def test_a_rollout_whose_event_cannot_be_read_is_neither_dispatched_nor_overdue() -> None:
+    partition = Partition()
+    partition.write(enqueued("running"), started("running"), enqueued("r"), enqueued("other"))
+    for rollout_id in ("running", "r", "unknown"):
+        partition.lifecycle.hold(rollout_id)
+    assert partition.waiting() == ["other"]
+    assert partition.tick(1e9) == []
+    partition.crash()  # a later version reads the event, and with it all that follows
+    assert partition.waiting() == ["r", "other"]
+    assert [event.rollout_id for event in partition.tick(1e9)] == ["running"]

@@ -31,6 +31,7 @@ from lightstream.schemas.records import (
     Trajectory,
 )
 from lightstream.schemas.topics import SPANS, TRAINING_STEPS, TRAJECTORIES, Topic
+from lightstream.store_views.materialiser import default_path
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 from lightstream.stream_processors.replay import (
     Comparison,
@@ -232,10 +233,10 @@ def test_attempts_of_a_run_or_chosen_ones_are_compared_alone(settings: Settings)
 
 def test_the_command_chooses_by_sql(settings: Settings, history: list[Trajectory], tmp_path: Path) -> None:
     """Of the view's file, as nothing runs there."""
-    (tmp_path / "view").mkdir()
-    with open_log_file(tmp_path / "view" / "lightstream.duckdb", history):
-        pass
     here = settings.model_copy(update={"data_dir": tmp_path, "view_url": None})
+    (tmp_path / "view").mkdir()
+    with open_log_file(default_path(here), history):
+        pass
     chosen = select(here, "earliest", None, "run", "rollout_id < 'c' -- two").attempts
     assert chosen == frozenset({("a", "a-a1"), ("b", "b-a1")})
     with pytest.raises(QueryError, match="no_such_column"):

@@ -177,6 +177,36 @@ def test_what_is_wrong_is_told_in_text_that_can_be_written(monkeypatch: pytest.M
     assert [d.reason for d in published.dead_letters] == [DeadLetterReason.BROKEN_RULE]
 
 
+async def test_a_rollout_waits_whole_for_the_version_that_can_read_a_span_of_it_and_others_go_on() -> None:
+    published = Published()
+    handler = AssemblerHandler(WorkerContext(Settings.load(), published, CODEC, SystemClock(), "tests"), 0)
+    records = [opened("before"), opened(), proxy_span(1), proxy_span(2), closed("before"), closed()]
+    records += [opened("other"), proxy_span(3, rollout_id="other"), closed("other")]
+    logged = [_logged(record, offset) for offset, record in enumerate(records)]
+    logged[3] = _by_another_version(logged[3])
+    await handler.handle(logged)
+    assert [trajectory.rollout_id for trajectory in published.trajectories] == ["before", "other"]
+    assert published.dead_letters == []
+    assert handler.held_back() == 3
+    assert handler.unread.counts == {"9.0.0": 2}  # the span, and the end behind it
+
+    upgraded = AssemblerHandler(WorkerContext(Settings.load(), published, CODEC, SystemClock(), "tests"), 0)
+    committed = min(await handler.handle([_logged(opened("last"), len(logged))]), 3)
+    await upgraded.handle([_logged(record, offset) for offset, record in enumerate(records) if offset >= committed])
+    (attempt,) = [
+        trajectory for trajectory in published.trajectories if trajectory.rollout_id == opened().rollout.rollout_id
+    ]
+    assert [triplet.span_id for triplet in attempt.triplets] == [proxy_span(1).span_id, proxy_span(2).span_id]
+    handler.close()
+    upgraded.close()
+
+
+def _by_another_version(record: LogRecord) -> LogRecord:
+    """It by a schema that is not known here."""
+    value = record.value or b""
+    return record._replace(value=value[:2] + bytes(8) + value[10:], writer="9.0.0")
+
+
 def _logged(record: AnyRecord, offset: int) -> LogRecord:
     rollout_id = record.rollout.rollout_id if isinstance(record, AttemptOpened) else record.rollout_id
     assert rollout_id is not None

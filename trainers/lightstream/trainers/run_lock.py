@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.runtime.kafka import KafkaPublisher, PartitionReader
+from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, decoded
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, LightstreamError, TrainingError
@@ -181,7 +181,7 @@ class RunLock:
         found: list[tuple[int, WorkerHeartbeat]] = []
         for message in self._reader.records(start):
             with suppress(DecodeError):  # the view reports it
-                beat = self._codec.decode(message.value()) if message.value() is not None else None
+                beat = decoded(self._codec, message) if message.value() is not None else None
                 if not isinstance(beat, WorkerHeartbeat) or beat.kind != "trainer":
                     continue
                 is_same = beat.worker_id == self._worker_id or _stats(beat).get("run_id") == self._run_id

@@ -7,11 +7,12 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
-from lightstream.runtime.kafka import TopicTail, of_another_run
+from lightstream.runtime.kafka import TopicTail, decoded, of_another_run
 from lightstream.runtime.large_records import whole_trajectory
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import DecodeError, NewerWriterError, TrainingError
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 
@@ -52,6 +53,8 @@ class TrajectorySource:
 
         Raises:
             ServiceUnavailableError: the topic can no longer be read: it was deleted, or is not for this user.
+            TrainingError: a trajectory of the run can only be read by another version of Lightstream, which it names.
+                Nothing of it counts as read: a training that is started again by that version goes on with it.
         """
         messages = self._tail.poll(timeout_s).records
         return [logged for message in messages if (logged := self._read(message)) is not None]
@@ -95,7 +98,17 @@ class TrajectorySource:
         if of_another_run(message, self._run_id):
             self.of_other_runs += 1
             return None
-        record = self._tail.decode(self._codec, message)
+        try:
+            record = decoded(self._codec, message)
+        except NewerWriterError as error:
+            raise TrainingError(
+                f"a trajectory of run {self._run_id!r}: {error.message}",
+                next_step=f"Install version {error.writer} or a later one, and start the training again: "
+                "it goes on where it was.",
+            ) from error
+        except DecodeError as error:
+            self._tail.pass_over(message, error)
+            return None
         if not isinstance(record, Trajectory):
             return None
         if record.run_id != self._run_id:

@@ -25,6 +25,7 @@ from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, grant_step, kaf
 from .run_header import RUN, of_another_run, run_headers
 from .topic_tail import Reached, TailBatch, TopicTail
 from .unavailable import kafka_unavailable
+from .writer_header import WRITER, decoded, unread_reason, with_writer, writer_in
 
 __all__ = [
     "ANSWERS",
@@ -35,6 +36,7 @@ __all__ = [
     "RECORD_OVERHEAD_BYTES_MAX",
     "RUN",
     "STATE",
+    "WRITER",
     "BatchPublisher",
     "Compression",
     "Delivered",
@@ -59,6 +61,7 @@ __all__ = [
     "common_config",
     "consumer_config",
     "create_topics",
+    "decoded",
     "grant_step",
     "joined_ranges",
     "kafka_unavailable",
@@ -73,4 +76,7 @@ __all__ = [
     "read_state",
     "run_headers",
     "state_header",
+    "unread_reason",
+    "with_writer",
+    "writer_in",
 ]

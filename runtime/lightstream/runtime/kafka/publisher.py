@@ -25,6 +25,7 @@ from ..settings import Settings
 from ._reports import Batch, Report, loss_of, position_of, report_to
 from .config import Compression, producer_config
 from .publishing import BY_KEY, Delivered, Headers, Outgoing, Position
+from .writer_header import with_writer
 
 __all__ = ["RECORD_OVERHEAD_BYTES_MAX", "KafkaPublisher"]
 
@@ -200,7 +201,7 @@ class KafkaPublisher:
     def _produce(self, record: Outgoing, report: Report) -> None:
         name = record.topic.full_name(self._settings.topic_prefix)
         producer = self._started(record.topic)
-        producer.produce(name, record.value, record.key, record.partition, report, headers=record.headers)
+        producer.produce(name, record.value, record.key, record.partition, report, headers=with_writer(record.headers))
 
     def _check_size(self, record: Outgoing) -> None:
         limit_bytes = self._settings.record_bytes_max - RECORD_OVERHEAD_BYTES_MAX

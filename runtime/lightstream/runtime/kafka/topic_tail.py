@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.errors import DecodeError, NewerWriterError
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 
@@ -22,6 +23,7 @@ from ..settings import Settings
 from .config import common_config, consumer_config
 from .read_errors import ANSWER_TIMEOUT_S, RETRY_INTERVAL_S, ReadErrors, answered, kafka_user
 from .unavailable import kafka_unavailable
+from .writer_header import decoded, unread_reason
 
 __all__ = ["Reached", "TailBatch", "TopicTail"]
 
@@ -85,6 +87,7 @@ class TopicTail:
     Attributes:
         known_partitions: of each topic that was found, as told last.
         undecodable: how many records :meth:`decode` could not decode.
+        unread: version of Lightstream -> how many records only it can decode.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class TopicTail:
         self._warned_of: set[str] = set()
         self.known_partitions: dict[Topic, list[int]] = {}
         self.undecodable = 0
+        self.unread: Counter[str] = Counter()
         config = consumer_config(settings, group_id=group_id, read_committed=read_committed)
         own = {"enable.partition.eof": True, "error_cb": self._reports.append}
         try:
@@ -170,10 +174,16 @@ class TopicTail:
     def decode(self, codec: Codec, message: Message) -> Record | None:
         """The record; ``None`` where there is none: that is counted, and logged for the first of each topic.
 
-        Of records that say in a header whose they are, decode only those that matter.
+        A record that another version of ours wrote is counted apart (:attr:`unread`): it is passed over until that is
+        installed here. Of records that say in a header whose they are, decode only those that matter.
         """
         try:
-            return codec.decode(message.value())
+            return decoded(codec, message)
+        except NewerWriterError as reason:
+            self.unread[reason.writer] += 1
+            if self.unread.total() == 1:
+                logger.warning("%s[%s] offset %s: %s", message.topic(), message.partition(), message.offset(), reason)
+            return None
         except DecodeError as reason:
             self.pass_over(message, reason)
             return None
@@ -193,6 +203,10 @@ class TopicTail:
             message.offset(),
             reason,
         )
+
+    def unready(self) -> str | None:
+        """Say which version is needed to read what was passed over; ``None`` where nothing was. For any thread."""
+        return unread_reason(dict(self.unread))
 
     def next_offsets(self, topic: Topic) -> dict[int, int]:
         """Partition -> the next offset to read, as far as it was read or named."""

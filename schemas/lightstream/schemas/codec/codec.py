@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from fastavro import schemaless_reader
 
-from ..errors import DecodeError, RecordError, UnknownSchemaError
+from ..errors import DecodeError, NewerWriterError, RecordError, UnknownSchemaError
 from ..records import Record
+from ..release import installed_version
 from .convert import from_avro
 from .files import SchemaVersion, schema_versions
 from .reader import READ_ERRORS, reader_of
@@ -74,16 +75,20 @@ class Codec:
             name = type(record).__name__
             raise RecordError(f"a {name} cannot be written as Avro: {type(error).__name__}: {error}") from error
 
-    def decode(self, data: bytes | None) -> Record:
+    def decode(self, data: bytes | None, writer: str | None = None) -> Record:
         """The record in ``data``; its type follows from the schema it was written with.
+
+        Args:
+            writer: the version of Lightstream that wrote it, where that is known.
 
         Raises:
             DecodeError: ``data`` is empty, not framed, truncated, or not what its schema says.
             UnknownSchemaError: framed correctly by a schema we do not have.
+            NewerWriterError: so too, but another version of Lightstream wrote it, which has that schema.
         """
         if not data:
             raise DecodeError("an empty value is not a record")
-        written_with, begin = self._unframed(data)
+        written_with, begin = self._unframed(data, writer)
         latest = self._latest[written_with.record]
         record: Record
         try:
@@ -100,6 +105,10 @@ class Codec:
             raise DecodeError(f"{problem} a {written_with.record.__name__}")
         return record
 
+    def knows(self, schema: str) -> bool:
+        """Whether records of the schema with this fingerprint (as :attr:`UnknownSchemaError.schema`) can be read."""
+        return bytes.fromhex(schema)[::-1] in self._by_fingerprint
+
     def _header(self, version: SchemaVersion) -> bytes:
         header = self._headers.get(version.record)
         if header is None:
@@ -110,7 +119,7 @@ class Codec:
             self._headers[version.record] = header
         return header
 
-    def _unframed(self, data: bytes) -> tuple[SchemaVersion, int]:
+    def _unframed(self, data: bytes, writer: str | None) -> tuple[SchemaVersion, int]:
         """The schema ``data`` was written with, and where the record begins."""
         if data[:2] == SINGLE_OBJECT_MARKER and len(data) >= _SINGLE_OBJECT_HEADER_BYTES:
             fingerprint = data[2:_SINGLE_OBJECT_HEADER_BYTES]
@@ -125,7 +134,10 @@ class Codec:
             raise DecodeError(f"neither single-object nor Confluent framing: starts with {data[:4].hex()}")
         version = self._by_fingerprint.get(fingerprint)
         if version is None:
-            raise UnknownSchemaError(fingerprint[::-1].hex())
+            schema = fingerprint[::-1].hex()
+            if writer is None or writer == installed_version():
+                raise UnknownSchemaError(schema)
+            raise NewerWriterError(schema, writer)
         return version, begin
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +16,20 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ..records import Record
 from ..topics import TOPICS, Topic
 
-__all__ = ["AVRO_DIR", "SchemaVersion", "canonical_form", "schema_fingerprint", "schema_versions"]
+__all__ = [
+    "AVRO_DIR",
+    "RELEASED",
+    "SchemaVersion",
+    "canonical_form",
+    "released_schemas",
+    "schema_fingerprint",
+    "schema_versions",
+]
 
 AVRO_DIR = Path(__file__).parent.parent / "avro"
+
+RELEASED = AVRO_DIR / "released.toml"
+"""The list of all schemas that were released: they stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,17 @@ class SchemaVersion:
     schema: dict[str, Any]
     parsed: Any
     fingerprint: bytes
+
+    @property
+    def name(self) -> str:
+        """Record and version, as the list of released schemas and the files have it: ``SpanRecord.v1``."""
+        return f"{self.record.__name__}.v{self.version}"
+
+
+def released_schemas() -> Mapping[str, str]:
+    """Name -> fingerprint (16 hex digits) of every released schema."""
+    releases = tomllib.loads(RELEASED.read_text(encoding="utf-8"))
+    return {name: fingerprint for release in releases.values() for name, fingerprint in release.items()}
 
 
 def canonical_form(schema: dict[str, Any]) -> str:

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Message
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.kafka import logged_unix_nano
+from lightstream.runtime.kafka import logged_unix_nano, writer_in
 from lightstream.runtime.large_records import whole_trajectory
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import ArtefactError, DecodeError, UnknownSchemaError
+from lightstream.schemas.errors import ArtefactError, DecodeError, NewerWriterError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, Trajectory
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 
 from ..tables import tables_of
+from ..tables.kept import UNREAD_RECORDS
 from .arrow_rows import LoggedRecord, arrow_table
 from .positions import Place
 
-__all__ = ["RECORDS_PER_CHUNK", "Batch", "BatchBuilder"]
+__all__ = ["RECORDS_PER_CHUNK", "Batch", "BatchBuilder", "LoggedBytes"]
 
 REPORTED_BY = "view"
 
 RECORDS_PER_CHUNK = 512
 """Records become columns so many at a time. Kept as objects until the batch is full, they fill memory, leave the
 processor's caches, and the garbage collector goes over all of them again and again: 16 of 75 microseconds a row."""
+
+
+class LoggedBytes(NamedTuple):
+    """A record as it lies in the log, and the version that wrote it, where that is known."""
+
+    topic: Topic
+    partition: int
+    offset: int
+    logged_unix_nano: int
+    key: bytes | None
+    value: bytes | None
+    writer: str | None
 
 
 @dataclass(slots=True)
@@ -36,6 +51,15 @@ class Batch:
     next_offsets: dict[Place, int]
     dead_letters: list[DeadLetter]
     record_count: int
+
+
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "VARCHAR": pa.string(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BLOB": pa.binary(),
+}
+_UNREAD_TYPES = pa.schema([(name, _ARROW_TYPES[sql_type]) for name, sql_type in UNREAD_RECORDS.types.items()])
 
 
 @dataclass(slots=True)
@@ -57,37 +81,61 @@ class BatchBuilder:
     _records: dict[type[Record], list[LoggedRecord]] = field(default_factory=dict[type[Record], list[LoggedRecord]])
     _chunks: dict[str, list[pa.Table]] = field(default_factory=dict[str, list[pa.Table]])
     _dead_letters: list[DeadLetter] = field(default_factory=list[DeadLetter])
+    _unread: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     def add(self, topic: Topic, message: Message) -> None:
         """Take one message; whatever is wrong with it becomes a dead letter, never an exception."""
-        partition, offset, value = message.partition() or 0, message.offset() or 0, message.value()
+        partition, offset, key, headers = (
+            message.partition() or 0,
+            message.offset() or 0,
+            message.key(),
+            message.headers(),
+        )
+        self.next_offsets[topic.name, partition] = offset + 1
+        self.add_logged(
+            LoggedBytes(
+                topic,
+                partition,
+                offset,
+                logged_unix_nano(message),
+                key.encode() if isinstance(key, str) else key,
+                message.value(),
+                writer_in(headers.items() if isinstance(headers, dict) else headers),
+            )
+        )
+
+    def add_logged(self, logged: LoggedBytes) -> None:
+        """As :meth:`add`, for a record that lies below the offsets of the batch."""
+        topic, value = logged.topic, logged.value
         self.record_count += 1
         self.value_bytes += len(value or b"")
-        self.next_offsets[topic.name, partition] = offset + 1
         if value is None and topic.cleanup == "compact":
             return  # a tombstone: the key was deleted by hand
         try:
-            record = self.codec.decode(value)
+            record = self.codec.decode(value, logged.writer)
+        except NewerWriterError as error:
+            self._keep(error, logged)
+            return
         except UnknownSchemaError as error:
-            self._reject(DeadLetterReason.UNKNOWN_SCHEMA, str(error), topic, message)
+            self._reject(DeadLetterReason.UNKNOWN_SCHEMA, str(error), logged)
             return
         except DecodeError as error:
-            self._reject(DeadLetterReason.NOT_AVRO, str(error), topic, message)
+            self._reject(DeadLetterReason.NOT_AVRO, str(error), logged)
             return
         if type(record) not in topic.records:
             detail = f"a {type(record).__name__} has no place in {topic.name!r}"
-            self._reject(DeadLetterReason.WRONG_TOPIC, detail, topic, message)
+            self._reject(DeadLetterReason.WRONG_TOPIC, detail, logged)
             return
         if isinstance(record, Trajectory) and record.payload_url:
             try:
                 record = whole_trajectory(record, self.codec)
             except ArtefactError as error:
-                self._reject(DeadLetterReason.PAYLOAD_UNAVAILABLE, str(error), topic, message)
+                self._reject(DeadLetterReason.PAYLOAD_UNAVAILABLE, str(error), logged)
                 return
             self.value_bytes += record.payload_size_bytes
-        logged = self._records.setdefault(type(record), [])
-        logged.append(LoggedRecord(record, partition, offset, logged_unix_nano(message)))
-        if len(logged) >= RECORDS_PER_CHUNK:
+        records = self._records.setdefault(type(record), [])
+        records.append(LoggedRecord(record, logged.partition, logged.offset, logged.logged_unix_nano))
+        if len(records) >= RECORDS_PER_CHUNK:
             self._to_columns(type(record))
 
     def reached(self, topic: Topic, partition: int, next_offset: int) -> None:
@@ -101,6 +149,8 @@ class BatchBuilder:
             self._to_columns(record)
         tables = {name: pa.concat_tables(chunks) for name, chunks in self._chunks.items()}
         self._chunks = {}
+        if self._unread:
+            tables[UNREAD_RECORDS.name] = pa.Table.from_pylist(self._unread, _UNREAD_TYPES)
         return Batch(tables, self.next_offsets, self._dead_letters, self.record_count)
 
     def _to_columns(self, record: type[Record]) -> None:
@@ -110,15 +160,21 @@ class BatchBuilder:
             if len(rows):
                 self._chunks.setdefault(table.name, []).append(rows)
 
-    def _reject(self, reason: DeadLetterReason, detail: str, topic: Topic, message: Message) -> None:
-        value, key = message.value(), message.key()
+    def _keep(self, error: NewerWriterError, logged: LoggedBytes) -> None:
+        """The record becomes a row as it is, to be read once its schema is known here."""
+        place = {"topic": logged.topic.name, "log_partition": logged.partition, "log_offset": logged.offset}
+        content = {"logged_unix_nano": logged.logged_unix_nano, "key": logged.key, "value": logged.value}
+        self._unread.append(place | content | {"schema": error.schema, "writer": error.writer})
+
+    def _reject(self, reason: DeadLetterReason, detail: str, logged: LoggedBytes) -> None:
+        topic, value = logged.topic, logged.value
         letter = DeadLetter(
             reason=reason,
             detail=detail,
             origin_topic=topic.name,
-            origin_partition=message.partition() or 0,
-            origin_offset=message.offset() or 0,
-            key=key.encode() if isinstance(key, str) else key,
+            origin_partition=logged.partition,
+            origin_offset=logged.offset,
+            key=logged.key,
             value=value[: self.value_bytes_kept_max] if value is not None else None,
             value_size=len(value or b""),
             reported_by=REPORTED_BY,

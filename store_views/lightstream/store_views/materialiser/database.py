@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,15 +16,18 @@ import duckdb
 import pyarrow as pa
 
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.topics import topic_named
 
 from ..tables import KEPT_TABLES, RAW_TABLES
+from ..tables.kept import UNREAD_RECORDS
 from ..views import make_views, views_fingerprint
+from .batch import LoggedBytes
 from .planned import PlannedSql
 from .positions import Place
 from .summaries import Summaries
 from .view_file import CATALOG, FileLock, ShownFile, default_memory_bytes, open_file, spill_folder
 
-__all__ = ["ViewDatabase"]
+__all__ = ["ViewDatabase", "tables_fingerprint"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,12 @@ _NO_DATABASE = ("not a valid DuckDB database file", "Could not read enough bytes
 _TABLES = (*(table.ddl for table in RAW_TABLES), *(table.ddl for table in KEPT_TABLES))
 _OFFSETS = "CREATE TABLE IF NOT EXISTS offsets (topic VARCHAR, partition INTEGER, next_offset BIGINT)"
 _ORIGIN = "CREATE TABLE IF NOT EXISTS origin (name VARCHAR, value VARCHAR)"
+
+_UNREAD_OF = f"""
+SELECT rowid, topic, log_partition, log_offset, logged_unix_nano, key, value, writer
+FROM {UNREAD_RECORDS.name} WHERE list_contains(?, schema) ORDER BY topic, log_partition, log_offset LIMIT ?
+"""  # noqa: S608  # our name
+_DELETE_UNREAD = f"DELETE FROM {UNREAD_RECORDS.name} WHERE list_contains(?, rowid)"  # noqa: S608  # our name
 
 
 class ViewDatabase:
@@ -75,7 +84,7 @@ class ViewDatabase:
         self.shown: dict[Place, int] = self._shown_file.read()
         """Place -> next offset, as readers may have seen it before this start: the file may know less."""
         try:
-            self._connection = self._open({**origin, "tables": _tables_fingerprint()})
+            self._connection = self._open({**origin, "tables": tables_fingerprint()})
             self._planned = PlannedSql(self._connection)
             self._next_offsets = self._read_offsets()
         except BaseException:
@@ -133,15 +142,34 @@ class ViewDatabase:
         rows = self._connection.execute("SELECT topic, partition, next_offset FROM offsets").fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
 
-    def append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
+    def unread(self) -> dict[str, int]:
+        """Version of Lightstream -> how many records are kept that only it can read."""
+        with self.cursor() as cursor:
+            rows = cursor.execute(f"SELECT writer, count(*) FROM {UNREAD_RECORDS.name} GROUP BY writer").fetchall()  # noqa: S608  # our name
+        return dict(rows)
+
+    def unread_of(self, is_known: Callable[[str], bool], records_max: int) -> list[tuple[int, LoggedBytes]]:
+        """The first kept records, in log order, of schemas that are known now; with the numbers of their rows."""
+        with self.cursor() as cursor:
+            found = cursor.execute(f"SELECT DISTINCT schema FROM {UNREAD_RECORDS.name}").fetchall()  # noqa: S608  # our name
+            known = [schema for (schema,) in found if is_known(schema)]
+            rows = cursor.execute(_UNREAD_OF, [known, records_max]).fetchall() if known else []
+        return [(row[0], LoggedBytes(topic_named(row[1]), *row[2:])) for row in rows]
+
+    def append(
+        self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int], *, now_read: Sequence[int] = ()
+    ) -> None:
         """Add rows and move the offsets, all or nothing: a crash at any moment leaves both agreeing.
+
+        Args:
+            now_read: rows of :meth:`unread_of` that go, since the tables have what they held.
 
         Raises:
             duckdb.Error: the disk is full, say; nothing was added.
         """
         reached = {**self._next_offsets, **next_offsets}
         self._shown_file.write(reached)  # before anyone can see it
-        self._append(tables, reached)
+        self._append(tables, reached, now_read)
         self._next_offsets = reached
         # Offsets alone count as something, too.
         self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
@@ -166,12 +194,16 @@ class ViewDatabase:
         self._unwritten_bytes = 0
         self._checkpoint_s = time.monotonic()
 
-    def _append(self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int]) -> None:
+    def _append(
+        self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int], now_read: Sequence[int]
+    ) -> None:
         connection, planned = self._connection, self._planned
         connection.execute("BEGIN TRANSACTION")
         try:
             for name, rows in tables.items():
                 planned.execute(f"INSERT INTO {name} FROM incoming_{name}", **{f"incoming_{name}": rows})
+            if now_read:
+                connection.execute(_DELETE_UNREAD, [list(now_read)])
             self._summaries.add(planned, tables)
             planned.execute("DELETE FROM offsets")
             planned.execute("INSERT INTO offsets FROM incoming_offsets", incoming_offsets=_offset_rows(next_offsets))
@@ -248,5 +280,6 @@ def _why_not_ours(found: Mapping[str, str] | None, origin: Mapping[str, str]) ->
     return f"was made from another {', '.join(differing)}" if found and differing else ""
 
 
-def _tables_fingerprint() -> str:
+def tables_fingerprint() -> str:
+    """What the view's file has tables for, as 16 hex digits: files with other ones are of other versions."""
     return hashlib.sha256("\n".join(_TABLES).encode()).hexdigest()[:16]

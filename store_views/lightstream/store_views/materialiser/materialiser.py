@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,23 +15,25 @@ from pathlib import Path
 import duckdb
 
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.kafka import KafkaContact, KafkaPublisher
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, unread_reason
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import DeadLetter
+from lightstream.schemas.release import installed_version
 from lightstream.schemas.topics import DEAD_LETTERS
 
-from .batch import Batch
+from ..tables.kept import UNREAD_RECORDS
+from .batch import Batch, BatchBuilder
 from .batch_reader import BatchReader
 from .catch_up import CatchUp, Progress
 from .cluster import end_offsets, topic_ids
-from .database import ViewDatabase
+from .database import ViewDatabase, tables_fingerprint
 from .metrics import ROWS, TRANSACTION_PROCESSOR_SECONDS, TRANSACTION_SECONDS
 from .positions import Place, Positions
 
-__all__ = ["Materialiser", "default_path", "transaction_interval_s"]
+__all__ = ["Materialiser", "default_path", "files_of_other_versions", "transaction_interval_s"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +50,25 @@ WATCHED_SHARE_MAX = 0.2
 """Share of a core that transactions may cost while somebody looks: they are the rarer the longer one takes."""
 APPENDS_AVERAGED = 10
 
+READ_LATER_RECORDS = 200
+"""Records that were kept for this version are read so many in a transaction; each may be of tens of megabytes."""
+
 STUCK_S = 30.0
 """A thread that has made no pass for so long is told. A full batch takes the writer 10 s on a slow machine."""
 
 
 def default_path(settings: Settings) -> Path:
-    """Return the path of the view's file."""
-    return settings.data_dir / "view" / "lightstream.duckdb"
+    """Return the path of the view's file. Its name says which tables it has, so files of other versions stay."""
+    return settings.data_dir / "view" / f"lightstream-{tables_fingerprint()}.duckdb"
+
+
+def files_of_other_versions(path: Path) -> list[Path]:
+    """The files beside this one that other versions of Lightstream have made, of the same view."""
+    name = path.name.removesuffix(f"-{tables_fingerprint()}.duckdb")
+    if name == path.name:
+        return []
+    of_view = re.compile(re.escape(name) + r"(-[0-9a-f]{16})?\.duckdb")
+    return sorted(file for file in path.parent.glob("*.duckdb") if of_view.fullmatch(file.name) and file != path)
 
 
 def transaction_interval_s(cost_s: float, *, is_watched: bool) -> float:
@@ -104,6 +119,8 @@ class Materialiser:
         self.kafka = KafkaContact(settings)
         self.positions = Positions()
         self.failure: Exception | None = None
+        self.unread: dict[str, int] = {}
+        """Version of Lightstream -> how many records are kept that only it can read."""
 
     def start(self) -> None:
         """Open the file and begin to follow the log.
@@ -114,6 +131,15 @@ class Materialiser:
         origin = {"topic prefix": self._settings.topic_prefix}
         origin |= topic_ids(self._settings, patience_s=self._patience_s)
         self.database = ViewDatabase(self._path, origin, memory_bytes_max=self._settings.view_memory_bytes_max)
+        if others := files_of_other_versions(self._path):
+            logger.info(
+                "%s is the view of version %s. Files of other versions are left as they are, for a way back; "
+                "delete what you do not go back to: %s",
+                self._path,
+                installed_version(),
+                ", ".join(map(str, others)),
+            )
+        self._read_kept()
         self.positions = Positions(self.database.next_offsets())
         self._reader = BatchReader(
             self._settings,
@@ -130,6 +156,20 @@ class Materialiser:
             thread = threading.Thread(target=self._guarded, args=(work,), name=f"lightstream-view-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def _read_kept(self) -> None:
+        """Read what a version before this one has kept, because it could not."""
+        database = self.database
+        while kept := database.unread_of(self._codec.knows, READ_LATER_RECORDS):
+            builder = BatchBuilder(self._codec, self._clock, self._settings.record_bytes_max // 2)
+            for _, logged in kept:
+                builder.add_logged(logged)
+            batch = builder.build()
+            if not self._report(batch.dead_letters):
+                return
+            database.append(batch.tables, {}, now_read=[row for row, _ in kept])
+            logger.info("%d records that another version wrote can be read now", len(kept))
+        self.unread = database.unread()
 
     def wait_until_shown(self, timeout_s: float) -> None:
         """Block until all that a process before this one has shown is there again: no reader sees time run back.
@@ -179,7 +219,7 @@ class Materialiser:
         return self._catch_up.progress
 
     def unready(self) -> str | None:
-        """Say why answers are not of now: it failed, is stuck, rebuilds, or lags; ``None`` where they are."""
+        """Say why answers are not of now: it failed, is stuck, rebuilds, lags, or has kept what it cannot read."""
         if self.failure is not None:
             return f"the view has stopped: {self.failure}"
         now_s = time.monotonic()
@@ -190,7 +230,9 @@ class Materialiser:
             return f"the view is rebuilding: {progress}"
         reached, lag_max = self.positions.snapshot(), self._settings.ready_lag_records_max
         lag = sum(max(0, end - reached.get(place, 0)) for place, end in self.end_offsets().items())
-        return f"the view is {lag:,} records behind the log (over {lag_max:,})" if lag > lag_max else None
+        if lag > lag_max:
+            return f"the view is {lag:,} records behind the log (over {lag_max:,})"
+        return unread_reason(self.unread)
 
     def _passed(self, thread: str) -> None:
         """Note that a thread is not stuck."""
@@ -230,6 +272,8 @@ class Materialiser:
             if batch.record_count:
                 began_s = time.thread_time()
                 self._append(batch)
+                if UNREAD_RECORDS.name in batch.tables:
+                    self.unread = self.database.unread()
                 ROWS.inc(sum(map(len, batch.tables.values())))
                 cost_s = time.thread_time() - began_s
                 TRANSACTION_PROCESSOR_SECONDS.inc(cost_s)

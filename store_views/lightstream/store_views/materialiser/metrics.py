@@ -41,7 +41,9 @@ def view_metrics(materialiser: Materialiser) -> Iterable[Metric]:
     rebuilding.add_metric([], progress is not None)
     left = GaugeMetricFamily("lightstream_view_rebuilding_records_left", "Records to read until then.")
     left.add_metric([], 0 if progress is None else progress.records_total - progress.records_done)
-    return [by_topic, rebuilding, left, *_sums(materialiser.database)]
+    unread = GaugeMetricFamily("lightstream_view_unread_records", "Records kept until a newer version is installed.")
+    unread.add_metric([], sum(materialiser.unread.values()))
+    return [by_topic, rebuilding, left, unread, *_sums(materialiser.database)]
 
 
 def _sums(database: ViewDatabase) -> Iterable[Metric]:

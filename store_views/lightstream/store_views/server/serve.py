@@ -47,7 +47,7 @@ SHOWN_AGAIN_S_MAX = 30.0
 def named_path(settings: Settings, name: str) -> Path:
     """Return the path of the file of a view with a name; with an empty one, of the view."""
     path = default_path(settings)
-    return path.with_name(f"{name}{path.suffix}") if name else path
+    return path.with_name(path.name.replace("lightstream", name, 1)) if name else path
 
 
 def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = "") -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "RUN_ROLLOUTS",
     "RUN_TRAINED",
     "TRAJECTORIES_LATEST",
+    "UNREAD_RECORDS",
     "KeptTable",
 ]
 
@@ -201,6 +202,33 @@ REASONS_SETTLED = KeptTable(
     },
 )
 
+UNREAD_RECORDS = KeptTable(
+    "unread_records",
+    (),
+    "Records that only another version of Lightstream can read, which wrote them: kept as they are until it is "
+    "installed, and read from here then.",
+    {
+        "topic": "VARCHAR",
+        "log_partition": "INTEGER",
+        "log_offset": "BIGINT",
+        "logged_unix_nano": "BIGINT",
+        "key": "BLOB",
+        "value": "BLOB",
+        "schema": "VARCHAR",
+        "writer": "VARCHAR",
+    },
+    {
+        "topic": "topic without its prefix.",
+        "log_partition": "partition of the topic that the record lies in.",
+        "log_offset": "offset of the record in that partition.",
+        "logged_unix_nano": "time of the record in Kafka, as the broker or its writer stamped it.",
+        "key": "its key.",
+        "value": "its value, as it was written.",
+        "schema": "fingerprint of the schema that it was written with.",
+        "writer": "the version that wrote it.",
+    },
+)
+
 KEPT_TABLES = (
     ROLLOUTS_LATEST,
     TRAJECTORIES_LATEST,
@@ -210,4 +238,5 @@ KEPT_TABLES = (
     RUN_TRAINED,
     GROUPS_CHANGED,
     REASONS_SETTLED,
+    UNREAD_RECORDS,
 )

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from confluent_kafka import Message
 
-from lightstream.runtime.kafka import OffsetRange, PartitionReader, logged_unix_nano, partitions_of
+from lightstream.runtime.kafka import OffsetRange, PartitionReader, decoded, logged_unix_nano, partitions_of
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.errors import DecodeError, NewerWriterError
 from lightstream.schemas.records import AttemptOpened, Record, Trajectory
 from lightstream.schemas.topics import Topic
 
@@ -82,10 +82,16 @@ class TopicReader:
                 yield entry
 
     def _entry(self, message: Message) -> LogEntry | None:
-        """``None`` for bytes that are not a record."""
+        """``None`` for bytes that are not a record.
+
+        Raises:
+            NewerWriterError: only another version of Lightstream can read it: nothing is left out of a replay for that.
+        """
         value = message.value()
         try:
-            record = self._codec.decode(value)
+            record = decoded(self._codec, message)
+        except NewerWriterError:
+            raise
         except DecodeError:
             return None
         return LogEntry(record, message.offset() or 0, logged_unix_nano(message), len(value or b""))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lightstream.runtime.kafka import run_headers
 from lightstream.runtime.logs import logged_ids_of
-from lightstream.schemas.errors import RecordError, RecordTooLargeError
+from lightstream.schemas.errors import NewerWriterError, RecordError, RecordTooLargeError
 from lightstream.schemas.records import (
     AttemptClosed,
     AttemptOpened,
@@ -30,6 +30,7 @@ from .deferred_assembly import LargeAttempts, LateSpanReader, revisions_of
 from .inbox import LogRecord
 from .large_trajectories import smaller, without_calls
 from .outbox import Outbox
+from .unread import UnreadRecords
 
 __all__ = ["AssemblerHandler", "SpanHeartbeats"]
 
@@ -45,6 +46,9 @@ class AssemblerHandler:
     It keeps nothing outside memory: the committed offset stays below the opening of the oldest attempt whose trajectory
     is not out, and below every late span whose revision is not out, so after a crash the log itself gives the state
     back, and what was emitted since comes out again with the same identity.
+
+    From a record on that only another version can read, nothing of its rollout is taken: its attempt stays open, and
+    comes out whole once that version reads it. Other rollouts go on, and nothing from that record on is committed.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:
@@ -58,6 +62,7 @@ class AssemblerHandler:
         self._large = LargeAttempts(self._finish_large)
         self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
         self._refused_reported = 0
+        self.unread = UnreadRecords()
 
     def recover(self) -> int:
         """Nothing to read: the state comes with the records from the committed offset on."""
@@ -71,6 +76,8 @@ class AssemblerHandler:
         now = self._context.clock.now_unix_nano()
         for record in batch:
             decoded: Record | None = None
+            if self.unread.takes(record):
+                continue
             try:
                 decoded = self._context.decode(self.topic, record)
                 assert isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed)  # noqa: S101  # decode() checked it
@@ -79,6 +86,9 @@ class AssemblerHandler:
                 else:
                     for trajectory in self._assemble(decoded, record):
                         await self._send(outbox, trajectory)
+            except NewerWriterError as error:
+                self.unread.hold(record.key, record.offset, error)
+                continue
             except Unusable as unusable:
                 with logged_ids_of(decoded):
                     await self._context.dead_letter(outbox, self.topic, record, unusable, "assembler")
@@ -105,8 +115,9 @@ class AssemblerHandler:
         return None if first is None else self._assembler.not_between(first)
 
     def _first_deferred(self) -> int | None:
-        """Offset at which the first of the work outside the batches begins."""
-        return min((offset for offset in (self._large.oldest, self._late.oldest) if offset is not None), default=None)
+        """Offset at which the first of the work outside the batches begins, or of what waits for another version."""
+        offsets = (self._large.oldest, self._late.oldest, self.unread.first_offset)
+        return min((offset for offset in offsets if offset is not None), default=None)
 
     def close(self) -> None:
         self._large.close()

@@ -9,7 +9,7 @@ from lightstream.runtime.clock import Clock
 from lightstream.runtime.kafka import BatchPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError, UnknownSchemaError
+from lightstream.schemas.errors import DecodeError, NewerWriterError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record
 from lightstream.schemas.topics import DEAD_LETTERS, Topic
 from lightstream.schemas.valid_text import valid_text
@@ -65,10 +65,13 @@ class WorkerContext:
 
         Raises:
             Unusable: it is not.
+            NewerWriterError: only another version of this worker can read it.
             ServiceUnavailableError: a Schema Registry is set and does not answer; the record may be good.
         """
         try:
-            decoded = self.codec.decode(record.value)
+            decoded = self.codec.decode(record.value, record.writer)
+        except NewerWriterError:
+            raise
         except UnknownSchemaError as error:
             raise Unusable(DeadLetterReason.UNKNOWN_SCHEMA, str(error)) from error
         except DecodeError as error:

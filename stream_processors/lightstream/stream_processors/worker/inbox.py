@@ -21,6 +21,7 @@ class LogRecord(NamedTuple):
     Attributes:
         logged_unix_nano: its time there, in whole milliseconds: the broker's, in topics that say so
             (``Topic.by_broker_time``), else its writer's; 0 where that is not known.
+        writer: the version of Lightstream that wrote it, where that is known.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class LogRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     logged_unix_nano: int = 0
+    writer: str | None = None
 
 
 class Budget:

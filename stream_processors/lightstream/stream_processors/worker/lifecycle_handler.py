@@ -19,9 +19,10 @@ from lightstream.runtime.kafka import (
     queues_header,
     read_state,
     state_header,
+    writer_in,
 )
 from lightstream.runtime.logs import logged_ids_of
-from lightstream.schemas.errors import RecordError
+from lightstream.schemas.errors import RecordError, UnknownSchemaError
 from lightstream.schemas.records import DeadLetterReason, Record, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 from lightstream.schemas.topics import ROLLOUT_EVENTS, ROLLOUTS, Topic
 
@@ -30,6 +31,7 @@ from .context import Unusable, WorkerContext
 from .finished_rollouts_db import FinishedRolloutsDb
 from .inbox import LogRecord
 from .outbox import Outbox
+from .unread import UnreadRecords
 
 __all__ = ["LifecycleHandler"]
 
@@ -60,6 +62,9 @@ class LifecycleHandler:
 
     Order of writing within a batch, each durable before the next: effects and dead letters, states, the committed
     offset. A crash between any two repeats events whose states are not yet written, and so at most their effects.
+
+    From an event on that only another version can read, its rollout stays as it is: nothing of it is folded, dispatched
+    or due. Other rollouts go on, and nothing from that event on is committed, so that version reads it when it starts.
     """
 
     def __init__(self, context: WorkerContext, partition: int) -> None:
@@ -71,6 +76,7 @@ class LifecycleHandler:
         self._events = context.reader(ROLLOUT_EVENTS, partition)
         self._states = context.reader(ROLLOUTS, partition)
         self._reported: dict[str, QueueSummary] = {}
+        self.unread = UnreadRecords()
 
     def recover(self) -> int:
         """Fold this partition's states back into memory; the db has the finished ones, up to an offset."""
@@ -84,12 +90,14 @@ class LifecycleHandler:
             if (value := message.value()) is None or (header := _state_header(message)) is None:
                 continue  # an answer without a state, or not written by a life cycle: the view reports that
             rollout_id, (source_offset, status) = (message.key() or b"").decode(), header
-            self._lifecycle.restore(rollout_id, source_offset, status, value)
+            writer = writer_in(_headers(message))
+            self._lifecycle.restore(rollout_id, source_offset, status, value, writer)
             if status is not RolloutStatus.UNKNOWN:
                 finished.written(rollout_id, message.offset() or 0, source_offset, terminal=status.is_terminal)
             if finished.unflushed >= RECOVERED_FLUSH_STATES:
                 finished.flush()
-        self._lifecycle.restored()
+        for rollout_id, error in self._lifecycle.restored().items():
+            self.unread.hold(rollout_id.encode(), None, error)
         finished.flush()
         return self._events.committed()
 
@@ -105,9 +113,15 @@ class LifecycleHandler:
         written: list[_StateRecord] = []
         for record in batch:
             decoded: Record | None = None
+            if self.unread.takes(record):
+                continue
             try:
                 decoded = self._context.decode(self.topic, record)
                 transitions = self._apply(decoded, record, written)
+            except UnknownSchemaError as error:  # of the record, or of the state of its rollout
+                self.unread.hold(record.key, record.offset, error)
+                self._lifecycle.hold((record.key or b"").decode("utf-8", "replace"))
+                continue
             except Unusable as unusable:
                 with logged_ids_of(decoded):
                     await self._context.dead_letter(effects, self.topic, record, unusable, "life cycle")
@@ -151,7 +165,7 @@ class LifecycleHandler:
         await outbox.durable()
 
     def held_back(self) -> int | None:
-        return None
+        return self.unread.first_offset
 
     def _apply(self, decoded: Record, record: LogRecord, written: list[_StateRecord]) -> list[Transition]:
         """Fold one record, and add to ``written`` what goes to ``rollouts``."""
@@ -224,10 +238,14 @@ class LifecycleHandler:
         return [(QUEUE, queues_header(queues))] if queues else []
 
 
+def _headers(message: Message) -> Headers:
+    headers = message.headers() or []
+    return list(headers.items() if isinstance(headers, dict) else headers)
+
+
 def _state_header(message: Message) -> tuple[int, RolloutStatus] | None:
     """Source offset of the state in a record of ``rollouts``, and its status."""
-    headers = message.headers() or {}
-    value = dict(headers).get(STATE)
+    value = dict(_headers(message)).get(STATE)
     try:
         return read_state(value) if isinstance(value, bytes) else None
     except ValueError:

@@ -18,6 +18,7 @@ from lightstream.runtime.kafka import (
     common_config,
     consumer_config,
     logged_unix_nano,
+    writer_in,
 )
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
@@ -63,7 +64,9 @@ class LogReader:
         """
         for message in self._reader.ranges(ranges, stopped):
             offset, key, value = message.offset() or 0, message.key(), message.value()
-            yield LogRecord(*self._partition, offset, key, value, logged_unix_nano(message))
+            headers = message.headers()
+            writer = writer_in(headers.items() if isinstance(headers, dict) else headers)
+            yield LogRecord(*self._partition, offset, key, value, logged_unix_nano(message), writer)
 
     def first_logged_at(self, unix_nano: int) -> int:
         """Offset of the first record stamped at ``unix_nano`` or later; the end of the log where there is none.

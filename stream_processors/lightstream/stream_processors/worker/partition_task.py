@@ -10,6 +10,7 @@ from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.topics import Topic
 
 from .inbox import Inbox, LogRecord
+from .unread import UnreadRecords
 
 __all__ = ["PartitionHandler", "PartitionTask"]
 
@@ -19,6 +20,7 @@ class PartitionHandler(Protocol):
 
     topic: Topic
     partition: int
+    unread: UnreadRecords
 
     def recover(self) -> int:
         """Rebuild the state; blocking, called in a thread, before any record. Returns the first offset to expect."""

@@ -30,6 +30,7 @@ from lightstream.runtime.kafka import (
     grant_step,
     kafka_unavailable,
     kafka_user,
+    unread_reason,
 )
 from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.schema_registry import codec_for
@@ -225,12 +226,14 @@ def _health_server(settings: Settings, processors: Processors) -> HttpServer:
         return f"the worker is {records:,} records behind the log (over {lag_max:,})" if records > lag_max else None
 
     def metrics() -> Iterable[Metric]:
+        unread = GaugeMetricFamily("lightstream_worker_unread_records", "Records that wait for a newer version.")
+        unread.add_metric([], processors.unread().total())
         records = GaugeMetricFamily("lightstream_worker_lag_records", "Records of its partitions not taken up yet.")
         try:
             records.add_metric([], processors.lag_records(kafka))
         except ServiceUnavailableError:
-            return []
-        return [records]
+            return [unread]
+        return [records, unread]
 
     return HttpServer(
         Starlette(),
@@ -239,7 +242,7 @@ def _health_server(settings: Settings, processors: Processors) -> HttpServer:
         port=settings.worker_port,
         setting="LIGHTSTREAM_WORKER_PORT",
         alive=alive,
-        ready=[kafka, lag],
+        ready=[kafka, lag, lambda: unread_reason(processors.unread())],
         metrics=[metrics],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import attrgetter
@@ -13,7 +14,7 @@ import faust
 from faust.types import TP
 
 from lightstream.runtime.clock import NANOS_PER_MILLISECOND
-from lightstream.runtime.kafka import KafkaContact
+from lightstream.runtime.kafka import KafkaContact, writer_in
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
@@ -80,6 +81,13 @@ class Processors:
         ends = kafka.end_offsets(positions)
         return sum(max(0, ends[place] - position) for place, position in positions.items())
 
+    def unread(self) -> Counter[str]:
+        """Version of Lightstream -> how many records wait for it. Any thread."""
+        counts: Counter[str] = Counter()
+        for task in list(self._tasks.values()):
+            counts.update(dict(task.handler.unread.counts))
+        return counts
+
     def _positions(self) -> dict[TP, int]:
         """Next offset that each partition's task expects."""
         return {tp: task.position for tp, task in list(self._tasks.items()) if task.position is not None}
@@ -111,7 +119,13 @@ class Processors:
                         task.inbox.put(
                             [
                                 LogRecord(
-                                    r.topic, r.partition, r.offset, r.key, r.value, r.timestamp * NANOS_PER_MILLISECOND
+                                    r.topic,
+                                    r.partition,
+                                    r.offset,
+                                    r.key,
+                                    r.value,
+                                    r.timestamp * NANOS_PER_MILLISECOND,
+                                    writer_in(r.headers),
                                 )
                                 for r in records
                             ]

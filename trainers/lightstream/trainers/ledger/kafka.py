@@ -17,7 +17,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config
+from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, kafka_unavailable, producer_config, with_writer
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -121,7 +121,10 @@ class KafkaLedger:
         return self._replay(self._records(TRAINING_STEPS), self._records(RESOURCES))
 
     def _records(self, topic: Topic, start: int = 0) -> list[tuple[int, Record]]:
-        return read_topic(self._settings, topic, self._codec, group_id=f"{self.group_id}-ledger", start=start)
+        group_id = f"{self.group_id}-ledger"
+        return read_topic(
+            self._settings, topic, self._codec, group_id=group_id, start=start, own_key=self._trainer_id.encode()
+        )
 
     def _replay(
         self, steps: Sequence[tuple[int, Record]], resources: Sequence[tuple[int, Record]], since: History | None = None
@@ -209,7 +212,8 @@ class KafkaLedger:
             if error is None:
                 offsets[topic] = message.offset() or 0
 
-        producer.produce(topic.full_name(self._settings.topic_prefix), value, key=key, on_delivery=reported)
+        name = topic.full_name(self._settings.topic_prefix)
+        producer.produce(name, value, key=key, on_delivery=reported, headers=with_writer())
 
     def _transaction(self, write: Callable[[Producer], None]) -> None:
         """Run ``write`` and commit; repeat while Kafka says that it may yet work."""

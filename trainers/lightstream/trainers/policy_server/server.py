@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lightstream.runtime.health import Check
 from lightstream.runtime.http_server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, bootstrap_servers
 from lightstream.runtime.settings import Settings
@@ -71,9 +72,11 @@ def policy_server(
     if checkpoint is not None:
         versions.announce(f"{NEWEST}@0", 0, str(checkpoint))
         versions.release(versions.load(f"{NEWEST}@0"))
+    ready: list[Check] = []
     if follows_resources:
         bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
         watcher = VersionWatcher(settings, versions, run_id=run_id, on_failure=on_failure)
+        ready = [KafkaContact(settings), watcher.unready]
         app = create_app(settings, versions, start=watcher.start, stop=watcher.stop)
     else:
         app = create_app(settings, versions)
@@ -83,7 +86,7 @@ def policy_server(
         name="policy",
         port=settings.policy_port,
         setting="LIGHTSTREAM_POLICY_PORT",
-        ready=[KafkaContact(settings)] if follows_resources else [],
+        ready=ready,
     )
 
 

@@ -83,6 +83,7 @@ class VersionWatcher:
         self._codec = codec_for(settings)
         self._on_failure = on_failure
         self._stopping = threading.Event()
+        self._tail: TopicTail | None = None
         versions.is_catching_up = True
         self._thread = threading.Thread(target=self._run, name="lightstream-resources", daemon=True)
 
@@ -95,10 +96,15 @@ class VersionWatcher:
         self._stopping.set()
         self._thread.join(timeout_s)
 
+    def unready(self) -> str | None:
+        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        return None if self._tail is None else self._tail.unready()
+
     def _run(self) -> None:
         limits = {"fetch.wait.max.ms": FETCH_WAIT_MS}
         try:
             tail = TopicTail(self._settings, [RESOURCES], group_id="lightstream-policy", limits=limits)
+            self._tail = tail
             with closing(tail):
                 tail.follow(RESOURCES, {PARTITION: FIRST_OFFSET})
                 self._follow(tail)

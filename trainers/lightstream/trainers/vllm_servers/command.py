@@ -37,14 +37,6 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
     """
     bootstrap_servers(settings)  # says now, rather than in a thread, that there is no Kafka
     server = VllmServer(settings, options)
-    http = HttpServer(
-        create_app(settings, server),
-        settings,
-        name="policy",
-        port=settings.policy_port,
-        setting="LIGHTSTREAM_POLICY_PORT",
-        ready=[KafkaContact(settings)],
-    )
     failures: list[LightstreamError] = []
 
     def fail(failure: LightstreamError) -> None:
@@ -52,10 +44,18 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
         http.stop()
 
     versions = _Versions(server)
+    watcher = VersionWatcher(settings, versions, run_id=run_id, on_failure=fail)
+    http = HttpServer(
+        create_app(settings, server),
+        settings,
+        name="policy",
+        port=settings.policy_port,
+        setting="LIGHTSTREAM_POLICY_PORT",
+        ready=[KafkaContact(settings), watcher.unready],
+    )
     try:
         if checkpoint is not None:
             server.load("policy@0", 0, str(checkpoint))
-        watcher = VersionWatcher(settings, versions, run_id=run_id, on_failure=fail)
         watcher.start()
         try:
             http.run()

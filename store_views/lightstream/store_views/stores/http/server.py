@@ -182,7 +182,7 @@ def run(
     else:
         store = on_kafka = KafkaLightningStore(settings)
         asyncio.run(on_kafka.start())
-        ready.append(KafkaContact(settings))
+        ready += [KafkaContact(settings), on_kafka.unready]
     try:
         server = _http_server(store, settings, None, port, traces=traces, ready=ready)
         logger.info("the store answers on %s", server.url)

@@ -147,6 +147,10 @@ class KafkaLog(Log):
         await self._tail.stop()
         await self._view.close()
 
+    def unready(self) -> str | None:
+        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        return self._tail.unready()
+
     def takes_otlp_traces(self) -> bool:
         return self._settings.gateway_url is not None or find(self._settings, "gateway") is not None
 

@@ -26,4 +26,7 @@ class KafkaLightningStore(AnyLoopStore):
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         clock, loop = clock or SystemClock(), LoopThread("lightstream-store", "the store")
-        super().__init__(Store(KafkaLog(settings, clock, loop), clock), loop)
+        log = KafkaLog(settings, clock, loop)
+        self.unready = log.unready
+        """Says which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        super().__init__(Store(log, clock), loop)

@@ -74,6 +74,11 @@ class LogTail:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._failure: LightstreamError | None = None
+        self._topics: TopicTail | None = None
+
+    def unready(self) -> str | None:
+        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        return None if self._topics is None else self._topics.unready()
 
     async def start(self) -> None:
         """Begin to follow. When it returns, no state written from now on will be missed, and all resources are known.
@@ -82,6 +87,7 @@ class LogTail:
             ServiceUnavailableError: Kafka does not answer, or a topic does not exist or may not be read.
         """
         topics = await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+        self._topics = topics
         self._task = asyncio.create_task(self._follow(topics))
         try:
             await asyncio.wait_for(self._caught_up.wait(), CATCH_UP_TIMEOUT_S)

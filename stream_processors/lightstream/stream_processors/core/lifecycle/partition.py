@@ -6,7 +6,7 @@ from typing import Protocol
 
 from lightstream.runtime.clock import Clock
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import RecordError
+from lightstream.schemas.errors import RecordError, UnknownSchemaError
 from lightstream.schemas.records import ANY_RUN, EventKind, RolloutEvent, RolloutState, RolloutStatus, TaskRequest
 
 from .deadlines import SIGNS_OF_LIFE, Deadlines
@@ -81,12 +81,14 @@ class LifecyclePartition:
         self._waiting = WaitingRollouts()
         self._reflected = reflected
         self._reflected_states = 0
-        self._unread: dict[str, tuple[int, bytes]] = {}
+        self._unread: dict[str, tuple[int, bytes, str | None]] = {}
 
-    def restore(self, rollout_id: str, source_offset: int, status: RolloutStatus, encoded: bytes) -> None:
+    def restore(
+        self, rollout_id: str, source_offset: int, status: RolloutStatus, encoded: bytes, writer: str | None = None
+    ) -> None:
         """Take over a state from ``rollouts``; of several for one rollout the one with the highest source offset.
 
-        Its kind is in a header (``state``), so that most need not be read further.
+        Its kind is in a header (``state``), so that most need not be read further; ``writer`` is in another.
         """
         self._count(source_offset)
         if status is RolloutStatus.UNKNOWN:
@@ -98,18 +100,38 @@ class LifecyclePartition:
             self._unread.pop(rollout_id, None)
             self._finished.put(rollout_id, source_offset, encoded)
         else:
-            self._unread[rollout_id] = (source_offset, encoded)
+            self._unread[rollout_id] = (source_offset, encoded, writer)
 
-    def restored(self) -> None:
-        """All states are there: read those of the open rollouts, unless they had finished later."""
-        for rollout_id, (source_offset, encoded) in self._unread.items():
-            finished = self.state_of(rollout_id)
-            if finished is not None and finished.source_offset >= source_offset:
+    def restored(self) -> dict[str, UnknownSchemaError]:
+        """All states are there: read those of the open rollouts, unless they had finished later.
+
+        Returns:
+            Why some could not be read, by rollout: nothing is known of these, and no event of theirs may be given.
+        """
+        unknown: dict[str, UnknownSchemaError] = {}
+        for rollout_id, (source_offset, encoded, writer) in self._unread.items():
+            try:
+                finished = self.state_of(rollout_id)
+                if finished is not None and finished.source_offset >= source_offset:
+                    continue
+                state = self._codec.decode(encoded, writer)
+            except UnknownSchemaError as error:
+                unknown[rollout_id] = error
                 continue
-            state = self._codec.decode(encoded)
             if isinstance(state, RolloutState):
                 self._keep(state)
         self._unread.clear()
+        return unknown
+
+    def hold(self, rollout_id: str) -> None:
+        """Leave this rollout as it is, since an event of it cannot be read: it is not dispatched, and nothing is due.
+
+        A state that reflected a later event would have that one skipped for ever.
+        """
+        if (state := self._open.get(rollout_id)) is not None:
+            ended = state.model_copy(update={"status": RolloutStatus.CANCELLED})
+            self._waiting.update(ended)
+            self._deadlines.update(ended, self._clock.now_unix_nano())
 
     def on_event(self, event: RolloutEvent, offset: int, logged_unix_nano: int | None = None) -> Transition | None:
         """Fold the event at ``offset``. ``None``: a state already reflects it, nothing is to be done.
@@ -119,6 +141,7 @@ class LifecyclePartition:
 
         Raises:
             RecordError: an id is empty or too long; nothing changed.
+            UnknownSchemaError: another version wrote the rollout's state; nothing changed.
         """
         if broken := broken_id(event):
             raise RecordError(broken)

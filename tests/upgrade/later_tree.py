@@ -1,0 +1,49 @@
+"""A copy of the packages as a later version: every record has one more field, and so a next schema."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lightstream.schemas.release import installed_version
+from lightstream.schemas.topics import TOPICS
+
+__all__ = ["LATER", "ROOT", "environment", "write_later_tree"]
+
+ROOT = Path(__file__).parents[2]
+LATER = "9.0.0.dev0"
+PACKAGES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
+FIELD = '    added_later: str = "by a later version"\n    """A field of a later version."""\n'
+
+
+def write_later_tree(folder: Path) -> None:
+    """Write the tree, with the schemas and examples that ``make schemas`` makes of it."""
+    for package in PACKAGES:
+        left_out = shutil.ignore_patterns("__pycache__", "node_modules", "page")
+        shutil.copytree(ROOT / package / "lightstream", folder / package / "lightstream", ignore=left_out)
+    records = {record.__name__ for topic in TOPICS for record in topic.records}
+    for file in (folder / "schemas/lightstream/schemas/records").glob("*.py"):
+        _add_fields(file, records)
+    about = folder / "schemas" / f"lightstream_rl-{LATER}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lightstream-rl\nVersion: {LATER}\n", "utf-8")
+    command = [sys.executable, "-m", "lightstream.schemas.codec.write_files"]
+    subprocess.run(command, env=os.environ | environment(folder), check=True, capture_output=True)
+    assert installed_version() != LATER
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a process has in its environment to run that tree."""
+    return {"PYTHONPATH": os.pathsep.join(str(folder / package) for package in PACKAGES)}
+
+
+def _add_fields(file: Path, records: set[str]) -> None:
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    for node in reversed(ast.parse("".join(lines)).body):
+        if isinstance(node, ast.ClassDef) and node.name in records:
+            lines.insert(node.end_lineno or 0, FIELD)
+    file.write_text("".join(lines), "utf-8")
