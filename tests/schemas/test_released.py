@@ -6,8 +6,8 @@ import pytest
 
 from lightstream.schemas.codec import Codec, schema_versions, write_files
 from lightstream.schemas.codec.files import AVRO_DIR, released_schemas
+from lightstream.schemas.distribution import installed_version, is_under_development
 from lightstream.schemas.errors import NewerWriterError, UnknownSchemaError
-from lightstream.schemas.release import installed_version, is_under_development
 
 BY_NAME = {version.name: version for version in schema_versions()}
 UNKNOWN = b"\xc3\x01" + bytes(range(8)) + b"\x02"

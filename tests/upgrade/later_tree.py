@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lightstream.schemas.release import installed_version
+from lightstream.schemas.distribution import installed_version
 from lightstream.schemas.topics import TOPICS
 
 __all__ = ["LATER", "ROOT", "environment", "write_later_tree"]

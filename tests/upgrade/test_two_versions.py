@@ -48,9 +48,14 @@ def running(settings: Settings, version: dict[str, str], monkeypatch: pytest.Mon
         ]
         for unit in units:
             stack.callback(unit.stop)
-            stack.callback(lambda unit=unit: print(unit.log_file.read_text("utf-8")[-3_000:]))
+            stack.callback(print_log, unit)
             unit.start()
         yield
+
+
+def print_log(unit: ProcessUnit) -> None:
+    """The end of it, which pytest shows where the test fails."""
+    print(unit.log_file.read_text("utf-8")[-3_000:])
 
 
 def write_as(version: dict[str, str], settings: Settings, *names: str) -> None:

@@ -18,7 +18,7 @@ from typer.completion import get_completion_inspect_parameters
 
 from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.distribution import DISTRIBUTION, commit, version
+from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
 from lightstream.schemas.errors import LightstreamError
 
 from . import broker, export, model, runs, topics
@@ -51,7 +51,7 @@ app.add_typer(model.app, name="model")
 def _show_version(wanted: bool) -> None:
     if wanted:
         known = commit()
-        print(f"{DISTRIBUTION} {version()}" + (f" (commit {known})" if known else ""))
+        print(f"{DISTRIBUTION} {installed_version()}" + (f" (commit {known})" if known else ""))
         raise typer.Exit
 
 

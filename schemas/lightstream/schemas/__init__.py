@@ -9,6 +9,6 @@ __version__: str
 def __getattr__(name: str) -> str:
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .distribution import version
+    from .distribution import installed_version
 
-    return version()
+    return installed_version()

@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-__all__ = ["DISTRIBUTION", "commit", "install_hint", "missing_packages", "version"]
+__all__ = ["DISTRIBUTION", "commit", "install_hint", "installed_version", "is_under_development", "missing_packages"]
 
 DISTRIBUTION = "lightstream-rl"
 """Its name on the package index, where ``lightstream`` is another project. The import and the command stay."""
@@ -64,15 +65,20 @@ def missing_packages(extras: Iterable[str]) -> list[str]:
     return sorted(name for name in names if is_missing(name))
 
 
-def version() -> str:
+@cache
+def installed_version() -> str:
     """The version that is installed, such as ``0.2.0``; ``unknown`` in a bundle without metadata."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return installed_version(DISTRIBUTION)
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
+
+
+def is_under_development(version: str) -> bool:
+    """Whether that version is no release yet, such as ``0.3.0.dev0``: its new schemas may still change."""
+    return ".dev" in version
 
 
 def commit() -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Message
 
 from lightstream.schemas.codec import Codec
+from lightstream.schemas.distribution import installed_version
 from lightstream.schemas.records import Record
-from lightstream.schemas.release import installed_version
 
 from .publishing import Headers
 

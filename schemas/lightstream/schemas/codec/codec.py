@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from fastavro import schemaless_reader
 
+from ..distribution import installed_version
 from ..errors import DecodeError, NewerWriterError, RecordError, UnknownSchemaError
 from ..records import Record
-from ..release import installed_version
 from .convert import from_avro
 from .files import SchemaVersion, schema_versions
 from .reader import READ_ERRORS, reader_of

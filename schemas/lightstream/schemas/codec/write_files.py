@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from ..distribution import installed_version, is_under_development
 from ..examples import EXAMPLES
-from ..release import installed_version, is_under_development
 from ..topics import TOPICS
 from .avro_schema import schema_of
 from .codec import Codec

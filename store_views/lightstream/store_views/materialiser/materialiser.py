@@ -19,9 +19,9 @@ from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, unread_reaso
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
+from lightstream.schemas.distribution import installed_version
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import DeadLetter
-from lightstream.schemas.release import installed_version
 from lightstream.schemas.topics import DEAD_LETTERS
 
 from ..tables.kept import UNREAD_RECORDS
