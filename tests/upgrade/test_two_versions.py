@@ -15,8 +15,10 @@ import pytest
 from lightstream.runtime.processes import ProcessUnit, child_environment
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import TrainingError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
+from lightstream.trainers.trajectory_source import TrajectorySource
 from tests.support.waiting import eventually
 
 from .later_tree import LATER, ROOT, environment, write_later_tree
@@ -124,3 +126,19 @@ def test_older_reads_on_and_keeps_what_a_newer_one_reads_after_the_upgrade(
         assert INSTALL in unready(settings, "view")
         assert shown(settings, "SELECT balanced FROM call_accounting") == [False]
         assert shown(settings, dead) == []
+
+
+def test_a_trainer_ends_with_the_version_that_its_run_needs_and_leaves_other_runs_alone(
+    settings: Settings, later: dict[str, str]
+) -> None:
+    write(settings, "r1:trajectory")
+    write_as(later, settings, "r2:trajectory")
+    with closing(TrajectorySource(settings, "reader", run_id="run")) as source:
+        source.start({})
+        with pytest.raises(TrainingError, match=f"Install version {LATER}"):
+            eventually(lambda: source.poll(0.1) and False)
+    with closing(TrajectorySource(settings, "other", run_id="other")) as source:
+        source.start({})
+        ends = source.end_offsets()
+        eventually(lambda: source.poll(0.1) == [] and source.has_read(ends))
+        assert (source.of_other_runs, source.undecodable) == (2, 0)
