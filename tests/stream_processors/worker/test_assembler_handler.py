@@ -180,7 +180,7 @@ def test_what_is_wrong_is_told_in_text_that_can_be_written(monkeypatch: pytest.M
 async def test_a_rollout_waits_whole_for_the_version_that_can_read_a_span_of_it_and_others_go_on() -> None:
     published = Published()
     handler = AssemblerHandler(WorkerContext(Settings.load(), published, CODEC, SystemClock(), "tests"), 0)
-    records = [opened("before"), opened(), proxy_span(1), proxy_span(2), closed("before"), closed()]
+    records: list[AnyRecord] = [opened("before"), opened(), proxy_span(1), proxy_span(2), closed("before"), closed()]
     records += [opened("other"), proxy_span(3, rollout_id="other"), closed("other")]
     logged = [_logged(record, offset) for offset, record in enumerate(records)]
     logged[3] = _by_another_version(logged[3])
