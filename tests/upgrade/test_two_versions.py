@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @contextmanager
-def running(settings: Settings, version: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def running(settings: Settings, version: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """A worker and a view of that version."""
     with ExitStack() as stack, monkeypatch.context() as patched:
         for name, value in version.items():
