@@ -104,6 +104,8 @@ class EventWriter:
         for event, value in events:
             self.write(event.rollout_id, value, sent.delivered)
         all_results = asyncio.gather(*results)
+        # Cancelled while it waits, it ends with an exception, of which the loop complains unless somebody looks at it.
+        all_results.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # A result says that its event is durable: beside it only losses are waited for.
             await asyncio.wait((all_results, sent.done), return_when=asyncio.FIRST_COMPLETED)
