@@ -20,7 +20,12 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from lightstream.trainers.trajectory_source import TrajectorySource
-from tests.examples.test_consumers import SCHEMAS, TIMEOUT_S, command_of, java  # noqa: F401  # a fixture
+from tests.examples.test_consumers import (
+    SCHEMAS,
+    TIMEOUT_S,
+    command_of,
+    java,  # noqa: F401  # pyright: ignore[reportUnusedImport]  # a fixture
+)
 from tests.support.waiting import eventually
 
 from .later_tree import LATER, ROOT, environment, write_later_tree
