@@ -31,6 +31,7 @@ import org.apache.avro.io.EncoderFactory;
 import org.apache.avro.io.JsonEncoder;
 import org.apache.avro.message.BinaryMessageDecoder;
 import org.apache.avro.message.BinaryMessageEncoder;
+import org.apache.avro.message.MissingSchemaException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -46,9 +47,14 @@ public class Consume {
   static Path schemas;
 
   /** The record, or null for one that is none of these, which is passed over. */
-  static GenericRecord decode(BinaryMessageDecoder<GenericRecord> decoder, byte[] value) {
+  static GenericRecord decode(BinaryMessageDecoder<GenericRecord> decoder, ConsumerRecord<byte[], byte[]> record) {
     try {
-      return value == null ? null : decoder.decode(value);
+      return record.value() == null ? null : decoder.decode(record.value());
+    } catch (MissingSchemaException error) {
+      Header writer = record.headers().lastHeader("writer");
+      if (writer == null) return null;
+      throw new IllegalStateException("A record was written by Lightstream "
+          + new String(writer.value(), StandardCharsets.UTF_8) + ": start this again with its schemas.", error);
     } catch (IOException | AvroRuntimeException error) {
       System.err.println("a record is passed over: " + error.getMessage());
       return null;
@@ -57,6 +63,14 @@ public class Consume {
 
   static Schema schema(String file) throws IOException {
     return new Schema.Parser().parse(Files.readString(schemas.resolve(file)));
+  }
+
+  /** Reads what any version wrote, and gives it as the first one has it. */
+  static BinaryMessageDecoder<GenericRecord> decoder(String record) throws IOException {
+    BinaryMessageDecoder<GenericRecord> decoder = new BinaryMessageDecoder<>(GenericData.get(), schema(record + ".v1.avsc"));
+    for (int version = 2; Files.exists(schemas.resolve(record + ".v" + version + ".avsc")); version++)
+      decoder.addSchema(schema(record + ".v" + version + ".avsc"));
+    return decoder;
   }
 
   static KafkaConsumer<byte[], byte[]> consumer(String group) {
@@ -89,7 +103,8 @@ public class Consume {
       long end = reader.endOffsets(List.of(only)).get(only);
       while (reader.position(only) < end) {
         for (ConsumerRecord<byte[], byte[]> record : reader.poll(WAIT)) {
-          GenericRecord step = decode(decoder, record.value());
+          if (!trainer.equals(new String(record.key(), StandardCharsets.UTF_8))) continue;
+          GenericRecord step = decode(decoder, record);
           if (step != null && step.get("trainer_id").toString().equals(trainer)) steps.add(step);
         }
       }
@@ -223,13 +238,13 @@ public class Consume {
     Schema ofTrajectory = schema("trajectories/Trajectory.v1.avsc");
     Schema ofStep = schema("training-steps/TrainingStep.v1.avsc");
     Schema ofResources = schema("resources/ResourcesRecord.v1.avsc");
-    BinaryMessageDecoder<GenericRecord> trajectories = new BinaryMessageDecoder<>(GenericData.get(), ofTrajectory);
+    BinaryMessageDecoder<GenericRecord> trajectories = decoder("trajectories/Trajectory");
 
     // 1. End what a former self left open; nobody else can commit as this trainer from here on.
     KafkaProducer<byte[], byte[]> producer = producer(prefix + trainer);
     producer.initTransactions();
     // 2. Only then read how far that self got.
-    List<GenericRecord> past = pastSteps(new BinaryMessageDecoder<>(GenericData.get(), ofStep));
+    List<GenericRecord> past = pastSteps(decoder("training-steps/TrainingStep"));
     long number = past.isEmpty() ? 0 : (long) past.get(past.size() - 1).get("step");
     Groups groups = new Groups();
     for (GenericRecord step : past)
@@ -257,7 +272,7 @@ public class Consume {
         for (ConsumerRecord<byte[], byte[]> record : consumer.poll(WAIT)) {
           groups.nextOffsets.put(record.partition(), record.offset() + 1);
           if (ofAnotherRun(record)) continue;
-          GenericRecord trajectory = decode(trajectories, record.value());
+          GenericRecord trajectory = decode(trajectories, record);
           if (trajectory == null) continue;
           if (decoded != null) decoded.println(json(ofTrajectory, trajectory));
           groups.add(record, trajectory);

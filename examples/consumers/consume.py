@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from io import BytesIO
 from pathlib import Path
@@ -26,9 +27,8 @@ class Schemas:
     """Avro's single-object encoding: two bytes, the fingerprint of the writer's schema, the record."""
 
     def __init__(self, folder: Path) -> None:
-        schemas: list[Any] = [
-            fastavro.parse_schema(json.loads(file.read_text("utf-8"))) for file in folder.glob("*/*.avsc")
-        ]
+        files = sorted(folder.glob("*/*.avsc"), key=lambda file: int(file.name.split(".v")[1].split(".")[0]))
+        schemas: list[Any] = [fastavro.parse_schema(json.loads(file.read_text("utf-8"))) for file in files]
         self._by_head: dict[bytes, Any] = {
             MAGIC + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")): schema
             for schema in schemas
@@ -41,6 +41,12 @@ class Schemas:
             return None
         record: Any = fastavro.schemaless_reader(BytesIO(value[10:]), schema, None)
         return dict(record)
+
+    def refuse_newer(self, message: Message) -> None:
+        """End, and name the version of Lightstream that wrote this record, if its schema is not in the folder."""
+        value, writer = message.value() or b"", dict(message.headers() or []).get("writer")
+        if value[:2] == MAGIC and value[:10] not in self._by_head and isinstance(writer, bytes):
+            sys.exit(f"A record was written by Lightstream {writer.decode()}: start this again with its --schemas.")
 
     def encode(self, kind: str, record: dict[str, Any]) -> bytes:
         """The record by the newest schema of its kind; fields that are left out have their defaults."""
@@ -130,6 +136,8 @@ def past_steps(bootstrap: str, topic: str, schemas: Schemas, trainer: str) -> li
             return steps
         if error is not None:
             raise KafkaException(error)
+        if message.key() == trainer.encode():
+            schemas.refuse_newer(message)
         record = schemas.decode(message.value(), "TrainingStep")
         if record is not None and record["trainer_id"] == trainer:
             steps.append(record)
@@ -169,6 +177,8 @@ def consume(arguments: argparse.Namespace) -> None:
             if message.error() is not None:
                 raise KafkaException(message.error())
             mine = dict(message.headers() or []).get("run") in (None, arguments.run.encode())
+            if mine:
+                schemas.refuse_newer(message)
             groups.add(message, schemas.decode(message.value(), "Trajectory") if mine else None)
         number += 1
         rewards = [t["reward"] for _, members in taken for t in members if t["reward"] is not None]

@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.runtime.kafka import KafkaPublisher, Position, common_config, create_topics, producer_config
+from lightstream.runtime.kafka import WRITER, KafkaPublisher, Position, common_config, create_topics, producer_config
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.codec import Codec
+from lightstream.schemas.codec import Codec, codec, schema_versions
 from lightstream.schemas.examples import EXAMPLES, example_of
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import DeadLetter, ResourcesRecord, SpanRecord, WorkerHeartbeat
@@ -27,6 +27,7 @@ from lightstream.schemas.topics import DEAD_LETTERS, RESOURCES, SPANS, TOPICS, W
 from lightstream.store_views.materialiser import Materialiser, ViewDatabase
 from lightstream.store_views.materialiser.batch import RECORDS_PER_CHUNK, Batch
 from lightstream.store_views.materialiser.batch_reader import BatchReader
+from lightstream.store_views.materialiser.materialiser import READ_LATER_RECORDS
 from lightstream.store_views.server import create_app
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
@@ -358,3 +359,35 @@ def test_spans_that_only_the_log_holds_are_not_lost_when_the_file_is(
             assert rows(view, "SELECT span_id FROM spans") == [(span.span_id,)]
             path = view.database.path
         path.unlink()
+
+
+def test_what_another_version_wrote_is_kept_and_read_by_that_one_from_the_file(
+    settings: Settings, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the tables are the same, that is the same file: nothing is rebuilt."""
+    without_spans = tuple(version for version in schema_versions() if version.record is not SpanRecord)
+    with monkeypatch.context() as patched:
+        patched.setattr(codec, "schema_versions", lambda: without_spans)
+        older = Codec()
+    written = [
+        publisher.publish(SPANS, "key", proxy_span(number), headers=[(WRITER, "9.0.0")]).result(WAIT_S)
+        for number in range(READ_LATER_RECORDS + 1)
+    ]
+    view = Materialiser(settings, codec=older)
+    view.start()
+    try:
+        reflect(view, *written)
+        eventually(lambda: view.unread == {"9.0.0": len(written)})
+        assert "install version 9.0.0" in (view.unready() or "")
+        assert rows(view, "SELECT count(*) FROM spans_raw") == [(0,)]
+        assert rows(view, "SELECT unread, balanced FROM call_accounting") == [(len(written), False)]
+    finally:
+        view.stop()
+    with following(settings) as view:
+        assert view.rebuilding is None
+        assert (view.unread, view.unready()) == ({}, None)
+        found = rows(view, "SELECT log_partition, log_offset FROM spans_raw ORDER BY log_offset")
+        assert found == [(place.partition, place.offset) for place in written]
+        assert rows(view, "SELECT unread, balanced FROM call_accounting") == [(0, True)]
+        catch_up(view)
+        assert rows(view, "SELECT count(*) FROM dead_letters_raw") == [(0,)]

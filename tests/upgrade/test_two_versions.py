@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -19,6 +20,12 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from lightstream.trainers.trajectory_source import TrajectorySource
+from tests.examples.test_consumers import (
+    SCHEMAS,
+    TIMEOUT_S,
+    command_of,
+    java,  # noqa: F401  # pyright: ignore[reportUnusedImport]  # a fixture
+)
 from tests.support.waiting import eventually
 
 from .later_tree import LATER, ROOT, environment, write_later_tree
@@ -142,3 +149,20 @@ def test_a_trainer_ends_with_the_version_that_its_run_needs_and_leaves_other_run
         ends = source.end_offsets()
         eventually(lambda: source.poll(0.1) == [] and source.has_read(ends))
         assert (source.of_other_runs, source.undecodable) == (2, 0)
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("java", marks=pytest.mark.soak)])
+def test_consumers_in_plain_clients_name_the_version_and_read_on_with_its_schemas(
+    settings: Settings, later: dict[str, str], language: str, request: pytest.FixtureRequest
+) -> None:
+    write_as(later, settings, "r1:trajectory", "r2:trajectory")
+    command = command_of(language, settings, request, steps=1)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert ended.returncode != 0
+    assert f"written by Lightstream {LATER}" in ended.stderr
+    schemas = later["PYTHONPATH"].split(os.pathsep)[0] + "/lightstream/schemas/avro"
+    with_schemas = [schemas if part == str(SCHEMAS) else part for part in command]
+    if language == "python":
+        with_schemas += ["--schemas", schemas]
+    went_on = subprocess.run(with_schemas, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+    assert "step 1" in went_on.stdout

@@ -28,7 +28,14 @@ def _call(rollout_id: str, number: str) -> SpanRecord:
 
 
 def _trajectory(rollout_id: str) -> Trajectory:
-    spec = {"run_id": "run", "rollout_id": rollout_id, "group_id": None, "mode": RolloutMode.TRAIN, "final": True}
+    spec = {
+        "run_id": "run",
+        "rollout_id": rollout_id,
+        "group_id": None,
+        "group_size": 1,
+        "mode": RolloutMode.TRAIN,
+        "final": True,
+    }
     return example_of(Trajectory).model_copy(update=spec | {"payload_url": ""})
 
 

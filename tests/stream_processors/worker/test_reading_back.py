@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,7 @@ from lightstream.stream_processors.worker import deferred_assembly
 from lightstream.stream_processors.worker.deferred_assembly import LateSpanReader, revisions_of
 from lightstream.stream_processors.worker.inbox import LogRecord
 from lightstream.stream_processors.worker.log_reader import LogReader
+from lightstream.stream_processors.worker.unread import UnreadRecords
 from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
 
 from .harness import CODEC
@@ -152,3 +154,23 @@ def test_late_spans_of_too_many_attempts_are_refused(monkeypatch: pytest.MonkeyP
 
 def _rollout_of(record: AnyRecord) -> str:
     return record.rollout.rollout_id if isinstance(record, AttemptOpened) else record.rollout_id or ""
+
+
+@pytest.mark.parametrize("newer", [0, 1], ids=["opening", "span"])
+async def test_a_rollout_that_another_version_wrote_of_is_not_revised_without_that_and_waits(newer: int) -> None:
+    records: list[AnyRecord] = [opened(), proxy_span(1), closed(), reward_span(2, 1.0)]
+    log = ListedLog(records)
+    value = log.logged[newer].value or b""
+    log.logged[newer] = log.logged[newer]._replace(value=value[:2] + bytes(8) + value[10:], writer="9.0.0")
+    sent: list[Trajectory] = []
+
+    async def send(trajectories: Sequence[Trajectory]) -> None:
+        sent.extend(trajectories)
+
+    unread = UnreadRecords()
+    reader = LateSpanReader(log, CODEC, 0, RULES, send, unread)
+    reader.add(replace(span, ranges=None) for span in late_spans_of(records))
+    await all_done(reader)
+    assert sent == []
+    assert (unread.first_offset, unread.counts) == (3, {"9.0.0": 1})
+    assert unread.takes(log.logged[3])

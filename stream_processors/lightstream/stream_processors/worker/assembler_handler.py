@@ -60,9 +60,9 @@ class AssemblerHandler:
         self._heartbeats = SpanHeartbeats(Limits.of(context.settings))
         self._spans = context.reader(SPANS, partition)
         self._large = LargeAttempts(self._finish_large)
-        self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back)
-        self._refused_reported = 0
         self.unread = UnreadRecords()
+        self._late = LateSpanReader(self._spans, context.codec, partition, rules, self._send_read_back, self.unread)
+        self._refused_reported = 0
 
     def recover(self) -> int:
         """Nothing to read: the state comes with the records from the committed offset on."""

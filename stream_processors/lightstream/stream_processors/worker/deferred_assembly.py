@@ -18,12 +18,13 @@ from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.runtime.kafka import joined_ranges
 from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.codec import Codec
-from lightstream.schemas.errors import DecodeError
+from lightstream.schemas.errors import DecodeError, NewerWriterError
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 
 from ..core.assembly import KEEP_ALL, Assembler, AssemblyRules, AttemptKey, DeferredAssembly, LateSpan
 from .inbox import LogRecord
 from .log_reader import LogReader
+from .unread import UnreadRecords
 
 __all__ = ["LargeAttempts", "LateSpanReader", "revisions_of"]
 
@@ -146,15 +147,27 @@ class LateSpanReader(_SideTask):
     Args:
         spans_log: the partition of ``spans``.
         send: makes trajectories durable.
+        unread: is told of rollouts of which something can only be read by another version. They are not revised, since
+            calls that were in their trajectories would go: their late spans wait for that version.
     """
 
-    def __init__(self, spans_log: LogReader, codec: Codec, partition: int, rules: AssemblyRules, send: Send) -> None:
+    def __init__(
+        self,
+        spans_log: LogReader,
+        codec: Codec,
+        partition: int,
+        rules: AssemblyRules,
+        send: Send,
+        unread: UnreadRecords | None = None,
+    ) -> None:
         super().__init__(f"late-spans-{partition}")
         self._spans_log = spans_log
         self._codec = codec
         self._partition = partition
         self._rules = rules
         self._send = send
+        self._unread = UnreadRecords() if unread is None else unread
+        self._newer: dict[bytes | None, NewerWriterError] = {}  # rollout -> why it cannot be read back
         self._waiting: dict[AttemptKey, _Late] = {}  # in the order of their first spans, as are those in progress
         self._in_progress: deque[_Late] = deque()
         self._unknown: dict[AttemptKey, None] = {}
@@ -197,6 +210,7 @@ class LateSpanReader(_SideTask):
                 spans = [late.newest for late in islice(self._in_progress, ATTEMPTS_PER_PASS_MAX)]
                 await self._send(await asyncio.to_thread(self.read_back, spans))
                 for _ in spans:
+                    self._hold(self._in_progress[0])  # before that lets go of its offset
                     self._in_progress.popleft()
 
     async def _locate(self, sought: Sequence[_Late]) -> None:
@@ -209,12 +223,23 @@ class LateSpanReader(_SideTask):
             key = late.newest.key
             late.newest = replace(late.newest, ranges=ranges.get(key))
             if key not in ranges:
-                self._remember_unknown(key)
+                if not self._hold(late):
+                    self._remember_unknown(key)
                 self._waiting.pop(key, None)
         self._in_progress = deque(late for late in self._in_progress if late.newest.ranges is not None)
 
+    def _hold(self, late: _Late) -> bool:
+        """Have the late spans wait for another version, if their rollout needs that."""
+        rollout = late.newest.key[0].encode()
+        if (error := self._newer.get(rollout)) is None:
+            return False
+        self._unread.hold(rollout, late.first.offset, error)
+        return True
+
     def read_back(self, late: Sequence[LateSpan]) -> list[Trajectory]:
         """The revisions up to these late spans, whose ranges are known; blocking.
+
+        Rollouts of which something can only be read by another version have none.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
@@ -227,7 +252,10 @@ class LateSpanReader(_SideTask):
             if record.key not in rollouts:
                 continue
             try:
-                decoded = self._codec.decode(record.value)
+                decoded = self._codec.decode(record.value, record.writer)
+            except NewerWriterError as error:
+                self._newer[record.key] = error
+                continue
             except DecodeError:
                 continue  # a dead letter since it was first read
             if isinstance(decoded, SpanRecord | AttemptOpened | AttemptClosed):
@@ -238,7 +266,8 @@ class LateSpanReader(_SideTask):
                     except Exception:  # as where it was first read: one span must not stop all others forever
                         with logged_ids_of(decoded):
                             logger.exception("offset %d of partition %d is left out", record.offset, self._partition)
-        return revisions_of(assembler.take_revised())
+        revised = assembler.take_revised()
+        return revisions_of(each for each in revised if each.rollout_id.encode() not in self._newer)
 
     def search(self, late: Sequence[LateSpan], logged_unix_nano: int) -> dict[AttemptKey, tuple[tuple[int, int], ...]]:
         """The ranges of offsets of these spans' rollouts, by each attempt whose opening is found; blocking.
@@ -265,7 +294,7 @@ class LateSpanReader(_SideTask):
                 if of_rollout is None:
                     continue
                 of_rollout.append(record.offset)
-                opening = self._opening(record.value)
+                opening = self._opening(record)
                 if opening is not None and (key := _key_of(opening)) in wanted:
                     opened[key] = opening.opened_unix_nano
             reached, step = begin, step * 2
@@ -275,9 +304,12 @@ class LateSpanReader(_SideTask):
                 low = max(low, self._spans_log.first_logged_at(first - int(CLOCK_SKEW_S_MAX * NANOS_PER_SECOND)))
         return {key: tuple(joined_ranges((offset, offset) for offset in offsets[key[0].encode()])) for key in opened}
 
-    def _opening(self, value: bytes | None) -> AttemptOpened | None:
+    def _opening(self, record: LogRecord) -> AttemptOpened | None:
         try:
-            decoded = self._codec.decode(value)
+            decoded = self._codec.decode(record.value, record.writer)
+        except NewerWriterError as error:
+            self._newer[record.key] = error
+            return None
         except DecodeError:
             return None
         return decoded if isinstance(decoded, AttemptOpened) else None

@@ -53,5 +53,5 @@ class UnreadRecords:
         return True
 
     def _note(self, offset: int | None) -> None:
-        if self.first_offset is None:
+        if offset is not None and (self.first_offset is None or offset < self.first_offset):
             self.first_offset = offset
