@@ -55,7 +55,9 @@ def test_it_installs_within_five_minutes_and_runs(installer: str, extra: str, fo
         run(python, "-m", "pip", "install", "--quiet", "--upgrade", installer)
         run(python, "-m", "pip", "install", "--quiet", wanted)
     lightstream = folder / "bin" / "lightstream"
-    assert re.fullmatch(r"lightstream-rl \d+\.\d+\.\d+ \(commit [0-9a-f]{7,}\)\n", run(lightstream, "--version").stdout)
+    assert re.fullmatch(
+        r"lightstream-rl \d+\.\d+\.\d+(\.dev\d+)? \(commit [0-9a-f]{7,}\)\n", run(lightstream, "--version").stdout
+    )
     run(lightstream, "--help")
     run(python, "-c", "import lightstream.producers, lightstream.schemas; print(lightstream.schemas.__version__)")
     if extra:
