@@ -107,6 +107,7 @@ test-install: dist
 
 soak: $(INSTALLED)
 	$(PY) -m pytest -q -m soak
+	$(PY) -m pytest -q -m "hypothesis and not soak" --hypothesis-profile full
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .

@@ -1,16 +1,17 @@
-"""Fixtures that every test may use: a broker per session, a clean set of topics per test, a broker of one's own."""
+"""Fixtures that every test may use: one broker for all, a clean set of topics per test, a broker of one's own."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import signal
-import ssl
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -21,6 +22,9 @@ from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
 from tests.support.topics import delete_topics
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 MEANT_FOR_TESTS = (
     "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS",
@@ -40,14 +44,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background without Ctrl-C, and every process that a test starts inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Each client of HTTP reads the machine's certificates, 40 ms of processor, for servers that have none: once is enough.
-setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))  # noqa: B010  # type checkers: a cache is no function
+# Each client of HTTP reads the machine's certificates, 30 ms of processor, for servers that have none: one is enough,
+# also for the processes that tests start.
+os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("support") / "certificate.pem"))
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
-hypothesis.settings.register_profile(
-    "lightstream", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("lightstream")
+for _profile, _examples in (("quick", 60), ("full", 400)):
+    hypothesis.settings.register_profile(
+        _profile, max_examples=_examples, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+hypothesis.settings.load_profile("quick")  # `make soak` asks for the other
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +65,15 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module", autouse=True)
 def _clients_end_with_their_file() -> Iterator[None]:
     """Collect OpenAI's clients that a file left open: they close themselves in the loop that runs when they are
-    collected, and in one of another test that fails."""
+    collected, and in one of another test that fails.
+
+    Freezing keeps torch and the like out of every later collection, each of which would take half a second.
+    """
+    gc.freeze()
     yield
     if "openai" in sys.modules:
         gc.collect()
+    gc.unfreeze()  # for the end of the process, where libraries count what is left of theirs
 
 
 NEED_KAFKA = {"kafka_servers", "private_broker"}
@@ -76,20 +87,52 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("kafka")
 
 
-@pytest.fixture(scope="session")
-def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker for the session: the one named in the environment, else a container, else the embedded one."""
+@contextmanager
+def _broker(folder: Path) -> Generator[str]:
+    """The broker named in the environment, else a container, else the embedded one."""
     named = os.environ.get("LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS")
+    settings = Settings.load(data_dir=folder)
     if named:
         yield named
-        return
-    broker_settings = Settings.load(data_dir=tmp_path_factory.mktemp("broker"))
-    if engine_answers():
-        with kafka_container(broker_settings) as address:
+    elif engine_answers():
+        with kafka_container(settings) as address:
             yield address
+    else:
+        with EmbeddedBroker(settings) as broker:
+            yield broker.start()
+
+
+KAFKA_SERVERS = pytest.StashKey[str]()
+"""Address of the broker that all processes of pytest-xdist share."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start one broker for all processes of tests, before they start."""
+    if "not kafka" not in config.option.markexpr:
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        folder = stack.enter_context(TemporaryDirectory(prefix="lightstream-tests-", ignore_cleanup_errors=True))
+        config.stash[KAFKA_SERVERS] = stack.enter_context(_broker(Path(folder)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell each process its address. No variable of the environment does: where one names a broker, ``lightstream up``
+    starts none."""
+    if KAFKA_SERVERS in node.config.stash:
+        node.workerinput["kafka_servers"] = node.config.stash[KAFKA_SERVERS]
+
+
+@pytest.fixture(scope="session")
+def kafka_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the broker of this run of the tests."""
+    shared = getattr(request.config, "workerinput", {}).get("kafka_servers")
+    if shared:
+        yield shared
         return
-    with EmbeddedBroker(broker_settings) as broker:
-        yield broker.start()
+    with _broker(tmp_path_factory.mktemp("broker")) as address:
+        yield address
         gc.collect()  # clients end with their last reference; those that are left complain of its absence
 
 

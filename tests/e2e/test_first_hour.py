@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
+from tests.support.forked import Forked
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 1500.0
@@ -57,27 +56,21 @@ class Up:
 
     def start(
         self, name: str | None, work: str = GOOD, *, stdin: bool = False, program: str = PROGRAM, **changes: Any
-    ) -> subprocess.Popen[str]:
+    ) -> Forked:
         """A program of that trainer id: a file, or text on standard input."""
         fields: dict[str, object] = {"model": str(self.model), "steps": 2, "tasks": TASKS, "name": name, "work": work}
         path = self.settings.data_dir / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(program).format(**(fields | changes)))
         with path.open() as text:
-            return subprocess.Popen(
-                [sys.executable, *([] if stdin else [str(path)])],
-                env=os.environ | self.settings.to_environment(),
-                stdin=text if stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            environment = os.environ | self.settings.to_environment()
+            return Forked([] if stdin else [str(path)], environment, Path.cwd(), text if stdin else None)
 
     def run(self, name: str | None, work: str = GOOD, **changes: Any) -> tuple[int, str, str]:
         """Exit status, standard output, standard error."""
         process = self.start(name, work, **changes)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-        return process.returncode, out, err
+        out, err = process.communicate(TIMEOUT_S)
+        return process.wait(), out, err
 
     def balance(self, run_id: str) -> dict[str, int]:
         """Reason -> rollouts of a run, once every finished one is shown; ``trained`` for those that trained."""
@@ -268,7 +261,6 @@ def test_a_run_needs_a_name(up: Up, name: str | None, said: str) -> None:
 
 def test_ctrl_c_is_one_line_and_the_same_command_goes_on(up: Up) -> None:
     process = up.start("stopped", steps=2000)
-    assert process.stdout is not None
     while not (line := process.stdout.readline()).startswith("step 2"):
         assert line, "it makes steps until it is stopped"
     process.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ import pytest
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import Trainer, VerlConfig
+from tests.support.forked import run_forked
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -79,12 +80,8 @@ def test_the_readme_ends_with_a_rising_curve(
     (tmp_path / "digits.py").write_text(program, "utf-8")
     _, make_model, train = commands(text)
     assert (make_model[0], train) == ("lightstream", ["python", "digits.py"])
-    done = [
-        subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-        for command in (make_model, train, train)
-    ]
+    made = subprocess.run(make_model, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = [made, *(run_forked(train[1:], environment, tmp_path, TIMEOUT_S) for _ in range(2))]
     for made in done:
         assert (made.returncode, made.stderr) == (0, ""), made.stderr
     rewards = rewards_of(done[1].stdout)
@@ -108,15 +105,7 @@ def test_the_programs_of_the_training_page_run(
     outputs: list[str] = []
     for number, program in enumerate(programs):
         (tmp_path / f"program{number}.py").write_text(program, "utf-8")
-        done = subprocess.run(
-            [sys.executable, f"program{number}.py"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_forked([f"program{number}.py"], environment, tmp_path, TIMEOUT_S)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         outputs.append(done.stdout)
     assert outputs[0].count("validated: ") == 3, "before the first and the third step, and after the last"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
+from tests.support.forked import run_forked
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500.0
@@ -49,15 +48,8 @@ print(json.dumps([report.metrics for report in reports]))
 def train(settings: Settings, model: Path) -> list[dict[str, float]]:
     """Metrics of each step."""
     with Stack(settings, services=("worker", "view", "policy", "proxy")) as stack:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(model)],
-            cwd=ROOT,
-            env=os.environ | stack.settings.to_environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        environment = os.environ | stack.settings.to_environment()
+        done = run_forked(["-c", PROGRAM, str(model)], environment, ROOT, TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     made: list[dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return made

@@ -10,6 +10,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
+from tests.support.forked import run_forked
 from tests.support.program import COMMAND
 from tests.support.waiting import eventually
 
@@ -52,15 +53,7 @@ def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
             [*COMMAND, "runner", "parity.py:answer", "--rollouts", str(STEPS * GROUPS * SAMPLES)],
             cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        done = subprocess.run(
-            [*train, "--runners", "0"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_forked([*train[1:], "--runners", "0"], environment, tmp_path, TIMEOUT_S)
         said, errors = runner.communicate(timeout=TIMEOUT_S)
         view = ViewClient(stack.settings)
         query = "SELECT step, made_with->>'algorithm' FROM training_steps ORDER BY step"

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
+from tests.support.forked import run_forked
 from tests.support.processes import processes_of
 
 __all__ = ["cells", "run"]
 
 ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 1500.0
 ACCOUNTED = "is accounted for"
 
 
 def run(example: str, settings: Settings, *arguments: str) -> str:
     """What the example prints. It must end with status 0 and leave no process behind."""
     data_dir = settings.data_dir / example
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{example}", "--data-dir", str(data_dir), *arguments],
-        cwd=ROOT,
-        env=child_environment(settings) | {"COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["-m", f"examples.{example}", "--data-dir", str(data_dir), *arguments]
+    done = run_forked(command, child_environment(settings) | {"COLUMNS": "160"}, ROOT, TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not processes_of(data_dir)
     assert any(line.startswith("yes") and ACCOUNTED in line for line in done.stdout.splitlines()), done.stdout

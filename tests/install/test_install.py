@@ -27,7 +27,9 @@ def built(form: str) -> Path:
 
 
 def run(*command: str | Path, check: bool = True, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTSTREAM", "HATCH"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LIGHTSTREAM", "HATCH", "SSL_"))
+    }
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment, cwd="/"
     )

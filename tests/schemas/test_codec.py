@@ -28,6 +28,7 @@ from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.records import LlmCall, Record, RecordEnum, SpanEventRecord, SpanRecord, SpanStatus
 from lightstream.schemas.topics import TOPICS
 from tests.schemas.avro_values import avro_values
+from tests.support.examples import examples
 
 CODEC = Codec()
 
@@ -117,7 +118,7 @@ def test_any_bytes_are_a_record_or_a_decode_error(data: bytes) -> None:
         CODEC.decode(data)
 
 
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=examples(300))
 @given(st.sampled_from(EXAMPLES), st.data())
 def test_a_damaged_record_is_a_record_or_a_decode_error(record: Record, data: st.DataObject) -> None:
     encoded = bytearray(CODEC.encode(record))
@@ -317,7 +318,7 @@ def test_any_record_is_read_as_fastavro_reads_it(record: type[Record], data: st.
     assert decoded.model_fields_set == by_fastavro.model_fields_set
 
 
-@hypothesis_settings(max_examples=100)
+@hypothesis_settings(max_examples=examples(100))
 @given(any_record, st.data())
 def test_what_is_no_record_is_a_decode_error(record: Record, data: st.DataObject) -> None:
     encoded = CODEC.encode(record)

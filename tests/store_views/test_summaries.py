@@ -38,6 +38,7 @@ from lightstream.store_views.materialiser import summaries
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
 from lightstream.store_views.tables import tables_of
 from tests.store_views.log_file import open_view
+from tests.support.examples import examples
 
 ROLLOUTS_OF_RUNS = """
 SELECT run_id, mode, status, count(*) AS rollouts, sum(attempts)::BIGINT AS attempts
@@ -348,7 +349,7 @@ def test_sums_are_those_of_a_fold_over_the_raw_tables(
 
 
 @pytest.mark.soak
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(batches=BATCHES, interruptions=INTERRUPTIONS)
 def test_sums_are_those_of_a_fold_over_many_histories(
     batches: list[list[Event]], interruptions: list[str | None]

@@ -15,6 +15,7 @@ from lightstream.schemas.packing import pack_float32
 from lightstream.schemas.records import RewardRecord, Trajectory, TripletRecord
 from lightstream.trainers.batch import Exclusion, Scoring, build_arrays, group_advantages, rollout_score, select_rows
 from lightstream.trainers.groups import Group
+from tests.support.examples import examples
 
 from .support.trajectories import make_trajectory, make_triplet
 
@@ -116,7 +117,7 @@ def test_unknown_names_are_refused(wrong: dict[str, Any]) -> None:
 TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(TOKENS, TOKENS), min_size=2, max_size=8))
 def test_every_token_is_in_its_place(calls: list[tuple[list[int], list[int]]]) -> None:
     triplets = [make_triplet(prompt, response, [-0.5 * i for i in range(len(response))]) for prompt, response in calls]

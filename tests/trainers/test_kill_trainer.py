@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.replaying import replay_training
+from tests.support.forked import run_forked
 
 from .support.killed_trainer import GROUPS, SIZE, part_of
 
@@ -39,15 +38,8 @@ def train_whole_and_killed(settings: Settings, **options: object) -> tuple[Setti
         part.data_dir.mkdir()
         create_topics(part)
     arguments = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.trainers.support.killed_trainer", *arguments],
-        cwd=ROOT,
-        env=os.environ | settings.to_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    program = ["-m", "tests.trainers.support.killed_trainer", *arguments]
+    done = run_forked(program, os.environ | settings.to_environment(), ROOT, TIMEOUT_S)
     assert done.returncode == 0, done.stderr[-4000:]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"LIGHTSTREAM_TEST_SEED={SEED}: {result}")

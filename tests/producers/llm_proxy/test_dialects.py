@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lightstream.producers.llm_proxy.dialects import ANTHROPIC_MESSAGES, Dialect, ResponsesDialect, StreamEvent
 from lightstream.producers.llm_proxy.upstream import UpstreamError
+from tests.support.examples import examples
 
 REQUEST: dict[str, Any] = {
     "model": "m",
@@ -36,7 +37,7 @@ BOTH = pytest.mark.parametrize("dialect", [ANTHROPIC_MESSAGES, ResponsesDialect(
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)  # the first example imports LiteLLM, which takes seconds
+@settings(max_examples=examples(150), deadline=None)  # the first example imports LiteLLM, which takes seconds
 @given(changes=st.dictionaries(st.sampled_from([*REQUEST, "tools", "tool_choice", "system", "text"]), JSON))
 def test_no_request_is_too_strange(dialect: Dialect, changes: dict[str, Any]) -> None:
     with contextlib.suppress(ValueError):
@@ -45,7 +46,7 @@ def test_no_request_is_too_strange(dialect: Dialect, changes: dict[str, Any]) ->
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)  # as above
+@settings(max_examples=examples(150), deadline=None)  # as above
 @given(body=st.dictionaries(st.sampled_from(["choices", "usage", "id", "model", "created"]), JSON))
 async def test_no_answer_is_too_strange(dialect: Dialect, body: dict[str, Any]) -> None:
     translation = await dialect.translate(dict(REQUEST))
@@ -54,7 +55,7 @@ async def test_no_answer_is_too_strange(dialect: Dialect, body: dict[str, Any]) 
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)  # as above
+@settings(max_examples=examples(150), deadline=None)  # as above
 @given(bodies=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "id", "model"]), JSON), max_size=3))
 async def test_no_chunk_is_too_strange(dialect: Dialect, bodies: list[dict[str, Any]]) -> None:
     async def chunks() -> AsyncGenerator[StreamEvent]:

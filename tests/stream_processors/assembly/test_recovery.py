@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import Assembler
+from tests.support.examples import examples
 
 from .build import assemble, closed, framework_span, opened, proxy_span, reward_span, span_id
 from .test_against_reference import random_attempt
@@ -94,7 +95,7 @@ def test_commits_that_lag_behind_and_crashes_again_and_again_change_nothing(log:
 
 
 @given(logs(), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_what_callers_hold_back_for_reasons_of_their_own_changes_nothing(log: Log, seed: int) -> None:
     chance = random.Random(seed)
     whole = by_identity(Assembler().on_records(log))
@@ -116,7 +117,7 @@ def test_what_callers_hold_back_for_reasons_of_their_own_changes_nothing(log: Lo
 
 
 @given(logs(), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=12))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_repeated_records_change_nothing(log: Log, repeats: list[tuple[int, int]]) -> None:
     whole = Assembler().on_records(log)
     offsets = {offset: record for record, offset in log}
@@ -212,7 +213,7 @@ SPAN_NAMES = ["raw_gen_ai_request", "agentlightning.reward", "agentlightning.ann
         max_size=5,
     )
 )
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_no_attribute_breaks_an_attempt(spans: list[tuple[str, dict[str, Any]]]) -> None:
     odd = [framework_span(n, attributes, name=name) for n, (name, attributes) in enumerate(spans, start=10)]
     trajectory = assemble(proxy_span(1, [1], [2]), *odd)

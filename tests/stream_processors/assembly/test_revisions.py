@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SourceRange, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import KEEP_ALL, Assembler, AssemblyRules, AttemptKey, LateSpan
+from tests.support.examples import examples
 
 from .build import ROLLOUT, closed, framework_span, opened, proxy_span, reward_span
 from .test_against_reference import random_attempt
@@ -88,7 +89,7 @@ def content(trajectory: Trajectory) -> Trajectory:
 
 
 @given(logs())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_a_revision_is_what_would_have_been_made_had_the_attempt_closed_later(log: Log) -> None:
     closings = [record for record, _ in log if isinstance(record, AttemptClosed)]
     on_time: Log = [(record, offset) for record, offset in log if not isinstance(record, AttemptClosed)]

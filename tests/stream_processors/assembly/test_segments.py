@@ -18,6 +18,7 @@ from lightstream.stream_processors.core.segments import (
     segments_of,
     transitions_of,
 )
+from tests.support.examples import examples
 
 from .build import assemble, framework_span, proxy_span, reward_span
 
@@ -163,7 +164,7 @@ def conversations(draw: Any) -> Turns:  # mypy binds DrawFn's type to the result
 
 
 @given(conversations(), st.one_of(st.none(), st.integers(1, 200)))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_every_sampled_token_has_mask_one_exactly_once(turns: Turns, tokens_max: int | None) -> None:
     spans = [
         proxy_span(n, prompt, response, response_model=f"policy@{n}") for n, (prompt, response) in enumerate(turns, 1)
@@ -192,7 +193,7 @@ def test_every_sampled_token_has_mask_one_exactly_once(turns: Turns, tokens_max:
 
 
 @given(conversations())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_a_call_is_merged_whenever_an_open_segment_could_take_it(turns: Turns) -> None:
     spans = [proxy_span(n, prompt, response) for n, (prompt, response) in enumerate(turns, 1)]
     segments = segments_of(assemble(*spans))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.stream_processors.core.assembly import Assembler
+from tests.support.examples import examples
 
 from .build import closed, framework_span, opened, proxy_span, span_id
 
@@ -86,7 +87,7 @@ def assembled(spans: list[SpanRecord], in_time: int) -> Trajectory:
 
 
 @given(deliveries())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_tokens_are_the_proxys_structure_is_the_frameworks_and_each_field_says_so(
     delivery: tuple[list[Call], bool, list[SpanRecord], int],
 ) -> None:

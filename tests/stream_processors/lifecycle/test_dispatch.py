@@ -11,6 +11,7 @@ from lightstream.runtime.clock import ManualClock
 from lightstream.schemas.records import ANY_RUN, RolloutConfig, RolloutEvent, RolloutState, TaskRequest
 from lightstream.stream_processors.core.lifecycle import LifecyclePartition, QueueEntry
 from lightstream.stream_processors.core.lifecycle.queue import CLOCK_ERROR_NANOS_MAX, queue_time
+from tests.support.examples import examples
 
 from .build import CODEC, LIMITS, ended, enqueued, restore, silent
 
@@ -183,7 +184,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(records=RECORDS, durable=st.integers(0, 60), back=st.integers(0, 30))
 def test_a_crash_in_the_middle_of_an_answer_changes_nothing(
     records: list[tuple[str, int, int]], durable: int, back: int

@@ -19,6 +19,7 @@ from lightstream.schemas.records import (
     VerdictOutcome,
 )
 from lightstream.stream_processors.core.lifecycle import is_waiting, open_attempt
+from tests.support.examples import examples
 
 from .build import (
     Partition,
@@ -180,4 +181,4 @@ def _ways(state: RolloutState) -> list[object]:
 
 
 TestLifeCycle = LifeCycle.TestCase
-TestLifeCycle.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLifeCycle.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

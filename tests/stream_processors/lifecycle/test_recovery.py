@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import RolloutEvent, RolloutState, RolloutStatus
+from tests.support.examples import examples
 
 from .build import Partition, cancelled, changed, ended, enqueued, heartbeat, silent, started, timed_out
 
@@ -39,7 +40,7 @@ def final_states(partition: Partition) -> dict[str, RolloutState | None]:
     return {rollout_id: partition.lifecycle.state_of(rollout_id) for rollout_id in "xyz"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     events=st.lists(EVENTS, max_size=40),
     batches=st.lists(st.tuples(st.integers(1, 6), st.none() | st.integers(0, 12)), min_size=1, max_size=40),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.records import LlmCall, SpanEventRecord
 from lightstream.stream_processors.core.messages import read_conversation
+from tests.support.examples import examples
 
 from ..assembly.build import framework_span
 
@@ -84,7 +85,7 @@ EVENTS = [
 SAID = st.dictionaries(st.sampled_from(ATTRIBUTES), VALUES | VALUES.map(json.dumps), max_size=4)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(
     SAID, st.lists(st.tuples(st.sampled_from(EVENTS), SAID), max_size=3), st.sampled_from(["x", "raw_gen_ai_request"])
 )
