@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 # Agents whose frameworks do not fit beside the rest.
 APART := .venv-frameworks
-# Tests mostly wait: for brokers to start, for processes to die. Three at a time fill two cores. The files are taken in
-# order, as those with few tests (end to end, faults) take longest and would otherwise come last, one after another.
+# Tests mostly wait: for brokers to start, for processes to die. Three at a time fill two cores. The files of
+# tests/durations.txt that take longest come first (`--keep-durations` writes that table anew).
 TEST_PROCESSES ?= 3
 PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
@@ -62,7 +62,7 @@ demo: $(INSTALLED)
 
 # A process of tests that crashes ends the run: xdist would start another, and wait for ever for what it was to do.
 test: $(INSTALLED)
-	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PY) -m pytest -q --numprocesses $(TEST_PROCESSES) --dist worksteal --max-worker-restart 0
 
 test-core: $(CORE_VENV)/.installed
 	$(CORE_VENV)/bin/python -m pytest -q -m "not kafka and not soak" --numprocesses $(TEST_PROCESSES) \

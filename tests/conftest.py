@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import uuid
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,10 +20,11 @@ from lightstream.broker import EmbeddedBroker
 from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
-from tests.support.topics import delete_topics
+from tests.support.durations import read_durations, write_durations
+from tests.support.topics import TopicSets, delete_topics, settings_on
 
 if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # it has no types
 
 MEANT_FOR_TESTS = (
     "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS",
@@ -80,11 +80,29 @@ NEED_KAFKA = {"kafka_servers", "private_broker"}
 """Fixtures that start a broker."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a broker, which a light install cannot start."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a broker, which a light install lacks. Several processes begin with the files that
+    take longest.
+    """
     for item in items:
         if NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("kafka")
+    if hasattr(config, "workerinput"):
+        seconds = read_durations()
+        items.sort(key=lambda item: -seconds.get(item.location[0], 0))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--keep-durations", action="store_true", help="write the seconds of each file to tests/durations.txt"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the table that the order is made by, if that was asked for."""
+    if config.getoption("--keep-durations"):
+        reports = [report for found in terminalreporter.stats.values() for report in found]
+        write_durations(report for report in reports if isinstance(report, pytest.TestReport))
 
 
 @contextmanager
@@ -142,18 +160,20 @@ def kafka_admin(kafka_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka_servers, "log_level": 0})  # it may outlive the broker, and say so
 
 
+@pytest.fixture(scope="session")
+def topic_sets(kafka_servers: str, kafka_admin: AdminClient) -> Iterator[TopicSets]:
+    """Topics that are made ahead."""
+    sets = TopicSets(kafka_servers)
+    yield sets
+    sets.delete_unused(kafka_admin)
+
+
 @pytest.fixture
-def settings(kafka_servers: str, kafka_admin: AdminClient, tmp_path: Path) -> Iterator[Settings]:
-    """Settings of a test: topics of its own on the session's broker, a data folder of its own."""
-    settings = Settings.load(
-        kafka_bootstrap_servers=kafka_servers,
-        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
-        topic_partitions=2,
-        data_dir=tmp_path,
-    )
-    create_topics(settings)
-    yield settings
-    delete_topics(kafka_admin, settings)
+def settings(kafka_servers: str, kafka_admin: AdminClient, topic_sets: TopicSets, tmp_path: Path) -> Iterator[Settings]:
+    """Settings of a test: topics of its own on the broker that all share, a data folder of its own."""
+    prefix = topic_sets.take()
+    yield settings_on(kafka_servers, tmp_path, topic_prefix=prefix)
+    delete_topics(kafka_admin, prefix)
 
 
 @pytest.fixture

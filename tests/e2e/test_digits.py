@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from examples.watch import take_account
-from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import StepOutcome
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import VERL, StepReport, Trainer, make_tiny_model, teach_answers
 from lightstream.up import Stack
 from tests.support.digits import digit_tasks, say_digit
+from tests.support.topics import settings_on
 from tests.support.waiting import eventually
 
 STEPS, GROUPS, SAMPLES = 8, 4, 8
@@ -23,10 +23,10 @@ LOGPROB_DIFF_MAX = 1e-3
 ROOT = Path(__file__).parents[2]
 
 
-def test_an_agent_learns_behind_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_learns_behind_the_proxy(kafka_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)  # where Runner processes find the agent
     reports: list[StepReport] = []
-    settings = Settings.load(data_dir=tmp_path, topic_partitions=2)
+    settings = settings_on(kafka_servers, tmp_path)
     with Stack(settings, services=("worker", "view", "policy", "proxy")) as stack:
         trainer = Trainer(
             algorithm=VERL(

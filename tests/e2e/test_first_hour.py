@@ -16,6 +16,7 @@ from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 from tests.support.forked import Forked
+from tests.support.topics import settings_on
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 1500.0
@@ -110,8 +111,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Up]:
-    settings = Settings.load(data_dir=tmp_path_factory.mktemp("up"), topic_partitions=2)
+def up(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Up]:
+    settings = settings_on(kafka_servers, tmp_path_factory.mktemp("up"))
     with Stack(settings, services=("worker", "view", "policy", "proxy")) as stack:
         yield Up(stack.settings, model)
 
@@ -165,8 +166,8 @@ def test_without_a_system_the_advice_is_to_start_one(tmp_path: Path, model: Path
     assert "lightstream up --policy" in one_message(err)
 
 
-def test_without_a_policy_server_nothing_starts(tmp_path: Path, model: Path) -> None:
-    settings = Settings.load(data_dir=tmp_path, topic_partitions=1)
+def test_without_a_policy_server_nothing_starts(kafka_servers: str, tmp_path: Path, model: Path) -> None:
+    settings = settings_on(kafka_servers, tmp_path)
     with Stack(settings, services=("worker", "proxy")) as stack:
         code, _, err = Up(stack.settings, model).run("no-policy")
     assert code == 1

@@ -7,10 +7,8 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from lightstream.producers import Runner, rollout
 from lightstream.runtime.kafka import KafkaPublisher
@@ -23,6 +21,7 @@ from lightstream.trainers import AlgorithmContext, Trainer
 from lightstream.up import Stack
 from tests.stream_processors.assembly.build import framework_span, proxy_span, reward_span
 from tests.support.runs_command import cells_of_run
+from tests.support.topics import settings_on
 from tests.support.waiting import eventually
 
 ROLLOUTS = 500
@@ -42,18 +41,8 @@ async def always_wrong(task: int) -> float:
     return 0.0
 
 
-def stack_settings(kafka_servers: str, folder: Path, **settings: Any) -> Settings:
-    return Settings.load(
-        kafka_bootstrap_servers=kafka_servers,
-        topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
-        topic_partitions=2,
-        data_dir=folder,
-        **settings,
-    )
-
-
 def test_no_rollout_of_a_run_goes_to_the_runners_of_another(kafka_servers: str, tmp_path: Path) -> None:
-    settings = stack_settings(kafka_servers, tmp_path)
+    settings = settings_on(kafka_servers, tmp_path)
 
     async def train(settings: Settings) -> None:
         stores = [KafkaLightningStore(settings) for _ in range(2)]
@@ -116,9 +105,7 @@ def test_each_run_is_assembled_by_its_own_rules(kafka_servers: str, tmp_path: Pa
             await store.close()
             publisher.close()
 
-    with Stack(
-        stack_settings(kafka_servers, tmp_path, trained_agents="^planner$"), services=["worker", "view"]
-    ) as stack:
+    with Stack(settings_on(kafka_servers, tmp_path, trained_agents="^planner$"), services=["worker", "view"]) as stack:
         asyncio.run(roll_out(stack.settings))
         view = ViewClient(stack.settings)
         query = "SELECT run_id, agent_name, reward FROM triplets ORDER BY run_id, call_index"
@@ -162,7 +149,7 @@ def test_a_clock_that_is_an_hour_off_loses_and_crosses_nothing(kafka_servers: st
         )
         return got
 
-    with Stack(stack_settings(kafka_servers, tmp_path), services=["worker", "view"]) as stack:
+    with Stack(settings_on(kafka_servers, tmp_path), services=["worker", "view"]) as stack:
         settings = stack.settings
         began_unix_nano = time.time_ns()
         runners = [

@@ -12,6 +12,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 from tests.support.forked import run_forked
+from tests.support.topics import settings_on
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500.0
@@ -55,11 +56,9 @@ def train(settings: Settings, model: Path) -> list[dict[str, float]]:
     return made
 
 
-def test_the_same_seed_gives_the_same_steps(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_steps(kafka_servers: str, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model", seed=2)
-    first, second = (
-        train(Settings.load(data_dir=tmp_path / name, topic_partitions=2), model) for name in ("first", "second")
-    )
+    first, second = (train(settings_on(kafka_servers, tmp_path / name), model) for name in ("first", "second"))
     assert len(first) == len(second) == 5
     for one, other in zip(first, second, strict=True):
         assert one["reward/mean"] == other["reward/mean"]

@@ -6,12 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
 from tests.support.forked import run_forked
 from tests.support.program import COMMAND
+from tests.support.topics import settings_on
 from tests.support.waiting import eventually
 
 STEPS, GROUPS, SAMPLES = 3, 2, 4
@@ -33,7 +33,7 @@ async def answer(task: str, llm: LLM) -> float:
 """
 
 
-def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
+def test_a_run_with_its_runner_in_another_process(kafka_servers: str, tmp_path: Path) -> None:
     (tmp_path / "parity.py").write_text(AGENT, "utf-8")
     (tmp_path / "tasks.jsonl").write_text('"one"\n\n"two"\n"three"\n', "utf-8")
     model = make_tiny_model(tmp_path / "model")
@@ -46,7 +46,7 @@ def test_a_run_with_its_runner_in_another_process(tmp_path: Path) -> None:
     }
     options["sampling_parameters"] = '{"max_tokens": 4}'
     sets = [text for name, value in options.items() for text in ("--set", f"{name}={value}")]
-    with Stack(Settings.load(data_dir=tmp_path), services=("worker", "view", "policy", "proxy")) as stack:
+    with Stack(settings_on(kafka_servers, tmp_path), services=("worker", "view", "policy", "proxy")) as stack:
         environment = os.environ | stack.settings.to_environment()
         train = [*COMMAND, "train", "parity.py:answer", "--tasks", "tasks.jsonl", "--algorithm", "rloo", *sets]
         runner = subprocess.Popen(

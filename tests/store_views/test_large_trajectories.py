@@ -38,7 +38,7 @@ def small(kafka_servers: str, kafka_admin: AdminClient, tmp_path: Path) -> Itera
     )
     create_topics(settings)
     yield settings
-    delete_topics(kafka_admin, settings)
+    delete_topics(kafka_admin, settings.topic_prefix)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import json
 import logging
 import os
@@ -69,8 +70,9 @@ class ForkedProgram:
         os.environ.update(self.environment)
         os.chdir(self.folder)
         unbuffered = "PYTHONUNBUFFERED" in self.environment
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(write_through=unbuffered)  # type: ignore[union-attr]  # files of the interpreter
+        for output in (sys.stdout, sys.stderr):
+            assert isinstance(output, io.TextIOWrapper)
+            output.reconfigure(write_through=unbuffered)
         first, *rest = self.arguments or ["-"]
         if first == "-m":
             sys.path[0], sys.argv = self.folder, rest
