@@ -125,6 +125,7 @@ def test_questions_about_one_rollout_tell_what_questions_about_all_tell(log: Log
     log.write(*EXAMPLES)
     for name in ("attempts", "spans", "llm_calls", "triplets", "rewards", "dropped", "why_not_trained"):
         of_all = log.dicts(f"FROM {name} ORDER BY ALL")
+        assert of_all, name
         for rollout_id in {row["rollout_id"] for row in of_all if row["rollout_id"]}:
             of_one = log.dicts(f"FROM {name} WHERE rollout_id = {sql_literal(rollout_id)} ORDER BY ALL")
             assert of_one == [row for row in of_all if row["rollout_id"] == rollout_id]

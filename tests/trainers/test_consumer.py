@@ -122,10 +122,10 @@ async def test_groups_of_ones_own(settings: Settings) -> None:
         return f"number {trajectory.rollout_id.rpartition('-')[2]}", 2
 
     async with aclosing(steps_of(settings, groups=SIZE, group_by=parity, steps=1)) as steps:
-        async for step in steps:
-            assert sorted((g.group_id, [t.rollout_id for t in g.trajectories]) for g in step.groups) == [
-                (f"number {i}", [f"a-{i}", f"b-{i}"]) for i in range(SIZE)
-            ]
+        (groups,) = [step.groups async for step in steps]
+    assert sorted((g.group_id, [t.rollout_id for t in g.trajectories]) for g in groups) == [
+        (f"number {i}", [f"a-{i}", f"b-{i}"]) for i in range(SIZE)
+    ]
 
 
 async def test_a_second_consumer_and_another_algorithm_are_refused(settings: Settings, tmp_path: Path) -> None:

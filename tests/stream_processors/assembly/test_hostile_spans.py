@@ -118,7 +118,9 @@ def test_a_span_of_another_rollout_is_not_taken() -> None:
 
 
 def test_triplets_have_every_field_with_its_type() -> None:
-    for triplet in assemble(proxy_span(1), proxy_span(2, response_logprobs=None), reward_span(3, 1)).triplets:
+    triplets = assemble(proxy_span(1), proxy_span(2, response_logprobs=None), reward_span(3, 1)).triplets
+    assert len(triplets) == 2
+    for triplet in triplets:
         assert TripletRecord(**triplet.model_dump()) == triplet
         assert set(triplet.__dict__) == set(TripletRecord.model_fields)
 
