@@ -122,7 +122,7 @@ def test_a_repeated_span_is_the_first_of_its_name_attempt_and_rollout(log: LogFi
 
 def test_questions_about_one_rollout_tell_what_questions_about_all_tell(log: LogFile) -> None:
     log.write(*EXAMPLES)
-    log.write(*EXAMPLES)
+    log.write(*EXAMPLES, state("unseen"), state("failed", RolloutStatus.FAILED))
     for name in ("attempts", "spans", "llm_calls", "triplets", "rewards", "dropped", "why_not_trained"):
         of_all = log.dicts(f"FROM {name} ORDER BY ALL")
         assert of_all, name
