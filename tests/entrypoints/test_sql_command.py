@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from lightstream.cli.sql_script import statements_of
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.materialiser import default_path
@@ -109,3 +110,42 @@ def test_csv_has_plain_newlines_and_json_for_what_is_nested(environment: dict[st
         ["n", "t", "z", "m"],
         ["1", 'a"b,c', "", '{"k": 1.5}'],
     ]
+
+
+SCRIPT = """
+-- two; statements
+SELECT 'a;b' AS "c;d"; /* none; here */;
+:lost-calls --limit 1
+SELECT 1 AS a, 2 AS a, 3 AS a_1
+"""
+
+
+def script(environment: dict[str, str], text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lightstream.cli", "sql", *arguments],
+        env=environment, input=text, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_statements_come_from_a_pipe_or_a_file(environment: dict[str, str], tmp_path: Path) -> None:
+    assert list(statements_of(SCRIPT)) == [
+        "-- two; statements\nSELECT 'a;b' AS \"c;d\"",
+        ":lost-calls --limit 1",
+        "SELECT 1 AS a, 2 AS a, 3 AS a_1",
+    ]
+    piped = script(environment, SCRIPT, "--format", "json")
+    assert piped.returncode == 0, piped.stderr
+    first, lost, last = map(json.loads, piped.stdout.splitlines())
+    assert (first, lost["rollout_id"], last) == ({"c;d": "a;b"}, "r1", {"a": 1, "a_1": 2, "a_1_1": 3})
+    (tmp_path / "script.sql").write_text(SCRIPT)
+    assert script(environment, "", "-f", str(tmp_path / "script.sql"), "--format", "json").stdout == piped.stdout
+    assert script(environment, SCRIPT, "-", "--format", "json").stdout == piped.stdout
+
+
+def test_a_script_ends_with_what_fails(environment: dict[str, str]) -> None:
+    failed = script(environment, "SELECT 1 AS one; SELECT nothing; SELECT 2 AS two;", "--format", "csv")
+    assert (failed.returncode, failed.stdout) == (1, "one\n1\n")
+    assert "nothing" in failed.stderr
+    missing = script(environment, "", "-f", "no.sql")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "no.sql cannot be read" in missing.stderr

@@ -92,7 +92,12 @@ def test_what_is_typed_is_run(settings: Settings, capsys: pytest.CaptureFixture[
     assert "Error" in shown("SELECT nothing FROM rollouts;")
     assert shown("  ") == ""
     assert not prompt.is_over
-    shown("\\q")
+
+
+@pytest.mark.parametrize("word", ["\\q", "exit", "quit;", "EXIT"])
+def test_the_prompt_ends(settings: Settings, word: str) -> None:
+    prompt = SqlPrompt(ViewSource(settings))
+    prompt.take(word)
     assert prompt.is_over
 
 

@@ -269,12 +269,34 @@ def test_every_type_has_a_json_form(log: LogFile) -> None:
         )
     )
     (row,) = answer["rows"]
-    assert row[:3] == [2.0**127, 1.25, "2026-01-02"]
+    assert row[:4] == [2.0**127, 1.25, "2026-01-02", "1 day"]
     assert row[4:6] == [{"a": [1, None]}, {"k": "NaN"}]
     assert row[6:10] == ["78", "Infinity", True, None]
     assert row[10].startswith("2026-01-02T03:04:05")
     assert row[11:] == ['{"j": 1}', "two", 1, 2]
     assert answer["columns"][-2:] == ["same", "same"]
+
+
+def test_intervals_and_decimals_are_exact(log: LogFile) -> None:
+    answer = as_json(
+        ask(
+            log,
+            "SELECT TIMESTAMP '2026-01-03 00:00:12.105128' - TIMESTAMP '2026-01-01' AS took, NULL::INTERVAL AS none, "
+            "[INTERVAL '14 months -2 days'] AS list, {'i': MAP {'k': INTERVAL '-1 second'}} AS nested, "
+            "0.1::DECIMAL(38, 9) AS short, 12345678901234567890.123456789::DECIMAL(38, 9) AS long, 3::DECIMAL(38, 9)",
+        )
+    )
+    assert answer["rows"] == [
+        [
+            "2 days 00:00:12.105128",
+            None,
+            ["1 year 2 months -2 days"],
+            {"i": {"k": "-00:00:01"}},
+            0.1,
+            "12345678901234567890.123456789",
+            3,
+        ]
+    ]
 
 
 def test_sums_are_numbers_that_clients_have(log: LogFile) -> None:

@@ -19,7 +19,7 @@ from typer.completion import get_completion_inspect_parameters
 from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
-from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.errors import LightstreamError, QueryError
 
 from . import broker, export, model, runs, topics
 from .formats import Format, RowFormat, TraceFormat
@@ -239,10 +239,13 @@ def sql(
     query: Annotated[
         str | None,
         typer.Argument(
-            help="One SELECT statement; `-` reads it from standard input; :NAME is a query that there is, and : lists "
-            "these; by default a prompt. Values of its $name are given as --name VALUE.",
+            help="One SELECT statement; `-` reads statements from standard input; :NAME is a query that there is, and "
+            ": lists these; by default a prompt, or what comes by a pipe. Values of $name are given as --name VALUE.",
             show_default=False,
         ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="File of statements, each with a ; at its end.")
     ] = None,
     output: Annotated[RowFormat, typer.Option("--format", help="Form of the answer.")] = RowFormat.TABLE,
     vertical: Annotated[bool, typer.Option("--vertical", "-x", help="Each column on a line of its own.")] = False,
@@ -251,11 +254,18 @@ def sql(
     view_name: Annotated[str, typer.Option("--view", help="Name of another view: `lightstream view --name bi`.")] = "",
 ) -> None:
     """Query the view, also while everything runs."""
-    from .sql import Question, run_queries_list, run_sql, values_given
+    from .sql import Question, read_script, run_queries_list, run_sql, values_given
     from .view_query import ViewSource
 
     source = ViewSource(Settings.load(), timeout_s=timeout_s, name=view_name)
-    if query is None:
+    if query is not None and file is not None:
+        raise QueryError("there is a statement and a file of them.", next_step="Give one or the other.")
+    if file is not None or query == "-" or (query is None and not sys.stdin.isatty()):
+        from .sql_script import run_script
+
+        text = read_script(file)
+        run_script(source, text, values_given(context.args), output, vertical=vertical, every_row=every_row)
+    elif query is None:
         from .sql_prompt import run_prompt
 
         values_given(context.args, refuse=True)
@@ -263,7 +273,7 @@ def sql(
     elif query == ":":
         run_queries_list()
     else:
-        question = Question.of(sys.stdin.read() if query == "-" else query, values_given(context.args))
+        question = Question.of(query, values_given(context.args))
         run_sql(source, question, output, vertical=vertical, every_row=every_row)
 
 

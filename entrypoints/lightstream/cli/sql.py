@@ -7,18 +7,20 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from lightstream.schemas.errors import QueryError
+from lightstream.store_views.column_names import distinct_names
 from lightstream.store_views.queries import QUERIES, named_query
 
 from .formats import RowFormat
 from .rows import as_text, console_for_rows, print_rows
 from .view_query import ViewSource
 
-__all__ = ["Question", "run_queries_list", "run_sql", "values_given"]
+__all__ = ["Question", "read_script", "run_queries_list", "run_sql", "values_given"]
 
 ROWS_SHOWN_MAX = 100
 """Of a table, unless all are asked for."""
@@ -68,6 +70,20 @@ def values_given(arguments: Sequence[str], *, refuse: bool = False) -> dict[str,
     return values
 
 
+def read_script(file: Path | None) -> str:
+    """The text of a file, or standard input.
+
+    Raises:
+        QueryError: the file cannot be read.
+    """
+    if file is None:
+        return sys.stdin.read()
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueryError(f"the file {file} cannot be read: {error}.", next_step="Name a file of SQL text.") from error
+
+
 def run_queries_list() -> None:
     """Print the queries that have names, and their parameters."""
     rows = [
@@ -99,8 +115,9 @@ def run_sql(
     columns: list[str] = answer["columns"]
     rows: list[Sequence[Any]] = answer["rows"]
     if output is RowFormat.JSON:
+        names = distinct_names(columns)
         for row in rows:
-            sys.stdout.write(json.dumps(dict(zip(columns, row, strict=True)), default=str, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False) + "\n")
     elif output is RowFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)

@@ -34,7 +34,7 @@ HELP = """A statement ends with ; and may have several lines.
 \\x                            each column on a line of its own, on or off
 \\timing                       how long each statement took, on or off
 \\watch [SECONDS]              the last statement again and again, until Ctrl-C
-\\q                            the end (also Ctrl-D)"""
+\\q, exit, quit                the end (also Ctrl-D)"""
 
 KEYWORDS = re.findall(
     r"\w+",
@@ -48,6 +48,9 @@ COMMANDS = ("\\d", "\\h", "\\q", "\\timing", "\\watch", "\\x")
 WATCH_S = 2.0
 
 CLEAR = "\x1b[H\x1b[2J"
+
+ENDS = ("exit", "quit")
+"""Words that end the prompt, with or without a semicolon."""
 
 _WORD = re.compile(r"[\\:]?[\w-]*$")
 
@@ -128,7 +131,9 @@ class SqlPrompt:
         if not text:
             return
         command, *arguments = text.split()
-        if command.startswith("\\"):
+        if text.rstrip("; ").lower() in ENDS:
+            self.is_over = True
+        elif command.startswith("\\"):
             self._command(command, arguments)
         elif text == ":":
             run_queries_list()
@@ -218,7 +223,7 @@ def _keys() -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         text = event.current_buffer.text.strip()
-        if not text or text[0] in "\\:" or text.endswith(";"):
+        if not text or text[0] in "\\:" or text.endswith(";") or text.lower() in ENDS:
             event.current_buffer.validate_and_handle()
         else:
             event.current_buffer.insert_text("\n")

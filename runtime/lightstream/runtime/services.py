@@ -16,7 +16,7 @@ from typing import Any
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
-from .settings import Settings
+from .settings import ENVIRONMENT_PREFIX, Settings
 
 __all__ = ["Service", "announce", "discover", "find", "otlp_traces_url", "running_services", "withdraw"]
 
@@ -106,9 +106,16 @@ def discover(settings: Settings, name: str) -> Service:
         raise ServiceUnavailableError(
             f"no {name} runs with the data folder {settings.data_dir}.",
             next_step=f"Start everything with `lightstream up` (for training `lightstream up --policy`), or it alone "
-            f"with `lightstream {_command(name)}`.",
+            f"with `lightstream {_command(name)}`{_or_named(name)}.",
         )
     return service
+
+
+def _or_named(name: str) -> str:
+    """How to use one that runs elsewhere, where a setting says where."""
+    setting = f"{name}_url"
+    named = f", or name one that runs elsewhere with {ENVIRONMENT_PREFIX}{setting.upper()}"
+    return named if setting in Settings.model_fields else ""
 
 
 def otlp_traces_url(settings: Settings) -> str:

@@ -18,6 +18,8 @@ from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
 
+from .column_names import distinct_names
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -53,8 +55,9 @@ class QueryResult:
     rebuilding: bool = False
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Each row by column name."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        """Each row by column name; of columns with one name, later ones are ``name_1``, ``name_2``, …"""
+        names = distinct_names(self.columns)
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def scalar(self) -> Any:
         """The first column of the first row.

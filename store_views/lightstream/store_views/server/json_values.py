@@ -42,8 +42,9 @@ def json_pieces(
     """The answer's JSON: ``{"columns", "types", "rows", "truncated", "rebuilding"}``, in pieces that take little
     memory each.
 
-    Maps become objects, bytes hex text, times ISO text, whole decimals integers, other decimals numbers, and numbers
-    that JSON lacks text (``"NaN"``). Values with a date that Python lacks (before the year 1, after 9999) become text,
+    Maps become objects, bytes hex text, times ISO text, intervals text as DuckDB writes it, whole decimals integers,
+    other decimals numbers where a double has them exactly and text where not, and numbers that JSON lacks text
+    (``"NaN"``). Values with a date that Python lacks (before the year 1, after 9999) become text,
     as DuckDB writes them.
     """
     head = f'{{"columns": {_text(columns, _plain)}, "types": {_text(types, _plain)}, "rows": ['
@@ -113,11 +114,27 @@ def _text(value: Any, plain: Callable[[Any], Any]) -> str:
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:
+    if pa.types.is_interval(column.type):  # Python has none with months
+        return _texts(column)
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-        return values
+        return _with_interval_texts(values) if _has_intervals(column.type) else values
     except (OverflowError, ValueError):
         return [_value_or_text(*pair) for pair in zip(column, _texts(column), strict=True)]
+
+
+def _has_intervals(kind: pa.DataType) -> bool:
+    return pa.types.is_interval(kind) or any(_has_intervals(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _with_interval_texts(value: Any) -> Any:
+    """The value with text in place of each interval in it."""
+    if isinstance(value, pa.MonthDayNano):
+        (text,) = _texts(pa.array([value], pa.month_day_nano_interval()))
+        return text
+    if isinstance(value, dict):
+        return {key: _with_interval_texts(item) for key, item in value.items()}
+    return [_with_interval_texts(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _value_or_text(value: pa.Scalar[Any], text: str | None) -> Any:
@@ -139,11 +156,18 @@ def _texts(column: pa.Array[Any]) -> list[str | None]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return _number(value)
     if isinstance(value, bytes):
         return value.hex()
     isoformat = getattr(value, "isoformat", None)
     return isoformat() if callable(isoformat) else str(value)
+
+
+def _number(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value():
+        return int(value)
+    number = float(value)
+    return number if Decimal(repr(number)) == value else str(value)
 
 
 def _exact_plain(value: Any) -> Any:
