@@ -9,6 +9,7 @@ most 1.1 times that after 2,000, a restart after 20,000 at most twice that after
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -87,7 +88,14 @@ class _Untrained:
     images = None
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         return {}
 

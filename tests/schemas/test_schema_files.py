@@ -55,16 +55,24 @@ PAIRS = [(a, b) for a in VERSIONS for b in VERSIONS if a.record is b.record]
 @pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=_id)
 def test_every_version_reads_every_other(writer: SchemaVersion, reader: SchemaVersion) -> None:
     buffer = BytesIO()
-    schemaless_writer(buffer, writer.parsed, avro_values(example_of(writer.record)))
+    schemaless_writer(buffer, writer.parsed, avro_values(_without_bytes(example_of(writer.record))))
     values = schemaless_reader(BytesIO(buffer.getvalue()), writer.parsed, reader.parsed)
     assert isinstance(values, dict)
     assert values.keys() == {field["name"] for field in reader.schema["fields"]}
 
 
-SPAN = next(version for version in VERSIONS if version.record is SpanRecord)
+def _without_bytes(example: Record) -> Record:
+    """Between two schemas fastavro, of all readers, takes an attribute's bytes for text, a branch that comes first."""
+    if not isinstance(example, SpanRecord):
+        return example
+    attributes = {name: value for name, value in example.attributes.items() if name != "raw"}
+    return example.model_copy(update={"attributes": attributes})
+
+
+SPAN = [version for version in VERSIONS if version.record is SpanRecord][-1]
 BEFORE = Path(__file__).with_name("before") / "SpanRecord.without_token_ends.avsc"
 """The first version as it was before ``response_tokens_text`` and ``response_token_ends`` came to it."""
-ADDED = {"response_tokens_text": None, "response_token_ends": None}
+ADDED = {"response_tokens_text": None, "response_token_ends": None, "sampling_json": None}
 
 
 def _read(written: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
@@ -97,10 +105,7 @@ def test_what_a_record_does_not_know_is_left_out() -> None:
 
 def test_older_readers_read_spans_with_the_ends_of_tokens() -> None:
     before = parse_schema(json.loads(BEFORE.read_text(encoding="utf-8")))
-    example = example_of(SpanRecord)
-    # Between two schemas fastavro, of all readers, takes an attribute's bytes for text, a branch that comes first.
-    attributes = {name: value for name, value in example.attributes.items() if name != "raw"}
-    span = example.model_copy(update={"attributes": attributes})
+    span = _without_bytes(example_of(SpanRecord))
     new = _written(avro_values(span), SPAN.parsed)
     by_an_older_reader = _read(new, SPAN.parsed, before)
     assert not by_an_older_reader["llm_call"].keys() & ADDED.keys()

@@ -17,7 +17,7 @@ from lightstream.trainers.batch import Exclusion, Scoring, build_arrays, group_a
 from lightstream.trainers.groups import Group
 from tests.support.examples import examples
 
-from .support.trajectories import make_trajectory, make_triplet
+from .support.trajectories import make_trajectory, make_triplet, own_from
 
 
 def group_of(*triplets: TripletRecord, reward: float | None = 1.0) -> Group:
@@ -49,17 +49,18 @@ GOOD = make_triplet([1, 2], [3], policy_version=5)
 )
 def test_a_call_that_cannot_be_trained_on_is_counted_by_reason(triplet: TripletRecord, reason: Exclusion) -> None:
     group = group_of(triplet, make_triplet([1], [1], policy_version=3))
-    rows = select_rows([group], oldest_policy_version=3, prompt_tokens_max=8, response_tokens_max=8)
+    rows = select_rows([group], own=own_from(3), prompt_tokens_max=8, response_tokens_max=8)
     assert rows.excluded == {reason: 1}
     assert len(rows.rows) == 2
     assert rows.triplets_used == {("g-0", "g-0-a1"): 1, ("g-1", "g-1-a1"): 1}
     assert rows.not_trained == {("g-0", "g-0-a1"): {reason.value: 1}, ("g-1", "g-1-a1"): {}}
 
 
-@pytest.mark.parametrize("reward", [None, math.nan, math.inf])
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf, 1e39])
 def test_a_rollout_without_a_finite_reward_is_left_out(reward: float | None) -> None:
     rows = select_rows([group_of(GOOD, reward=reward)])
-    assert rows.excluded == {Exclusion.NO_REWARD: 1, Exclusion.NOT_COMPARABLE: 1}
+    reason = Exclusion.NO_REWARD if reward is None else Exclusion.NOT_FINITE
+    assert rows.excluded == {reason: 1, Exclusion.NOT_COMPARABLE: 1}
     assert rows.groups_without_signal == 1
     filled = select_rows([group_of(GOOD, reward=reward)], scoring=Scoring(reward_missing="fill", reward_fill=-1.0))
     assert [row.spans[0].advantage for row in filled.rows] == pytest.approx([-0.7071, 0.7071], abs=1e-3)

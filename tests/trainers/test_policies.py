@@ -52,6 +52,7 @@ class Team:
             "tasks_per_step": TASKS,
             "rollouts_per_task": SIZE,
             "learning_rate": 1e-2,
+            "logprob_gap_max": math.inf,  # those of these rollouts are made up
             "keep_checkpoints": 20,
             "device": "cpu",
             "threads": 1,
@@ -209,7 +210,7 @@ def test_each_policy_learns_as_if_it_were_alone(together: Team, tmp_path: Path) 
 
 def test_one_policy_of_all_agents_is_the_adapter_of_a_run_without_policies(tmp_path: Path) -> None:
     one = Team(tmp_path / "one", {"all": AgentPolicy(agents="", lora_rank=4)})
-    plain = Team(tmp_path / "plain", {}, lora_rank=4)
+    plain = Team(tmp_path / "plain", {}, lora_rank=4, served_model="all")
     for run in (one, plain):
         run.log = [
             t.model_copy(

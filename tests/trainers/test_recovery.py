@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import shutil
 from collections.abc import Generator
@@ -41,6 +42,7 @@ class Recorded:
             "tasks_per_step": TASKS,
             "rollouts_per_task": SIZE,
             "learning_rate": 1e-2,
+            "logprob_gap_max": math.inf,  # those of these rollouts are made up
             "device": "cpu",
             "threads": 1,
         } | options

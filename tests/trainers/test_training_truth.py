@@ -28,7 +28,7 @@ from lightstream.trainers.verl_in_process.runtime import load_verl
 from lightstream.trainers.verl_in_process.tensors import REFERENCE, micro_batches, to_tensordict
 
 from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Kl, Options, Truth, make_groups, reference
-from .support.trajectories import make_trajectory, make_triplet
+from .support.trajectories import make_trajectory, make_triplet, own_from
 
 TOLERANCE = 1e-5
 BATCHES = 50
@@ -59,7 +59,7 @@ def ours(groups: list[Group], options: Options) -> BatchRows:
     return select_rows(
         groups,
         scoring=Scoring(**scoring),
-        oldest_policy_version=options.oldest,
+        own=None if options.oldest is None else own_from(options.oldest),
         prompt_tokens_max=options.prompt_max,
         response_tokens_max=options.response_max,
         overlong=overlong,

@@ -158,6 +158,7 @@ EXAMPLES: tuple[Record, ...] = (
             response_json='{"role": "assistant", "content": "G"}',
             response_tokens_text="G<|im_end|>",
             response_token_ends=_ENDS,
+            sampling_json='{"temperature": 1.0}',
         ),
     ),
     AttemptOpened(
@@ -210,6 +211,8 @@ EXAMPLES: tuple[Record, ...] = (
                 end_unix_nano=_NOON + _SECOND + 40_000_000,
                 source_offset=9001,
                 images=[0],
+                resources_id="run7-v2",
+                sampling_json='{"temperature": 1.0}',
             )
         ],
         drops=[

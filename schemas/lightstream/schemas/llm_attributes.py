@@ -42,6 +42,7 @@ _PLAIN = {
     "request_json": "lightstream.llm_call.request_json",
     "response_json": "lightstream.llm_call.response_json",
     "response_tokens_text": "lightstream.llm_call.response_tokens_text",
+    "sampling_json": "lightstream.llm_call.sampling_json",
 }
 
 

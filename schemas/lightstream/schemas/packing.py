@@ -13,10 +13,13 @@ from functools import lru_cache
 
 from .errors import RecordError
 
-__all__ = ["TOKEN_BYTES", "pack_float32", "pack_int32", "unpack_float32", "unpack_int32"]
+__all__ = ["TOKEN_BYTES", "is_float32", "pack_float32", "pack_int32", "unpack_float32", "unpack_int32"]
 
 TOKEN_BYTES = 4
 """Size of one packed token id, and of one packed log-probability."""
+
+FLOAT32_BEYOND = 2.0**128 - 2.0**103
+"""Magnitudes from here on are rounded to infinity."""
 
 PACKERS_KEPT = 4096
 """One per length, 100 bytes each. Three times as fast as ``array("i", …)`` and twice as fast as :func:`struct.pack`,
@@ -41,6 +44,11 @@ def pack_int32(values: Iterable[int]) -> bytes:
 @lru_cache(maxsize=PACKERS_KEPT)
 def _packer(kind: str, count: int) -> Callable[..., bytes]:
     return struct.Struct(f"<{count}{kind}").pack
+
+
+def is_float32(value: float) -> bool:
+    """Whether a number is finite, and stays so as float32."""
+    return abs(value) < FLOAT32_BEYOND  # false for NaN
 
 
 def unpack_int32(data: bytes) -> array[int]:

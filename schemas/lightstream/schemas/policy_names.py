@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["version_of_model", "version_of_text"]
+__all__ = ["base_of_model", "version_of_model", "version_of_text"]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -24,3 +24,9 @@ def version_of_model(model: str | None) -> int | None:
     """``7`` of ``policy@7``: the version that a model's name ends with, ``None`` without one."""
     _, at, suffix = (model or "").rpartition("@")
     return version_of_text(suffix) if at else None
+
+
+def base_of_model(model: str | None) -> str:
+    """``policy`` of ``policy@7``; the whole name where it has no version."""
+    base, at, _ = (model or "").rpartition("@")
+    return base if at else model or ""

@@ -94,7 +94,8 @@ async def consume_with_policy(settings: Settings, model: str, steps: int) -> Non
     from lightstream.trainers import Policy
 
     store = InstantStore(settings)
-    policy = Policy(model, store=store, learning_rate=1e-2, device="cpu", threads=1)
+    gap_max = float("inf")  # log-probabilities are made up
+    policy = Policy(model, store=store, learning_rate=1e-2, logprob_gap_max=gap_max, device="cpu", threads=1)
     await grpo("trainer", policy, [f"task {i}" for i in range(7)], tasks=GROUPS, steps=steps, settings=settings)
     await store.close()
 

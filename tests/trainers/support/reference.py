@@ -71,6 +71,8 @@ class Truth:
     reasons: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     sequences: list[list[int]] = field(default_factory=list[list[int]])
     owner: list[str] = field(default_factory=list[str])
+    rollouts_asked: int = 0
+    sequences_asked: int = 0
 
     def corrected(self, proximal: dict[int, float], correction: Correction, options: Options) -> Corrected:
         """Three policies: clipped around the proximal one, its gap to the sampler weighed and rejected.
@@ -107,6 +109,7 @@ class Truth:
             kept.append(good)
             seen += sequence
         truth = Truth(sampled=proximal, sequences=kept)
+        truth.rollouts_asked, truth.sequences_asked = self.rollouts_asked, self.sequences_asked
         truth.advantages = {token: self.advantages[token] for sequence in kept for token in sequence}
         if truth.advantages:
             pairs = [(sequence, name) for sequence, name in zip(kept, self.owner, strict=True) if sequence]
@@ -207,7 +210,11 @@ def reference(groups: list[Group], options: Options) -> Truth:
                     reasons.append(reason)
                 else:
                     kept.append(triplet)
-            for sequence in _merged(kept):
+            merged = list(_merged(kept))
+            if trajectory.mode is not RolloutMode.TEST:
+                truth.rollouts_asked += 1
+                truth.sequences_asked += max(1, len(merged))
+            for sequence in merged:
                 trained: list[int] = []
                 for triplet in sequence:
                     outcome = (
@@ -258,9 +265,9 @@ def _weigh(truth: Truth, sequences: list[list[int]], owner: list[str], options: 
     for sequence, name in zip(sequences, owner, strict=True):
         weight = {
             "token": 1 / tokens,
-            "rollout": 1 / len(rollouts) / rollouts[name],
-            "sequence": 1 / len(sequences) / len(sequence),
-            "constant": 1 / len(rollouts) / options.constant_tokens,
+            "rollout": 1 / truth.rollouts_asked / rollouts[name],
+            "sequence": 1 / truth.sequences_asked / len(sequence),
+            "constant": 1 / truth.rollouts_asked / options.constant_tokens,
         }[options.normalisation]
         truth.weights |= dict.fromkeys(sequence, weight)
 
@@ -309,7 +316,9 @@ def _against_greedy(group: Group, options: Options) -> dict[tuple[str, int], flo
             if t is greedy:
                 outcomes[t.rollout_id, call] = "not_for_training"
             elif own is None:
-                outcomes[t.rollout_id, call] = "no_reward"
+                of_calls = {c.call_index: c.reward for c in t.triplets}
+                given = t.reward if options.per == "rollout" else of_calls[call]
+                outcomes[t.rollout_id, call] = "no_reward" if given is None else "not_finite"
             elif options.missing == "fail_group" and any(reward_of(other, call) is None for other in comparable):
                 outcomes[t.rollout_id, call] = "group_failed"
             elif base is None:
@@ -326,7 +335,7 @@ def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str,
     outcomes: dict[str, float | str] = {}
     for name in rewards:
         if name not in known:
-            outcomes[name] = "no_reward"
+            outcomes[name] = "no_reward" if rewards[name] is None else "not_finite"
         elif options.missing == "fail_group" and len(known) < len(rewards):
             outcomes[name] = "group_failed"
         elif options.advantage in ("reinforce", "reinforce_plus_plus", "gae"):

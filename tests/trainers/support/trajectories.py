@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
+from lightstream.trainers.batch import OwnPolicy
 
-__all__ = ["make_trajectory", "make_triplet", "random_trajectory"]
+__all__ = ["make_trajectory", "make_triplet", "own_from", "random_trajectory"]
+
+NEWEST = 9
+"""The current version of :func:`own_from`."""
+
+
+def own_from(oldest: int) -> OwnPolicy:
+    """The policy of triplets that name no model, of which versions ``oldest`` to 9 may be trained on."""
+    return OwnPolicy(name="", run_id="run", version=NEWEST, versions_back=NEWEST - oldest)
 
 
 def make_triplet(
@@ -78,7 +87,7 @@ def random_trajectory(
             reward=reward,
             policy_version=policy_version,
             call_index=index,
-        )
+        ).model_copy(update={"resources_id": f"{run_id}-v{policy_version}"})
         for index in range(chance.randint(1, 2))
     ]
     return make_trajectory(

@@ -179,6 +179,7 @@ def _commit(context: AlgorithmContext, step: Step, started_unix_nano: int, steps
         triplets_used=None if learned is None else learned.triplets_used,
         not_trained=None if learned is None else learned.not_trained,
         outcome=StepOutcome.UPDATED if changed else StepOutcome.UNCHANGED,
+        cause="" if learned is None else learned.cause,
         steps=steps,
     )
     context.history.updates.clear()  # nothing is made again here

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lightstream.schemas.records import Trajectory
 
 from .batch import (
@@ -48,13 +50,13 @@ def select_trajectories(
 
 
 def torch_batch(arrays: BatchArrays) -> dict[str, Any]:
-    """Every array of ``arrays`` as a torch tensor under its name; ``rollout_groups`` and ``images`` stay lists."""
+    """Every array of ``arrays`` as a torch tensor under its name; lists and counts stay as they are."""
     import torch
 
-    batch: dict[str, Any] = {"rollout_groups": arrays.rollout_groups, "images": arrays.images}
+    batch: dict[str, Any] = {}
     for name in BatchArrays.__slots__:
-        if name not in batch:
-            batch[name] = torch.from_numpy(getattr(arrays, name))
+        value = getattr(arrays, name)
+        batch[name] = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     return batch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,8 +15,10 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 
 from .batch import build_arrays, weigh_rows
-from .loop.policy import latest, policy_resources
+from .loop.options import GAP_ADVICE
+from .loop.policy import latest, own_policy, policy_resources
 from .policy_servers import FollowingServers, check_model_server
+from .protocols import NothingLearned
 from .run_identity import check_model, identity_of_model
 from .tasks import Dataset, sample_indices, step_group_id, step_requests
 from .trainer import RETRY_WHAT_IS_LOST
@@ -35,7 +38,8 @@ STATE_FOLDER = "state"
 """Within the folder of a step's weights: what training goes on from. Model servers read every file beside it."""
 
 _TAKEN = """
-    learning_rate weight_decay gradient_norm_max clip_ratio_low clip_ratio_high loss_normalisation entropy_coefficient
+    learning_rate weight_decay gradient_norm_max clip_ratio_low clip_ratio_high dual_clip logprob_gap_max
+    loss_normalisation entropy_coefficient
     lora_rank lora_alpha lora_target_modules tokens_per_micro_batch device dtype threads gradient_checkpointing warm_up
     prompt_tokens_max response_tokens_max overlong resource_name served_model temperature sampling_parameters
     keep_checkpoints
@@ -58,11 +62,13 @@ class Learned:
 
     Attributes:
         changed: whether the weights are others than before the step.
+        cause: why gradients changed nothing, in words.
         checkpoint: the folder that training goes on from; ``None``: that of an earlier step.
         triplets_used, not_trained: of each (rollout_id, attempt_id), how many calls had a weight, and why others not.
     """
 
     changed: bool = False
+    cause: str = ""
     checkpoint: Path | None = None
     triplets_used: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     not_trained: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
@@ -156,7 +162,9 @@ class Policy:
     ) -> dict[str, float]:
         """Compute the loss of some trajectories, and add its gradient to those that :meth:`optim_step` applies.
 
-        Calls that cannot be trained on (too long, without log-probabilities) are left out, and counted in the ledger.
+        Calls that cannot be trained on are left out, and counted in the ledger: those that were too long or without
+        log-probabilities, and all that are not this policy's own (another model's or run's, an older version's, those
+        at another temperature).
 
         Args:
             data: trajectories of this step, each with its advantage, or with one for each of its triplets.
@@ -168,7 +176,8 @@ class Policy:
             step's first update, ``logprob_diff_max`` too. Without an advantage other than 0, the numbers of rows alone.
 
         Raises:
-            TrainingError: no loop consumes the policy's run now.
+            TrainingError: no loop consumes the policy's run now; or actor and model server are further apart than
+                ``logprob_gap_max``: the gradients of the step are forgotten, and nothing of it is to be committed.
             SettingsError: there is no such loss.
             ValueError: advantages are not finite, or not as many as triplets.
         """
@@ -177,6 +186,7 @@ class Policy:
         options = self._config
         rows = weigh_rows(
             data,
+            own=own_policy(options, opened.context, latest(opened.context).version),
             prompt_tokens_max=options.prompt_tokens_max,
             response_tokens_max=options.response_tokens_max,
             overlong=options.overlong,
@@ -188,15 +198,21 @@ class Policy:
             return {"batch/rows": 0.0, "batch/tokens": 0.0}
         opened.computed += 1
         arrays, engine = build_arrays(rows), _engine_of(opened)
-        metrics = await opened.call(
-            partial(
-                engine.forward_backward,
-                arrays,
-                loss=loss,
-                policy_version=None if learned.changed else latest(opened.context).version,
-                seed=(self._seed, step.number, opened.computed),
+        try:
+            metrics = await opened.call(
+                partial(
+                    engine.forward_backward,
+                    arrays,
+                    loss=loss,
+                    policy_version=None if learned.changed else latest(opened.context).version,
+                    seed=(self._seed, step.number, opened.computed),
+                    gap_max=options.gap_max,
+                )
             )
-        )
+        except NothingLearned as outcome:
+            raise TrainingError(
+                f"step {step.number} was not learned from: {outcome}.", next_step=GAP_ADVICE
+            ) from outcome
         return metrics | {"batch/rows": float(len(arrays)), "batch/tokens": float(arrays.tokens)}
 
     async def optim_step(self, *, learning_rate: float | None = None) -> dict[str, float]:
@@ -206,7 +222,8 @@ class Policy:
             learning_rate: ``None``: the policy's.
 
         Returns:
-            ``grad_norm``, before it was bounded, and ``lr``.
+            ``grad_norm``, before it was bounded, and ``lr``. Where the norm is not finite, nothing changes, and the
+            loop's console says so.
 
         Raises:
             TrainingError: no loop consumes the policy's run now, or this step has published the weights already.
@@ -219,9 +236,12 @@ class Policy:
         engine = _engine_of(opened)
         changes = engine.has_gradients
         metrics = await opened.call(partial(engine.optim_step, learning_rate=learning_rate))
-        if changes:
-            learned = _of(step)
+        learned = _of(step)
+        if changes and math.isfinite(metrics["grad_norm"]):
             learned.changed, learned.checkpoint = True, None
+        elif changes:
+            learned.cause = f"the gradient is not finite ({metrics['grad_norm']})"
+            opened.context.progress.say(f"Step {step.number} was not learned from: {learned.cause}. Are rewards huge?")
         return metrics
 
     async def save(self) -> Path:

@@ -42,6 +42,12 @@ class Progress:
             with self._lock:
                 self._write(line)
 
+    def hint(self, line: str) -> None:
+        """A line that is said of the first step that it is true of, and not again."""
+        if "hint" not in self._shown:
+            self._shown.add("hint")
+            self.say(line)
+
     def saw(self, trajectory: Trajectory) -> None:
         """A trajectory of the run has come: the first errors of the agent, and of rules for rewards, are shown."""
         if trajectory.error_type is not None or trajectory.error_message:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,11 +21,30 @@ import numpy.typing as npt
 from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest
 
-from .batch import BatchArrays, ImageCheck
+from .batch import BatchArrays, Exclusion, ImageCheck
 from .groups import Group, SkippedGroups
 from .ledger import History, StepCommit
 
-__all__ = ["Engine", "GroupSource", "Ledger", "PolicyServers"]
+__all__ = ["Engine", "GroupSource", "Ledger", "NothingLearned", "PolicyServers"]
+
+
+class NothingLearned(Exception):  # noqa: N818  # an outcome of an update, and no error of the program
+    """An engine did not learn from a batch, and its weights and optimiser are as before.
+
+    Args:
+        reason: ``logprob_gap`` or ``not_finite``.
+        cause: what was seen, in words.
+        metrics: what was measured until then.
+    """
+
+    def __init__(self, reason: Exclusion, cause: str, metrics: Mapping[str, float]) -> None:
+        super().__init__(reason, cause, metrics)
+        self.reason = reason
+        self.cause = cause
+        self.metrics = dict(metrics)
+
+    def __str__(self) -> str:
+        return self.cause
 
 
 class GroupSource(Protocol):
@@ -135,7 +155,14 @@ class Engine(Protocol):
         ...
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """Learn from a batch of at least one row; returns metrics.
 
@@ -144,6 +171,12 @@ class Engine(Protocol):
             policy_version: which version the weights are; ``None``: every token is of it.
             seed: numbers that everything random follows from.
             policy: which one learns, of several that share the model; the others stay as they are.
+            step: 1, 2, …: where schedules are; ``None``: where the last update left them.
+            gap_max: nothing is learned where the log-probabilities of actor and sampler are further apart than this, of
+                tokens of ``policy_version``.
+
+        Raises:
+            NothingLearned: they are, or no gradient was finite. The engine is as before.
         """
         ...
 

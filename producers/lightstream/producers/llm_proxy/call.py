@@ -51,6 +51,7 @@ class Call:
         request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
             ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
         asked: the request to the model server.
+        sampling_json: its parameters that decide how tokens are drawn; ``None`` until the request was understood.
         started_unix_nano, ended_unix_nano: when the request was complete, and the answer.
         http_status: of the answer to the agent; ``None`` until there is one.
         error_message: why there is no usable answer.
@@ -69,6 +70,7 @@ class Call:
     choices_wanted: int = 1
     streams: bool = False
     asked: dict[str, Any] = field(default_factory=dict[str, Any])
+    sampling_json: str | None = None
     started_unix_nano: int = 0
     ended_unix_nano: int = 0
     http_status: int | None = None

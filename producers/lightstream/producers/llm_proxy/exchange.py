@@ -21,6 +21,7 @@ from lightstream.runtime.http_server import (
 )
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.sampling import sampling_of_request
 
 from .call import Call, CallSeeds, Reply
 from .capture import Completion, Wanted, capture, policy_version_of, without_extras
@@ -95,6 +96,7 @@ class Exchange:
         request = self._seeded(call, call.translation.request)
         if request is not asked:
             call.request_body = to_json(request)
+        call.sampling_json = sampling_of_request(request)
         call.wanted = _wanted(request, call.dialect.endpoint)
         call.choices_wanted = _choices_wanted(request)
         call.asked = request | {"model": self._settings.llm_model} if self._settings.llm_model else request

@@ -96,6 +96,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         response_json=to_json(choice.message).decode() if choice.message else None,
         response_tokens_text="".join(texts) if has_texts else None,
         response_token_ends=pack_int32(accumulate(map(len, texts))) if has_texts else None,
+        sampling_json=call.sampling_json,
     )
     failed = call.error_message is not None
     return SpanRecord(

@@ -115,6 +115,9 @@ class LlmCall(Record):
     the model server shows it."""
     response_token_ends: bytes | None = None
     """End of each response token in that text, in characters from its beginning (int32)."""
+    sampling_json: str | None = None
+    """Parameters of the request that decide how tokens are drawn (``temperature``, ``top_p``, …), as JSON; one that the
+    request left out is not in it. ``None``: not recorded."""
 
 
 class SpanRecord(Record):

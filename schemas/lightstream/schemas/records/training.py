@@ -94,6 +94,8 @@ class TrainingStep(Record):
     """Settings of the run, as in its first resources."""
     outcome: StepOutcome = StepOutcome.UPDATED
     """``updated``, ``unchanged``, ``discarded`` or ``measured``."""
+    cause: str = ""
+    """Why rows that could be trained on were not learned from, in words; empty where nothing was the matter."""
     resources_id: str | None = None
     """Version of the resources that the step published."""
     checkpoint_url: str | None = None

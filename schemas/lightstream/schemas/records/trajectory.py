@@ -163,6 +163,12 @@ class TripletRecord(Record):
     """Versions by the tokens that each sampled, where there were several, as JSON; empty: one sampled all."""
     images: list[int] = Field(default_factory=list[int])
     """Images that the prompt shows, in their order: numbers of the trajectory's images, from 0."""
+    resources_id: str | None = None
+    """Version of the resources whose weights answered, as the model server says; ``None``: it does not."""
+    sampling_json: str | None = None
+    """Parameters of the request that decide how tokens are drawn (``temperature``, ``top_p``, …), as JSON; one that the
+    request left out is not in it. ``null`` in JSON: nobody recorded the request. ``None``: assembled by a version that
+    did not keep them."""
 
 
 class SourceRange(Record):

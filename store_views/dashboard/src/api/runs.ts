@@ -141,6 +141,7 @@ export const trainedQuery = (run: string) =>
 export interface StepRow {
   step: number;
   outcome: string;
+  cause: string;
   trainer_id: string;
   steps_planned: number | null;
   resources_id: string | null;
@@ -156,7 +157,7 @@ export interface StepRow {
 }
 
 const STEPS = `
-SELECT step, outcome, trainer_id, steps_planned, resources_id, policy_version, trajectory_count, group_count,
+SELECT step, outcome, coalesce(cause, '') AS cause, trainer_id, steps_planned, resources_id, policy_version, trajectory_count, group_count,
   triplet_count, seconds, ended_unix_nano::VARCHAR AS ended_unix_nano, metrics, log_partition, log_offset
 FROM training_steps WHERE run_id = $run ORDER BY log_offset`;
 

@@ -16,6 +16,7 @@ SELECT
     span.fate, span.reason, span.detail,
     recorded.llm_requested_model AS requested_model, recorded.llm_response_model AS response_model,
     recorded.llm_policy_version AS policy_version,
+    recorded.llm_resources_id AS resources_id, recorded.llm_sampling_json AS sampling_json,
     recorded.llm_prompt_token_ids AS prompt_token_ids, recorded.llm_response_token_ids AS response_token_ids,
     recorded.llm_response_logprobs AS response_logprobs,
     list_transform(
@@ -40,7 +41,8 @@ UNION ALL BY NAME
 SELECT
     rollout_id, attempt_id, trace_id, span_id, response_id, choice_index, fate, reason, detail,
     recorded.source_partition AS log_partition, recorded.source_offset AS log_offset, model AS response_model,
-    policy_version, prompt_token_ids, response_token_ids, response_logprobs, prompt_token_count, response_token_count,
+    policy_version, resources_id, sampling_json, prompt_token_ids, response_token_ids, response_logprobs,
+    prompt_token_count, response_token_count,
     finish_reason, start_unix_nano, end_unix_nano, (end_unix_nano - start_unix_nano) / 1e9 AS seconds
 FROM (
     SELECT *, 'triplet' AS fate, NULL AS reason, '' AS detail FROM triplets

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Generic, TypeVar
 
-from lightstream.schemas.packing import TOKEN_BYTES, pack_float32, pack_int32
+from lightstream.schemas.packing import TOKEN_BYTES, is_float32, pack_float32, pack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 
 __all__ = ["NO_VERSION", "Segment", "SegmentStart", "Turn", "merge_segments", "segments_of", "transitions_of"]
@@ -65,7 +65,8 @@ class Segment:
         loss_mask: uint8 (T,): 1 exactly where the policy sampled the token.
         logprobs: float32 (T,): as sampled; 0.0 where not sampled, NaN where the server did not say.
         policy_versions: int32 (T,): the version that sampled the token, else :data:`NO_VERSION`.
-        rewards: float32 (T,): each turn's reward on its last token, NaN there when missing; 0.0 elsewhere.
+        rewards: float32 (T,): each turn's reward on its last token, NaN there when missing, infinite when beyond
+            float32; 0.0 elsewhere.
         turns: the calls, in order; their ranges are what ``loss_mask`` marks.
         images: numbers of the images that the last prompt shows, in their order, among the trajectory's.
         start_reason: why it begins here; ``diverged_at`` is the first token that differs from the agent's previous
@@ -259,7 +260,7 @@ def _finish(index: int, segment: _Growing) -> Segment:
         mask += [bytes(between), triplet.response_mask]
         logprobs += [bytes(between * TOKEN_BYTES), triplet.response_logprobs or _NAN * count]
         versions += [_NO_VERSION * between, *_versions(triplet, count)]
-        reward = _NAN if triplet.reward is None else pack_float32([triplet.reward])
+        reward = _NAN if triplet.reward is None else pack_float32([_within_float32(triplet.reward)])
         rewards += [bytes((between + count - 1) * TOKEN_BYTES), reward]
         at = start + count
         turns.append(Turn(triplet.call_index, triplet.span_id, start, at, version, triplet.reward, len(triplet.images)))
@@ -276,6 +277,10 @@ def _finish(index: int, segment: _Growing) -> Segment:
         diverged_at=segment.diverged_at,
         images=tuple(segment.triplets[-1].images),
     )
+
+
+def _within_float32(reward: float) -> float:
+    return reward if is_float32(reward) or math.isnan(reward) else math.copysign(math.inf, reward)
 
 
 def _versions(triplet: TripletRecord, count: int) -> list[bytes]:

@@ -284,6 +284,7 @@ class AlgorithmContext:
         triplets_used: Mapping[tuple[str, str], int] | None = None,
         not_trained: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
         outcome: StepOutcome = StepOutcome.UPDATED,
+        cause: str = "",
         steps: int = 0,
     ) -> StepReport:
         """Write the step, its resources and what it consumed in one transaction, then tell the observers.
@@ -298,6 +299,7 @@ class AlgorithmContext:
             triplets_used: (rollout_id, attempt_id) -> calls that entered the batch with a weight; by default all.
             not_trained: (rollout_id, attempt_id) -> reason -> calls that had none.
             outcome: what the step did to the weights. After ``discarded``, the step of this number is still to be made.
+            cause: why rows that could be trained on were not learned from, in words.
             steps: how many steps are planned.
 
         Raises:
@@ -320,6 +322,7 @@ class AlgorithmContext:
             run_id=self.run_id,
             step=step,
             outcome=outcome,
+            cause=cause,
             steps_planned=steps,
             made_with=self.made_with,
             resources_id=None if resources is None else resources.resources_id,

@@ -1,7 +1,8 @@
 """From groups to arrays: advantages, what is trained on, and its tokens, without a loop over tokens."""
 
-from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights
+from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights, tokens_distinct
 from .exclusions import Exclusion, reasons_of
+from .own_policy import OwnPolicy
 from .policies import ALL, AgentPolicy, PolicyGroups, check_agents, check_policies, split_groups, trained
 from .rows import BatchRows, ImageCheck, Overlong, Row, Span, select_rows, weigh_rows
 from .scores import ADVANTAGES, Advantage, AdvantagePer, MissingReward, Scoring, group_advantages, rollout_score
@@ -20,6 +21,7 @@ __all__ = [
     "LossNormalisation",
     "MissingReward",
     "Overlong",
+    "OwnPolicy",
     "PolicyGroups",
     "Row",
     "Scoring",
@@ -33,6 +35,7 @@ __all__ = [
     "select_rows",
     "split_groups",
     "token_weights",
+    "tokens_distinct",
     "trained",
     "weigh_rows",
 ]

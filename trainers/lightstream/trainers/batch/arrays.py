@@ -15,7 +15,14 @@ from lightstream.stream_processors.core.segments import NO_VERSION
 
 from .rows import BatchRows, Row
 
-__all__ = ["LOSS_NORMALISATIONS", "BatchArrays", "LossNormalisation", "build_arrays", "token_weights"]
+__all__ = [
+    "LOSS_NORMALISATIONS",
+    "BatchArrays",
+    "LossNormalisation",
+    "build_arrays",
+    "token_weights",
+    "tokens_distinct",
+]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Float32s: TypeAlias = npt.NDArray[np.float32]
@@ -50,6 +57,8 @@ class BatchArrays:
         rollout_scores: float32 (M,): one score per rollout; NaN where only its calls have rewards.
         rollout_groups: group id of each rollout (M,).
         images: files of the images that each row shows (N,), in their order.
+        rollouts_asked, sequences_asked: of the groups as they were enqueued, rollouts and segments that have no row
+            included.
     """
 
     prompt_lengths: Int64s
@@ -67,6 +76,8 @@ class BatchArrays:
     rollout_scores: Float32s
     rollout_groups: list[str]
     images: list[tuple[bytes, ...]]
+    rollouts_asked: int
+    sequences_asked: int
 
     def __len__(self) -> int:
         return len(self.prompt_lengths)
@@ -124,29 +135,51 @@ def build_arrays(selected: BatchRows) -> BatchArrays:
         rollout_scores=np.asarray(selected.scores, np.float32),
         rollout_groups=list(selected.groups),
         images=[row.images for row in rows],
+        rollouts_asked=max(selected.rollouts_asked, len(selected.scores)),
+        sequences_asked=max(selected.sequences_asked, len(rows)),
     )
 
 
 def token_weights(arrays: BatchArrays, normalisation: LossNormalisation, *, constant_tokens: int = 1) -> Float64s:
     """Weight of each response token in the loss, float64 (sum R,); 0 where the mask is 0.
 
-    ``token``: all tokens weigh the same (DAPO, arXiv:2503.14476). ``rollout``: all rollouts weigh the same, and the
-    tokens within one. ``sequence``: all rows weigh the same, and the tokens within one (the GRPO paper's, where a
-    rollout is one row). In these three the sum is 1. ``constant``: each token weighs 1 / (rollouts *
-    ``constant_tokens``), so that the length of an answer does not change the weight of its tokens (Dr. GRPO).
+    ``token``: all tokens weigh the same, 1 / (trained tokens) (DAPO, arXiv:2503.14476). ``rollout``: each rollout
+    weighs 1 / (rollouts), and the tokens within one the same. ``sequence``: the same of rows, 1 / (segments) each (the
+    GRPO paper's, arXiv:2402.03300, where a rollout is one row). ``constant``: each token weighs 1 / (rollouts *
+    ``constant_tokens``), so that the length of an answer does not change the weight of its tokens (Dr. GRPO,
+    arXiv:2503.20783). Rollouts and segments are counted as they were asked for: one that failed, was too long or
+    another model's leaves the weights of the others as they are.
     """
     mask = arrays.response_mask.astype(np.float64)
     if not mask.any():
         return mask
-    rollout_of_token = arrays.rollout_of_row[arrays.row_of_token]
     if normalisation == "token":
         return mask / float(mask.sum())
     if normalisation == "constant":
-        return mask / (len(np.unique(rollout_of_token[mask == 1])) * constant_tokens)
-    whole = arrays.row_of_token if normalisation == "sequence" else rollout_of_token
+        return mask / (arrays.rollouts_asked * constant_tokens)
+    if normalisation == "sequence":
+        whole, count = arrays.row_of_token, arrays.sequences_asked
+    else:
+        whole, count = arrays.rollout_of_row[arrays.row_of_token], arrays.rollouts_asked
     tokens_of_whole = np.bincount(whole, weights=mask)
     per_token = np.divide(1.0, tokens_of_whole, out=np.zeros_like(tokens_of_whole), where=tokens_of_whole > 0)
-    return mask * per_token[whole] / np.count_nonzero(tokens_of_whole)
+    return mask * per_token[whole] / count
+
+
+def tokens_distinct(arrays: BatchArrays, rows: Sequence[int]) -> int:
+    """Tokens of some rows, each once for all rows of a rollout that begin with the same tokens up to it."""
+    starts = np.cumsum(arrays.lengths) - arrays.lengths
+    of_rollouts: dict[int, list[bytes]] = {}
+    for row in rows:
+        ids = arrays.input_ids[starts[row] : starts[row] + arrays.lengths[row]]
+        of_rollouts.setdefault(int(arrays.rollout_of_row[row]), []).append(ids.tobytes())
+    shared = 0
+    for sequences in of_rollouts.values():
+        for a, b in pairwise(sorted(sequences)):  # those that begin alike come together, in whatever order of numbers
+            length = min(len(a), len(b))
+            differs = np.frombuffer(a[:length], np.int64) != np.frombuffer(b[:length], np.int64)
+            shared += int(differs.argmax()) if differs.any() else len(differs)
+    return int(arrays.lengths[list(rows)].sum()) - shared
 
 
 def _joined(parts: Iterable[bytes], rows: list[Row], stored: str, wanted: Any) -> Any:

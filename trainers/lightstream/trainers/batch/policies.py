@@ -195,6 +195,10 @@ def _of_policy(
 ) -> Group:
     """The group as a policy has it: rollouts in which it acted, and those in which nobody did, with its calls alone."""
 
+    others = sum(
+        bool(t.triplets) and name not in owners[t.rollout_id, t.attempt_id] for t in group.trajectories
+    )  # in which it did not act
+
     def members() -> Iterable[Trajectory]:
         for t in group.trajectories:
             own = [c for c, owner in zip(t.triplets, owners[t.rollout_id, t.attempt_id], strict=True) if owner == name]
@@ -202,6 +206,7 @@ def _of_policy(
                 places = {call.call_index: place for place, call in enumerate(own)}
                 yield t.model_copy(
                     update={
+                        "group_size": t.group_size - others,
                         "reward": t.reward if policy.reward is None else rollout_score(t, policy.reward),
                         "rewards": [
                             r

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from lightstream.schemas.packing import TOKEN_BYTES
-from lightstream.schemas.records import Trajectory, TripletRecord
+from lightstream.schemas.packing import TOKEN_BYTES, is_float32
+from lightstream.schemas.records import RolloutMode, Trajectory, TripletRecord
 from lightstream.stream_processors.core.segments import Segment, merge_segments
 
 from ..groups import Group
 from .advantages import call_advantages
 from .exclusions import Exclusion
+from .own_policy import OwnPolicy
 from .scores import Scoring, rollout_score
 
 __all__ = ["BatchRows", "ImageCheck", "Overlong", "Row", "Span", "select_rows", "weigh_rows"]
 
 Overlong: TypeAlias = Literal["exclude", "truncate"]
+
+CUT_OFF = "length"
+"""Finish reason of an answer that ended at the most tokens it was allowed."""
 
 
 class ImageCheck(Protocol):
@@ -99,6 +103,8 @@ class BatchRows:
         triplets_used: (rollout_id, attempt_id) -> how many of its calls have a weight.
         not_trained: (rollout_id, attempt_id) -> reason -> how many of its calls have none.
         groups_without_signal: groups none of whose calls has an advantage other than zero.
+        rollouts_asked: rollouts that were asked for, the greedy ones left out: what losses are divided by.
+        sequences_asked: the segments of these rollouts, of the policy's own calls; at least one of each rollout.
     """
 
     rows: list[Row] = field(default_factory=list[Row])
@@ -109,6 +115,8 @@ class BatchRows:
     triplets_used: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     not_trained: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
     groups_without_signal: int = 0
+    rollouts_asked: int = 0
+    sequences_asked: int = 0
 
     @property
     def has_signal(self) -> bool:
@@ -122,7 +130,17 @@ class BatchRows:
         self.scores += other.scores
         self.groups += other.groups
         self.rollout_ids += other.rollout_ids
+        self.rollouts_asked += other.rollouts_asked
+        self.sequences_asked += other.sequences_asked
         self.add_reasons(other)
+
+    def refuse(self, part: BatchRows, reason: Exclusion) -> None:
+        """Account for the calls of ``part``, which are among these, as not learned from after all."""
+        for key, used in part.triplets_used.items():
+            if used:
+                self.excluded[reason] += used
+                self.not_trained[key] = {**self.not_trained.get(key, {}), reason.value: used}
+                self.triplets_used[key] -= used
 
     def add_reasons(self, other: BatchRows) -> None:
         """Take in what became of the calls of another batch, without its rows."""
@@ -136,7 +154,7 @@ class BatchRows:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    oldest_policy_version: int | None
+    own: OwnPolicy | None
     prompt_tokens_max: int | None
     response_tokens_max: int | None
     overlong: Overlong
@@ -148,7 +166,7 @@ def select_rows(
     groups: Iterable[Group],
     *,
     scoring: Scoring | None = None,
-    oldest_policy_version: int | None = None,
+    own: OwnPolicy | None = None,
     prompt_tokens_max: int | None = None,
     response_tokens_max: int | None = None,
     overlong: Overlong = "exclude",
@@ -160,30 +178,34 @@ def select_rows(
     Args:
         groups: the groups of a step, each whole.
         scoring: how rewards become advantages; ``None``: GRPO.
-        oldest_policy_version: calls with a token of an older policy, or of an unknown one, are left out. ``None``: all
-            are taken.
+        own: the policy that is trained: calls that are not its own are left out, see :class:`OwnPolicy`. ``None``: all
+            are taken, whoever sampled them.
         prompt_tokens_max: calls with a longer prompt are left out.
-        response_tokens_max: longer responses are left out (``exclude``), or trained on up to this token
-            (``truncate``).
+        response_tokens_max: longer responses, and those that were cut off (finish reason ``length``), are left out
+            (``exclude``), or trained on up to this token (``truncate``).
         overlong: which of the two.
         needs_logprobs: calls without log-probabilities are left out.
         images: of the model, where it takes images: calls that it cannot be shown again are left out.
     """
-    limits = _Limits(oldest_policy_version, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs, images)
+    limits = _Limits(own, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs, images)
     selected = BatchRows()
     rules, all_groups = scoring or Scoring(), list(groups)
-    for group, advantages in zip(all_groups, call_advantages(all_groups, rules), strict=True):
+    for group, advantages in zip(all_groups, call_advantages(all_groups, rules, own), strict=True):
         weighed = sum(
             _select(selected, group.group_id, trajectory, advantages[i], limits, zero_counts=rules.has_critic)
             for i, trajectory in enumerate(group.trajectories)
         )
         selected.groups_without_signal += not weighed
+        never_came = group.asked - len(group.sampled)
+        selected.rollouts_asked += group.asked
+        selected.sequences_asked += never_came
     return selected
 
 
 def weigh_rows(
     weighed: Iterable[tuple[Trajectory, float | Iterable[float]]],
     *,
+    own: OwnPolicy | None = None,
     prompt_tokens_max: int | None = None,
     response_tokens_max: int | None = None,
     overlong: Overlong = "exclude",
@@ -193,23 +215,26 @@ def weigh_rows(
 
     Args:
         weighed: each with its advantage, or with one for each of its triplets.
-        prompt_tokens_max, response_tokens_max, overlong, images: as for :func:`select_rows`.
+        own, prompt_tokens_max, response_tokens_max, overlong, images: as for :func:`select_rows`.
 
     Raises:
-        ValueError: an advantage is no finite number, or there are more or fewer than triplets.
+        ValueError: an advantage is no finite number within float32, or there are more or fewer than triplets.
     """
-    limits = _Limits(None, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs=True, images=images)
+    limits = _Limits(own, prompt_tokens_max, response_tokens_max, overlong, needs_logprobs=True, images=images)
     selected = BatchRows()
     for trajectory, given in weighed:
         calls = len(trajectory.triplets)
         advantages = [float(value) for value in (given if isinstance(given, Iterable) else [given] * calls)]
         if len(advantages) != calls:
             raise ValueError(f"{trajectory.rollout_id} has {calls} triplets, and {len(advantages)} advantages")
-        if not all(map(math.isfinite, advantages)):
-            raise ValueError(f"{trajectory.rollout_id} has the advantages {advantages}; finite numbers are needed")
+        if not all(map(is_float32, advantages)):
+            raise ValueError(
+                f"{trajectory.rollout_id} has the advantages {advantages}; finite numbers within float32 are needed"
+            )
         _select(
             selected, trajectory.group_id or trajectory.rollout_id, trajectory, advantages, limits, zero_counts=False
         )
+        selected.rollouts_asked += 1
     return selected
 
 
@@ -232,11 +257,14 @@ def _select(
         fault = _fault(triplet) or _fault_of_images(triplet, trajectory, limits.images)
         if fault is None:
             sound.append(triplet)
-            outcomes[triplet.call_index] = _reason_against(triplet, limits) or advantage
+            outcomes[triplet.call_index] = _outcome(triplet, advantage, limits)
         else:
             reasons[fault] += 1
     rollout, used, has_rows = len(selected.scores), 0, False
-    for segment in merge_segments(sound):
+    segments = merge_segments(sound)
+    if trajectory.mode is not RolloutMode.TEST:
+        selected.sequences_asked += max(1, sum(_is_own(segment, outcomes) for segment in segments))
+    for segment in segments:
         spans: list[Span] = []
         for turn in segment.turns:
             outcome = outcomes[turn.call_index]
@@ -266,6 +294,11 @@ def _select(
     return used
 
 
+def _is_own(segment: Segment, outcomes: Mapping[int, float | Exclusion]) -> bool:
+    """Whether a call of a segment is the policy's own, trained on or not."""
+    return any(outcomes[turn.call_index] is not Exclusion.OTHER_POLICY for turn in segment.turns)
+
+
 def _fault(triplet: TripletRecord) -> Exclusion | None:
     """The reason why a call cannot even stand in a segment, if any."""
     prompt, prompt_rest = divmod(len(triplet.prompt_token_ids), TOKEN_BYTES)
@@ -286,6 +319,16 @@ def _fault_of_images(triplet: TripletRecord, trajectory: Trajectory, check: Imag
     return None if check is None else check.fault(triplet, [trajectory.images[number] for number in triplet.images])
 
 
+def _outcome(triplet: TripletRecord, advantage: float | Exclusion, limits: _Limits) -> float | Exclusion:
+    """A call's advantage, or why it has no weight."""
+    reason = _reason_against(triplet, limits)
+    if reason is None and advantage is not Exclusion.NOT_FOR_TRAINING and limits.own is not None:
+        reason = limits.own.reason_against(triplet)
+    if reason is not None or isinstance(advantage, Exclusion):
+        return reason or advantage
+    return advantage if is_float32(advantage) else Exclusion.NOT_FINITE
+
+
 def _reason_against(triplet: TripletRecord, limits: _Limits) -> Exclusion | None:
     if limits.needs_logprobs and triplet.response_logprobs is None:
         return Exclusion.NO_LOGPROBS
@@ -295,23 +338,8 @@ def _reason_against(triplet: TripletRecord, limits: _Limits) -> Exclusion | None
     response = len(triplet.response_token_ids) // TOKEN_BYTES
     if limits.prompt_tokens_max is not None and prompt > limits.prompt_tokens_max:
         return Exclusion.TOO_LONG
-    if (
-        limits.response_tokens_max is not None
-        and response > limits.response_tokens_max
-        and limits.overlong == "exclude"
-    ):
-        return Exclusion.TOO_LONG
-    if limits.oldest_policy_version is not None:
-        versions = _versions(triplet)
-        if None in versions:
-            return Exclusion.UNKNOWN_VERSION
-        if min(version for version in versions if version is not None) < limits.oldest_policy_version:
-            return Exclusion.STALE
+    if limits.response_tokens_max is not None and limits.overlong == "exclude":
+        is_cut_off = triplet.finish_reason == CUT_OFF
+        if is_cut_off or response > limits.response_tokens_max:
+            return Exclusion.TOO_LONG
     return None
-
-
-def _versions(triplet: TripletRecord) -> list[int | None]:
-    """The policies that sampled a call's tokens."""
-    if triplet.policy_version_runs:
-        return [run.policy_version for run in triplet.policy_version_runs]
-    return [triplet.policy_version]

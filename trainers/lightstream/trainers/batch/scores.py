@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.packing import is_float32
 from lightstream.schemas.records import Trajectory
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MissingReward",
     "Scoring",
     "group_advantages",
+    "is_beyond",
     "rollout_score",
     "whitened",
 ]
@@ -133,7 +135,7 @@ def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float
     """The rollout's reward; where it has none, the sum of the rewards that were given to its calls by link.
 
     With a ``dimension``: the last reward of that name that is for the whole trajectory. ``None`` where there is no
-    finite one.
+    finite one within float32, in which engines compute.
     """
     reward = trajectory.reward
     if dimension is not None:
@@ -142,7 +144,13 @@ def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float
     elif reward is None:
         linked = [r.value for r in trajectory.rewards if r.call_index is not None and r.dimension == 0]
         reward = sum(linked) if linked else None
-    return reward if reward is not None and math.isfinite(reward) else None
+    return reward if reward is not None and is_float32(reward) else None
+
+
+def is_beyond(trajectory: Trajectory, dimension: str | None = None) -> bool:
+    """Whether the rollout has a reward that is no finite number within float32, and so no score."""
+    rewards = [trajectory.reward, *(r.value for r in trajectory.rewards if dimension in (None, r.name))]
+    return rollout_score(trajectory, dimension) is None and any(r is not None and not is_float32(r) for r in rewards)
 
 
 def group_advantages(

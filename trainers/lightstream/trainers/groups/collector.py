@@ -45,6 +45,12 @@ class Group:
         return tuple(t for t in self.trajectories if t.mode is not RolloutMode.TEST)
 
     @property
+    def asked(self) -> int:
+        """How many of those were asked for: more than there are, where the group was taken before all had come."""
+        size = max((t.group_size for t in self.trajectories), default=0)
+        return max(len(self.sampled), size - (len(self.trajectories) - len(self.sampled)))
+
+    @property
     def baseline(self) -> Trajectory | None:
         """The greedy rollout that these are compared with, if there is one."""
         return next((t for t in self.trajectories if t.mode is RolloutMode.TEST), None)

@@ -10,10 +10,10 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import DropReason, StepOutcome, Trajectory
 
 from ..algorithm import AlgorithmContext
-from ..batch import BatchRows, reasons_of
+from ..batch import BatchRows, Exclusion, reasons_of
 from ..groups import Group
 from ..progress import Progress
-from .options import LoopOptions
+from .options import GAP_ADVICE, LoopOptions
 
 __all__ = ["Breaker", "is_done", "say_done"]
 
@@ -55,7 +55,7 @@ class Breaker:
         self._progress = progress
         self.in_a_row = 0
 
-    def after(self, outcome: StepOutcome, step: int, groups: list[Group], rows: BatchRows) -> None:
+    def after(self, outcome: StepOutcome, step: int, groups: list[Group], rows: BatchRows, cause: str = "") -> None:
         """Take in how a try of a step came out; ends the run where going on is pointless.
 
         Raises:
@@ -74,7 +74,9 @@ class Breaker:
             what = f"all {len(attempts)} rollouts of step {step} failed"
         else:
             what = f"nothing could be trained on in {self.in_a_row} tries of step {step}"
-        if not groups:
+        if cause:
+            why = cause
+        elif not groups:
             why = "no group was complete in time"
         elif errors:
             why = f"most often: {errors[0][0]}"
@@ -96,13 +98,22 @@ def _advice(rows: BatchRows, attempts: Sequence[Trajectory], *, failed: bool) ->
     if others and not rows.rows:
         told = "; ".join(detail for detail, _ in others.most_common(AGENTS_NAMED_MAX))
         return f"No call was made by an agent that is trained ({told}): see trained_agents, or adapter's agent_match."
-    commonest = rows.excluded.most_common(1)
-    reason = commonest[0][0].value if commonest else ""
+    refused = [reason for reason in (Exclusion.LOGPROB_GAP, Exclusion.NOT_FINITE) if rows.excluded[reason]]
+    commonest = refused or [reason for reason, _ in rows.excluded.most_common(1)]
+    reason = commonest[0].value if commonest else ""
     return {
         "no_reward": "Does the agent return a reward? VERL(reward_missing='fill') gives one to those without.",
         "not_comparable": "Advantages compare the rollouts of a task: set rollouts_per_task to at least 2.",
         "no_calls": "Do the agent's calls go through the proxy, at the base URL of its `llm` resource?",
         "no_logprobs": "The model server must return log-probabilities of its tokens.",
+        "logprob_gap": GAP_ADVICE,
+        "not_finite": "See the rewards of these rollouts: huge ones make gradients that are no numbers. Keep rewards "
+        "between -1000 and 1000 or so.",
+        "other_policy": "The calls are of other models than this run's policy: let the agent call the model of its "
+        "resource.",
+        "other_temperature": "Let the agent pass on the sampling_parameters of its resource, or set "
+        "VERL(temperature=...) to its own.",
+        "other_sampling": "Leave top_p, penalties and formats out of the agent's calls while training.",
         "unknown_version": "The model server must say which version sampled: `<model>@<version>`.",
         "too_long": "Raise response_tokens_max or prompt_tokens_max, or set overlong='truncate'.",
     }.get(reason, "`lightstream sql 'SELECT * FROM why_not_trained'` shows each rollout.")

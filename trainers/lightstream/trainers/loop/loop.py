@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lightstream.schemas.records import ResourcesRecord, StepOutcome
@@ -14,7 +16,7 @@ from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
 from .generations import dump_generations
 from .options import LoopOptions
-from .policy import latest, policy_resources
+from .policy import latest, own_policy, policy_resources
 from .recovery import Recovery
 from .step import StepBatch, select_batch, update
 from .validation import check_can_measure, is_to_be_measured, measure_last, validates_before, validation
@@ -79,22 +81,25 @@ class TrainingLoop:
                 metrics["seconds/collect"] = time.perf_counter() - mark
                 if latest(context).version == 0:
                     check_agents(groups.kept + groups.silent, options.policies)
-                batch = select_batch(options, groups, latest(context).version, engine)
+                version = latest(context).version
+                own = partial(own_policy, options, context, version)
+                batch = select_batch(options, groups, version, engine, own)
                 metrics |= batch.metrics
                 dump_generations(options.rollout_data_dir, step, groups.kept + groups.silent, context)
-                resources = self._learn(engine, batch, step, metrics)
+                learned = self._learn(engine, batch, step, metrics)
                 context.commit(
                     step,
                     groups.kept + groups.silent,
                     started_unix_nano=started,
                     metrics=metrics,
-                    resources=resources,
+                    resources=learned.resources,
                     triplets_used=batch.rows.triplets_used,
                     not_trained=batch.rows.not_trained,
-                    outcome=batch.outcome,
+                    outcome=learned.outcome,
+                    cause=learned.cause,
                     steps=options.steps,
                 )
-                breaker.after(batch.outcome, step, groups.kept, batch.rows)
+                breaker.after(learned.outcome, step, groups.kept, batch.rows, learned.cause)
                 recovery.keep()
         finally:
             if engine is not None:
@@ -110,15 +115,30 @@ class TrainingLoop:
         finally:
             servers.resume()
 
-    def _learn(self, engine: Engine, batch: StepBatch, step: int, metrics: dict[str, float]) -> ResourcesRecord | None:
-        """Update on a batch and write the weights; returns what the step publishes, ``None`` without an update."""
+    def _learn(self, engine: Engine, batch: StepBatch, step: int, metrics: dict[str, float]) -> _Learned:
+        """Update on a batch and write the weights; nothing is published where nothing was learned."""
         if batch.outcome is not StepOutcome.UPDATED:
-            return None
+            return _Learned(batch.outcome)
         options, context = self._options, self._context
         version = latest(context).version
-        metrics |= update(engine, batch, context, step, version)
+        made = update(engine, batch, context, step, version, gap_max=options.gap_max)
+        metrics |= made.metrics
+        if made.cause:
+            context.progress.say(f"Step {step} was not learned from: {made.cause}.")
+        if not made.learned:
+            return _Learned(StepOutcome.DISCARDED, cause=made.cause)
         mark = time.perf_counter()
         checkpoint = context.checkpoints.write(step, engine.save_weights)
         engine.saved_in(checkpoint)
         metrics["seconds/checkpoint"] = time.perf_counter() - mark
-        return policy_resources(options, context, version + 1, checkpoint)
+        resources = policy_resources(options, context, version + 1, checkpoint)
+        return _Learned(StepOutcome.UPDATED, resources, made.cause)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What a step came to, what it publishes, and why a policy learned nothing."""
+
+    outcome: StepOutcome
+    resources: ResourcesRecord | None = None
+    cause: str = ""

@@ -9,11 +9,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.sampling import changed_sampling
 
 from ..batch import Advantage, AdvantagePer, AgentPolicy, MissingReward, Overlong, Scoring, check_policies
 from ..ledger import MEAN_REWARDS_KEPT
 
-__all__ = ["LoopOptions"]
+__all__ = ["GAP_ADVICE", "LoopOptions"]
+
+GAP_MAX = 0.1
+"""The same weights are about 1e-6 apart in float32, and 0.01 on average in bfloat16, where single tokens are by 1 and
+more. Half the temperature, or another run's weights, make tenths on average."""
+
+GAP_ADVICE = (
+    "Nothing of the step is committed. Do both compute with the same weights (`resources_id` of the calls in "
+    "`llm_calls`), at the same temperature, from the same template, in the same type (VERL(dtype=...), the "
+    "server's)? A server that is meant to differ (say, in fp8) needs VERL(logprob_gap_max=...), and a "
+    "rollout_correction."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +57,17 @@ class LoopOptions:
         kl_reward_coefficient: weight of the KL that is taken from the reward before rewards are compared: the sum over
             those tokens of the rollout (of the call, with ``advantage_per="turn"``) that can be trained on. With
             ``gae``, each token pays for its own.
-        temperature: of the sampling; log-probabilities are compared at the same one.
+        temperature: of the sampling; log-probabilities are compared at the same one. Calls of another temperature are
+            left out (and counted).
         sampling_parameters: further parameters of the agent's calls (``max_tokens``, …).
+        logprob_gap_max: a step learns nothing, and is discarded, where the log-probabilities of actor and model server
+            differ by more, of tokens of the current version: at most in float32, on average in bfloat16. ``None``: 0.1;
+            infinity: whatever they are.
         prompt_tokens_max: calls with a longer prompt are left out (and counted).
         response_tokens_max: longer responses are left out (and counted), or cut.
-        overlong: ``exclude`` or ``truncate``: what becomes of them. Either way they count in their group's mean.
+        overlong: what becomes of them: ``exclude`` leaves out those that were cut off by ``max_tokens``, too (finish
+            reason ``length``; DAPO's filter, arXiv:2503.14476); ``truncate`` trains on their first tokens. Either way
+            they count in their group's mean.
         policies: several policies for the agents of one system, by name: see
             :class:`~lightstream.trainers.batch.AgentPolicy`. Each is an adapter (LoRA) of the one model, which itself
             stays as it is; agents call it by the resource of its name. None: one policy.
@@ -92,6 +110,7 @@ class LoopOptions:
     kl_reward_coefficient: float = 0.0
     temperature: float = 1.0
     sampling_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    logprob_gap_max: float | None = None
     prompt_tokens_max: int | None = None
     response_tokens_max: int | None = None
     overlong: Overlong = "exclude"
@@ -136,6 +155,10 @@ class LoopOptions:
             limit = getattr(self, name)
             if limit is not None and limit < 1:
                 raise SettingsError(f"VERL's {name} is {limit}; at least 1, or None, is needed.")
+        if self.logprob_gap_max is not None and not self.logprob_gap_max >= 0:
+            raise SettingsError(
+                f"VERL's logprob_gap_max is {self.logprob_gap_max}; a number of at least 0, or None, is needed."
+            )
         if self.group_min is not None and not 1 <= self.group_min <= self.rollouts_per_task:
             raise SettingsError(
                 f"VERL's group_min is {self.group_min}; 1 to rollouts_per_task ({self.rollouts_per_task}) is needed."
@@ -185,6 +208,11 @@ class LoopOptions:
                 "VERL's policies have no critic each, which the advantage 'gae' needs.",
                 next_step="Take another advantage, or train one policy alone.",
             )
+
+    @property
+    def gap_max(self) -> float:
+        """The largest gap of log-probabilities between actor and model server at which a step is learned from."""
+        return GAP_MAX if self.logprob_gap_max is None else self.logprob_gap_max
 
     @property
     def has_baselines(self) -> bool:
@@ -252,25 +280,9 @@ def check_one_of(options: object, **known: tuple[object, ...]) -> None:
             )
 
 
-_NEUTRAL_SAMPLING: Mapping[str, tuple[Any, ...]] = {
-    "top_p": (1, None),
-    "top_k": (0, -1, None),
-    "min_p": (0, None),
-    "frequency_penalty": (0, None),
-    "presence_penalty": (0, None),
-    "repetition_penalty": (1, None),
-    "logit_bias": ({}, None),
-}
-"""Sampling parameters that change the distribution -> values that do not."""
-
-
 def _check_sampling(parameters: Mapping[str, Any]) -> None:
     """Refuse parameters under which tokens are not sampled from the policy's own distribution."""
-    wrong = [
-        f"{name}={parameters[name]!r}"
-        for name, neutral in _NEUTRAL_SAMPLING.items()
-        if name in parameters and parameters[name] not in neutral
-    ]
+    wrong = [f"{name}={value!r}" for name, value in changed_sampling(parameters).items()]
     if wrong:
         raise SettingsError(
             f"VERL's sampling_parameters have {', '.join(wrong)}: tokens sampled so have other probabilities than the "

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.policy_names import base_of_model
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.types import NamedResources, ProxyLLM
 
 from ..algorithm import AlgorithmContext
+from ..batch import ALL, OwnPolicy
 from .options import LoopOptions
 
-__all__ = ["checkpoint_of", "latest", "policy_resources"]
+__all__ = ["checkpoint_of", "latest", "own_policy", "policy_resources"]
 
 
 def latest(context: AlgorithmContext) -> ResourcesRecord:
@@ -38,6 +40,23 @@ def checkpoint_of(resources: ResourcesRecord) -> Path:
             next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
         )
     return folder
+
+
+def own_policy(options: LoopOptions, context: AlgorithmContext, version: int, policy: str = ALL) -> OwnPolicy:
+    """What the calls of a policy, of several or of the one, are known by while it is of ``version``."""
+    return OwnPolicy(
+        name=policy or _name(options, context),
+        run_id=context.run_id,
+        version=version,
+        versions_back=options.steps_ahead,
+        temperature=options.temperature,
+    )
+
+
+def _name(options: LoopOptions, context: AlgorithmContext) -> str:
+    """The name that the run's versions are published under; that of the options, where none is known."""
+    resources = context.resources
+    return base_of_model(resources.model if resources else None) or options.served_model
 
 
 def policy_resources(

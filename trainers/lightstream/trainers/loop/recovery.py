@@ -19,7 +19,7 @@ from ..checkpoint import CheckpointFolder
 from ..groups import Group, natural_order
 from ..protocols import Engine
 from .options import LoopOptions
-from .policy import checkpoint_of, latest
+from .policy import checkpoint_of, latest, own_policy
 from .step import select_batch, update
 from .waves import split_silent
 
@@ -149,6 +149,8 @@ def make_again(
             for name in sorted(set(names.values()), key=natural_order)
         ]
         version = int((step.resources_id or "").rpartition("-v")[2]) - 1
-        batch = select_batch(options, split_silent(options, groups), version, engine)
+        batch = select_batch(
+            options, split_silent(options, groups), version, engine, partial(own_policy, options, context, version)
+        )
         if batch.outcome is StepOutcome.UPDATED:
-            yield step, batch.metrics | update(engine, batch, context, step.step, version)
+            yield step, batch.metrics | update(engine, batch, context, step.step, version).metrics

@@ -22,6 +22,9 @@ __all__ = ["Choice", "conversations", "from_view", "identity_of", "rows_of"]
 EQUALLY = Scoring(advantage="reinforce")
 """Each sequence weighs as its reward, which is set to 1."""
 
+ALONE = {"reward": 1.0, "mode": RolloutMode.TRAIN, "group_size": 1}
+"""A trajectory that is compared with no other."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -66,7 +69,7 @@ def rows_of(trajectories: Sequence[Trajectory], choice: Choice, images: ImageChe
     """
     chosen = choice.of(trajectories)
     rows = select_rows(
-        (Group(t.rollout_id, (t.model_copy(update={"reward": 1.0, "mode": RolloutMode.TRAIN}),)) for t in chosen),
+        (Group(t.rollout_id, (t.model_copy(update=ALONE),)) for t in chosen),
         scoring=EQUALLY,
         prompt_tokens_max=choice.prompt_tokens_max,
         response_tokens_max=choice.response_tokens_max,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,10 +16,16 @@ from ..loop.options import LoopOptions, check_at_least, check_one_of, check_posi
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
-__all__ = ["CRITIC_OPTIONS", "KL_TYPES", "POLICY_LOSSES", "VerlConfig", "options_of"]
+__all__ = ["CRITIC_OPTIONS", "GAP_MEASURES", "KL_TYPES", "POLICY_LOSSES", "VerlConfig", "options_of"]
 
 POLICY_LOSSES = ("vanilla", "gspo", "cispo", "gpg", "dppo_tv", "dppo_kl")
 """Those of verl's whose value for a token follows from its own row and advantage: how a batch is cut is no matter."""
+
+CLIP_RATIOS = {"vanilla": (0.2, 0.2), "gspo": (3e-4, 4e-4), "cispo": (1.0, 0.2)}
+"""Loss -> bounds of the ratio by its paper (PPO's, arXiv:2507.18071, arXiv:2506.13585); no ratio is below 1 - 1."""
+
+GAP_MEASURES = {"float32": "logprob_diff_max", "bfloat16": "logprob_diff_mean"}
+"""Type -> the metric that is bounded. In bfloat16, single tokens are off by 1 and more with the same weights."""
 
 CRITIC_OPTIONS = ("gamma", "lam", "critic_model", "critic_learning_rate", "value_clip", "critic_warmup_steps")
 """Options of ``advantage="gae"`` alone."""
@@ -49,7 +56,13 @@ class VerlConfig(LoopOptions):
         model: folder (or name) of the initial model, with its tokenizer, as ``from_pretrained`` takes it.
         learning_rate, weight_decay, lr_warmup_steps, gradient_norm_max: of AdamW.
         lr_schedule: ``constant``, or ``cosine``: down to ``learning_rate_min_ratio`` of the rate at the last step.
-        clip_ratio_low, clip_ratio_high: bounds of the probability ratio.
+            Warm-up and schedule go by the number of the step, whether the steps before it changed the weights or not.
+        clip_ratio_low, clip_ratio_high: bounds of the probability ratio, 1 - low and 1 + high. ``None``: those of the
+            ``policy_loss``: 3e-4 and 4e-4 for ``gspo`` (by its paper; narrower than what a model server that computes
+            in bfloat16 is off by: take a ``rollout_correction`` then), none below and 0.2 above for ``cispo`` (whose
+            paper has no lower bound, and no number for the upper), else 0.2.
+        dual_clip: bound of the ratio of tokens with a negative advantage, above 1 (dual clip, arXiv:1912.09729, which
+            takes 3); ``None``: there is none, as in PPO's and GRPO's papers. Of ``vanilla`` alone.
         loss_normalisation: what weighs the same in the loss: every ``token``, ``rollout``, or ``sequence`` (a merged
             segment), or a token whatever the length of its answer (``constant``: the loss is divided by the number
             of rollouts times ``response_tokens_max``). ``None``: ``constant`` for ``dr_grpo``, ``sequence`` for
@@ -108,8 +121,9 @@ class VerlConfig(LoopOptions):
     gradient_norm_max: float = 1.0
     lr_schedule: Literal["constant", "cosine"] = "constant"
     learning_rate_min_ratio: float = 0.1
-    clip_ratio_low: float = 0.2
-    clip_ratio_high: float = 0.2
+    clip_ratio_low: float | None = None
+    clip_ratio_high: float | None = None
+    dual_clip: float | None = None
     loss_normalisation: LossNormalisation | None = None
     policy_loss: str = "vanilla"
     kl_loss_type: str = "low_var_kl"
@@ -157,6 +171,7 @@ class VerlConfig(LoopOptions):
                 "VERL has no model.", next_step="Name one: model=..., or verl's actor_rollout_ref.model.path."
             )
         check_positive(self, "learning_rate")
+        self._check_loss()
         self._check_critic()
         if self.policies and (self.lora_rank or self.processes > 1 or self.engine in ("ray", "verl")):
             raise SettingsError(
@@ -191,6 +206,14 @@ class VerlConfig(LoopOptions):
                 "VERL's constant normalisation divides by response_tokens_max, which is not given.",
                 next_step="Give it the most tokens an answer may have (max_tokens of the sampling).",
             )
+
+    def _check_loss(self) -> None:
+        for name in ("clip_ratio_low", "clip_ratio_high"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise SettingsError(f"VERL's {name} is {value}; a number of at least 0, or None, is needed.")
+        if self.dual_clip is not None and not 1 < self.dual_clip < math.inf:
+            raise SettingsError(f"VERL's dual_clip is {self.dual_clip}; a finite number above 1, or None, is needed.")
 
     def _check_critic(self) -> None:
         critics = {f.name: f.default for f in fields(VerlConfig) if f.name in CRITIC_OPTIONS}
@@ -243,6 +266,15 @@ class VerlConfig(LoopOptions):
         if self.rollout_correction is None and self.steps_ahead:
             return RolloutCorrection()
         return self.rollout_correction
+
+    @property
+    def clip_ratios(self) -> tuple[float, float]:
+        """The bounds of the ratio that hold, below and above."""
+        low, high = CLIP_RATIOS.get(self.policy_loss, CLIP_RATIOS["vanilla"])
+        return (
+            low if self.clip_ratio_low is None else self.clip_ratio_low,
+            high if self.clip_ratio_high is None else self.clip_ratio_high,
+        )
 
     @property
     def normalisation(self) -> LossNormalisation:

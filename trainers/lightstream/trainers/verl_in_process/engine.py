@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,19 +14,23 @@ import numpy.typing as npt
 
 from lightstream.schemas.errors import TrainingError
 
-from ..batch import BatchArrays, token_weights
+from ..batch import BatchArrays, Exclusion, token_weights, tokens_distinct
+from ..protocols import NothingLearned
 from . import state
-from .config import VerlConfig
+from .config import GAP_MEASURES, VerlConfig
 from .correction import correct
 from .critic import RETURNS, VALUES, Estimates, WeightedValueLoss, estimate, rewards_of_tokens
 from .images import ImageReader, RowImages, image_reader, positions_of
 from .loss import WeightedPolicyLoss
-from .model import PRECISIONS, Says, VerlModel, new_worker
+from .model import PRECISIONS, Says, VerlModel, new_worker, schedule_at
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
 from .tensors import REFERENCE, Seen, micro_batches, select_mini_batches, to_tensordict
 
-__all__ = ["VerlEngine", "actor_config", "folder_of_reference"]
+__all__ = ["VerlEngine", "actor_config", "folder_of_reference", "gap_told"]
+
+NO_DUAL_CLIP = 1e30
+"""A bound that no ratio comes to: verl lets it not be switched off, and infinity times an advantage of 0 is NaN."""
 
 
 class VerlEngine:
@@ -71,6 +76,8 @@ class VerlEngine:
             self._critic = self._new_critic(folder, first)
         self._loss = WeightedPolicyLoss(actor_config(config))
         self._actor.worker.set_loss_fn(self._loss)
+        self._actor.before_each_step(self._check_gap_in_update)
+        self._gap_max = math.inf
         self._value_loss = WeightedValueLoss(config.value_clip)
         self._folder = folder
         if config.lora_rank:
@@ -86,28 +93,45 @@ class VerlEngine:
         return self._actor.engine.module
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """One step of the algorithm on a batch of at least one row.
 
         Rows without an advantage are not computed, unless the entropy is part of the loss; they count all the same.
-        With ``gae``, the advantages are made here, and the critic learns before the actor does.
+        With ``gae``, the advantages are made here, and the critic learns once the actor has. A mini-batch whose
+        gradient is not finite changes nothing.
 
         Args:
             arrays: N rows.
             policy_version: tokens of this version should have the actor's log-probabilities; ``None``: all of them.
             seed: numbers that the order of mini-batches, and dropout, follow from.
             policy: there is one alone here; see :class:`.policies_engine.PoliciesEngine`.
+            step, gap_max: see :class:`~lightstream.trainers.protocols.Engine`.
 
         Returns:
             Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``grad_norm`` and ``lr``; ``rows/computed``,
-            ``tokens/computed`` and ``tokens/padded`` (of one pass over the batch). Of a critic: ``critic/vf_loss``,
+            ``tokens/computed``, ``tokens/padded`` and ``tokens/distinct`` (of one pass over the batch; see
+            :func:`~lightstream.trainers.batch.tokens_distinct`). Of a critic: ``critic/vf_loss``,
             ``critic/vf_clipfrac``, ``critic/grad_norm``, ``critic/lr``, and those of :class:`Estimates`. While it
-            warms up, of the actor ``logprob_…`` alone.
+            warms up, of the actor ``logprob_…`` alone. ``updates/not_finite``: how many mini-batches changed nothing.
+
+        Raises:
+            NothingLearned: the gap is too large, or no mini-batch had a finite gradient. All is as before.
         """
         import torch
 
         config = self._config
+        for model in (self._actor, self._critic):
+            if step is not None and model is not None:
+                schedule_at(model.engine, step - 1)
+        self._gap_max = gap_max
         torch.manual_seed(int(np.random.default_rng(list(seed)).integers(2**63)))
         trained = arrays.response_mask == 1
         compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
@@ -118,6 +142,7 @@ class VerlEngine:
         kl = self.kl_to_reference(arrays) if config.has_critic and config.kl_reward_coefficient else None
         if config.correction is not None and computed:
             proximal = self._logprobs(arrays, sorted(computed), compared=compared)
+            self._check_gap()
             corrected = correct(arrays, proximal, sorted(computed), config.correction)
             arrays, factors, metrics = corrected.arrays, corrected.factors, metrics | corrected.metrics
         weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1) * count
@@ -127,14 +152,16 @@ class VerlEngine:
             for part in select_mini_batches(len(arrays), count, (*seed, epoch))
             if (rows := sorted(computed.intersection(part)))
         ]
-        if self._critic is not None:
-            actor_waits = self._critic.engine.lr_scheduler.last_epoch < config.critic_warmup_steps
-            estimates = self._estimates(self._critic, arrays, kl)
-            arrays = estimates.arrays
-            metrics |= estimates.metrics | self._update_critic(self._critic, estimates, weights, parts)
-            if actor_waits:
-                return metrics | self._compared(arrays, compared)
-        return metrics | self._update_actor(arrays, compared, weights * factors, parts, sorted(computed))
+        if self._critic is None:
+            return metrics | self._update_actor(arrays, compared, weights * factors, parts, sorted(computed))
+        actor_waits = self._critic.engine.lr_scheduler.last_epoch < config.critic_warmup_steps
+        estimates = self._estimates(self._critic, arrays, kl)
+        arrays, metrics = estimates.arrays, metrics | estimates.metrics
+        if actor_waits:
+            metrics |= self._compared(arrays, compared)
+        else:
+            metrics |= self._update_actor(arrays, compared, weights * factors, parts, sorted(computed))
+        return metrics | self._update_critic(self._critic, estimates, weights, parts)
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
         """The KL of each response token, float64 (sum R,), from what sampled it to the reference; 0 where untrained.
@@ -239,6 +266,7 @@ class VerlEngine:
         return {
             "rows/computed": float(len(computed)),
             "tokens/computed": float(sum(lengths)),
+            "tokens/distinct": float(tokens_distinct(arrays, computed)),
             "tokens/padded": float(sum(lengths) if self._packs else padded),
         }
 
@@ -305,20 +333,39 @@ class VerlEngine:
         config = self._config
         reference = {REFERENCE: self._reference_logprobs(arrays)} if config.kl_loss_coefficient else None
         batch = self._batch(arrays, compared, weights, reference)
-        self._loss.comparing = len(parts) == 1 and config.correction is None
         if len(parts) > 1 and config.correction is None:
             outputs = self._actor.infer(batch, arrays, computed)
             self._loss.compare(outputs.table, outputs.rows)
-        found = [self._actor.update(batch, arrays, part, is_last=part is parts[-1]) for part in parts]
-        self._loss.comparing = False
+            self._check_gap()
+        self._loss.comparing = len(parts) == 1 and config.correction is None
+        try:
+            found = [self._actor.update(batch, arrays, part, is_last=part is parts[-1]) for part in parts]
+        finally:
+            self._loss.comparing = False
         self._loss.add_up(self._shard)
-        return _mean(found) | self._loss.metrics()
+        metrics, not_finite = self._loss.metrics(), sum(not math.isfinite(f["grad_norm"]) for f in found)
+        if found and not_finite == len(found):
+            raise NothingLearned(Exclusion.NOT_FINITE, _not_finite(arrays), metrics)
+        return _mean(found) | metrics | ({"updates/not_finite": float(not_finite)} if not_finite else {})
+
+    def _check_gap_in_update(self) -> None:
+        """Refuse the step of the optimiser that an update is about to make, if it compared with what sampled."""
+        if self._loss.comparing:
+            self._check_gap()
+
+    def _check_gap(self) -> None:
+        """Refuse to learn where actor and sampler are too far apart."""
+        measured = self._loss.differences(self._shard)
+        name = GAP_MEASURES[self._config.dtype]
+        if measured[name] > self._gap_max:
+            raise NothingLearned(Exclusion.LOGPROB_GAP, gap_told(measured, name, self._gap_max), measured)
 
     def _compared(self, arrays: BatchArrays, compared: npt.NDArray[np.bool_]) -> dict[str, float]:
         """How far the actor is from what sampled the tokens, where it does not learn."""
         if self._config.correction is None:
             outputs = self._actor.infer(self._batch(arrays, compared), arrays, list(range(len(arrays))))
             self._loss.compare(outputs.table, outputs.rows)
+            self._check_gap()
         self._loss.add_up(self._shard)
         return {name: value for name, value in self._loss.metrics().items() if name.startswith("logprob_")}
 
@@ -354,17 +401,33 @@ def folder_of_reference(config: VerlConfig, first: Path) -> Path:
     return folder
 
 
+def gap_told(measured: Mapping[str, float], name: str, bound: float) -> str:
+    """A gap of log-probabilities in words."""
+    return (
+        f"the log-probabilities of actor and model server differ by {measured['logprob_diff_max']:.2g} at most and "
+        f"{measured['logprob_diff_mean']:.2g} on average, on tokens of the current version; {name} may be {bound:g}"
+    )
+
+
+def _not_finite(arrays: BatchArrays) -> str:
+    """The likeliest cause of a gradient that is not finite, in words."""
+    largest = float(np.abs(arrays.advantages).max(initial=0.0))
+    return f"the gradient is not finite; the largest advantage of a token is {largest:.3g}"
+
+
 def actor_config(config: VerlConfig) -> Any:
     """verl's configuration of an actor."""
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
+    low, high = config.clip_ratios
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=config.rollouts_per_task,
         use_dynamic_bsz=True,
-        clip_ratio=config.clip_ratio_high,
-        clip_ratio_low=config.clip_ratio_low,
-        clip_ratio_high=config.clip_ratio_high,
+        clip_ratio=high,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        clip_ratio_c=NO_DUAL_CLIP if config.dual_clip is None else config.dual_clip,
         entropy_coeff=config.entropy_coefficient,
         policy_loss=PolicyLossConfig(loss_mode=config.policy_loss),
         use_kl_loss=config.kl_loss_coefficient != 0.0,

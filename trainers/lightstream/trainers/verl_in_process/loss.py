@@ -38,6 +38,15 @@ class _Differences:
     absolute_max: float = 0.0
     k3: float = 0.0
 
+    def metrics(self) -> dict[str, float]:
+        """By the names of :meth:`WeightedPolicyLoss.metrics`; NaN where nothing was compared."""
+        tokens = self.tokens or math.nan
+        return {
+            "logprob_diff_max": self.absolute_max if self.tokens else math.nan,
+            "logprob_diff_mean": self.absolute / tokens,
+            "logprob_k3": self.k3 / tokens,
+        }
+
 
 class WeightedPolicyLoss:
     """The sum over tokens of weight * one of verl's objectives (``vanilla``: PPO with dual clip, arXiv:1912.09729).
@@ -134,6 +143,14 @@ class WeightedPolicyLoss:
         maxima = np.array([sums.ratio_max, differences.absolute_max])
         sums.ratio_max, differences.absolute_max = largest(maxima).tolist()
 
+    def differences(self, shard: Shard) -> dict[str, float]:
+        """``logprob_…`` of :meth:`metrics` over all processes, before :meth:`add_up`; what was summed up stays."""
+        of_shard = self._differences
+        sums = np.array([of_shard.tokens, of_shard.absolute, of_shard.k3])
+        tokens, absolute, k3 = shard.summed(sums).tolist()
+        (largest,) = shard.largest(np.array([of_shard.absolute_max])).tolist()
+        return _Differences(tokens, absolute, largest, k3).metrics()
+
     def metrics(self) -> dict[str, float]:
         """Of all updates since :meth:`start_step`; means are over trained tokens, each counted once per update.
 
@@ -144,19 +161,19 @@ class WeightedPolicyLoss:
         """
         sums, differences = self._sums, self._differences
         tokens = sums.tokens or math.nan
-        compared = differences.tokens or math.nan
         kl_loss = {"actor/kl_loss": sums.kl_loss} if self._config.use_kl_loss else {}
-        return kl_loss | {
-            "actor/pg_loss": sums.loss,
-            "actor/entropy": (sums.entropy or sums.surprise) / tokens,
-            "actor/ppo_kl": sums.kl / tokens,
-            "actor/pg_clipfrac": sums.clipped / tokens,
-            "actor/ratio_mean": sums.ratio / tokens,
-            "actor/ratio_max": sums.ratio_max if sums.tokens else math.nan,
-            "logprob_diff_max": differences.absolute_max if differences.tokens else math.nan,
-            "logprob_diff_mean": differences.absolute / compared,
-            "logprob_k3": differences.k3 / compared,
-        }
+        return (
+            kl_loss
+            | {
+                "actor/pg_loss": sums.loss,
+                "actor/entropy": (sums.entropy or sums.surprise) / tokens,
+                "actor/ppo_kl": sums.kl / tokens,
+                "actor/pg_clipfrac": sums.clipped / tokens,
+                "actor/ratio_mean": sums.ratio / tokens,
+                "actor/ratio_max": sums.ratio_max if sums.tokens else math.nan,
+            }
+            | differences.metrics()
+        )
 
     def _compare(self, log_probs: Any, fields: dict[str, Any]) -> None:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,7 +15,7 @@ from .config import VerlConfig
 from .runtime import MICRO_BATCH_SIZES
 from .shards import Shard
 
-__all__ = ["PRECISIONS", "Outputs", "Says", "VerlModel", "new_worker"]
+__all__ = ["PRECISIONS", "Outputs", "Says", "VerlModel", "new_worker", "schedule_at"]
 
 Says: TypeAlias = Literal["log_probs", "values"]
 
@@ -80,6 +81,17 @@ class VerlModel:
         """The engine of verl's, with module, optimiser and schedule."""
         return self.worker.engine
 
+    def before_each_step(self, check: Callable[[], None]) -> None:
+        """Have ``check`` called before each step of the optimiser; if it raises, verl forgets the gradient."""
+        engine = self.engine
+        step = engine.optimizer_step
+
+        def checked_step() -> Any:
+            check()
+            return step()
+
+        engine.optimizer_step = checked_step
+
     def update(self, batch: Any, arrays: BatchArrays, part: list[int], *, is_last: bool) -> dict[str, float]:
         """One step of the optimiser on some rows; the ``is_last`` of an update is one step of the schedule, too.
 
@@ -118,6 +130,10 @@ class VerlModel:
         """One step of the optimiser, at a rate of its own; returns the norm of the gradients, which are forgotten."""
         return float(self.worker.optimizer_step({"lr": float(learning_rate)})["grad_norm"])
 
+    def forget_gradients(self) -> None:
+        """Drop what :meth:`add_gradient` has summed up."""
+        self.worker.optimizer_zero_grad()
+
     def infer(self, batch: Any, arrays: BatchArrays, part: list[int]) -> Outputs:
         """One pass without gradients over some rows."""
         from verl.utils import tensordict_utils
@@ -151,6 +167,15 @@ class VerlModel:
             "use_dynamic_bsz": True,
             "use_remove_padding": self._packs,
         }
+
+
+def schedule_at(engine: Any, position: int) -> None:
+    """Have verl's engine make its next update at this place of its schedule, from 0, however many it made before."""
+    schedule = engine.lr_scheduler
+    rates = [base * of(position) for base, of in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+    for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule.last_epoch, schedule._last_lr = position, rates  # as LambdaLR's own step leaves them
 
 
 def new_worker(

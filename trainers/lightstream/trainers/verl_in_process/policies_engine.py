@@ -7,6 +7,7 @@ one's. So a policy learns as if it were alone, and the memory is that of one, an
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,15 +68,23 @@ class PoliciesEngine(VerlEngine):
         self._in_place = ""
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """As :meth:`VerlEngine.update`, of one policy; every number of the others stays as it is.
 
         Raises:
             KeyError: no policy of that name is trained.
+            NothingLearned: as there.
         """
         self._use(policy)
-        return super().update(arrays, policy_version=policy_version, seed=seed)
+        return super().update(arrays, policy_version=policy_version, seed=seed, step=step, gap_max=gap_max)
 
     def save_weights(self, folder: Path) -> None:
         """Write each policy's adapter into a folder of its name, in the type of the forward pass."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..batch import BatchArrays, token_weights
-from .engine import VerlEngine, actor_config
+from ..batch import BatchArrays, Exclusion, token_weights
+from ..protocols import NothingLearned
+from .config import GAP_MEASURES
+from .engine import VerlEngine, actor_config, gap_told
 from .loss import WeightedPolicyLoss
 
 __all__ = ["PrimitiveEngine"]
@@ -21,7 +24,13 @@ class PrimitiveEngine(VerlEngine):
     """Whether some were computed since the last step of the optimiser."""
 
     def forward_backward(
-        self, arrays: BatchArrays, *, loss: str, policy_version: int | None, seed: Sequence[int]
+        self,
+        arrays: BatchArrays,
+        *,
+        loss: str,
+        policy_version: int | None,
+        seed: Sequence[int],
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """Add the gradient of a batch; nothing where no row has an advantage and the entropy is no part of the loss.
 
@@ -30,6 +39,7 @@ class PrimitiveEngine(VerlEngine):
             loss: verl's name of the objective.
             policy_version: tokens of this version should have the actor's log-probabilities; ``None``: there are none.
             seed: numbers that dropout follows from.
+            gap_max: see :class:`~lightstream.trainers.protocols.Engine`.
 
         Returns:
             Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``rows/computed``, ``tokens/computed``,
@@ -37,6 +47,7 @@ class PrimitiveEngine(VerlEngine):
 
         Raises:
             SettingsError: the loss has another name than there are, or does not go together with the options.
+            NothingLearned: actor and sampler are further apart. All gradients so far are forgotten.
         """
         import torch
 
@@ -53,7 +64,12 @@ class PrimitiveEngine(VerlEngine):
         self._actor.worker.set_loss_fn(objective)
         self._actor.add_gradient(self._batch(arrays, compared, weights), arrays, rows)
         self.has_gradients = True
-        return metrics | objective.metrics()
+        measured, name = objective.metrics(), GAP_MEASURES[config.dtype]
+        if measured[name] > gap_max:
+            self._actor.forget_gradients()
+            self.has_gradients = False
+            raise NothingLearned(Exclusion.LOGPROB_GAP, gap_told(measured, name, gap_max), metrics | measured)
+        return metrics | measured
 
     def optim_step(self, *, learning_rate: float | None) -> dict[str, float]:
         """Apply the gradients, and forget them. Without any, nothing changes.

@@ -22,6 +22,7 @@ __all__ = ["OPTIONS", "OTHERS", "READ", "defaults_file", "options_of_config", "o
 logger = logging.getLogger(__name__)
 
 OPTIONS = {
+    "actor_rollout_ref.actor.clip_ratio_c": "dual_clip",
     "actor_rollout_ref.actor.clip_ratio_high": "clip_ratio_high",
     "actor_rollout_ref.actor.clip_ratio_low": "clip_ratio_low",
     "actor_rollout_ref.actor.entropy_coeff": "entropy_coefficient",
@@ -146,7 +147,6 @@ _LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
 
 OTHERS: dict[str, str | None] = {
     "*.profiler.*": None,
-    f"{_ACTOR}.clip_ratio_c": "it is verl's default",
     f"{_ACTOR}.freeze_vision_tower": "a vision tower is trained with the rest",
     f"{_ACTOR}.loss_scale_factor": "seq-mean-token-sum-norm divides by data.max_response_length",
     f"{_ACTOR}.optim.*": _OPTIMISER,
@@ -354,6 +354,8 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             options["lr_warmup_steps"] = int(share * options["steps"])
     if (both := given.get(f"{_ACTOR}.clip_ratio")) is not None:
         options = {"clip_ratio_low": both, "clip_ratio_high": both} | options
+    if "response_tokens_max" in options:
+        options["overlong"] = "truncate"  # verl trains on answers that were cut off
     if {"trainer.nnodes", "trainer.n_gpus_per_node"} & given.keys():
         options["nodes"] = given.get("trainer.nnodes", 1)
         options["processes"] = options["nodes"] * given.get("trainer.n_gpus_per_node", 1)

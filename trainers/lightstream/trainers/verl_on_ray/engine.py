@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import TrainingError
 
 from ..batch import BatchArrays
+from ..protocols import NothingLearned
 from ..verl_in_process.config import VerlConfig
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.runtime import choose_device
@@ -63,17 +65,33 @@ class RayEngine:
             raise
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """As :meth:`VerlEngine.update`.
 
         Raises:
             TrainingError: a process died, or failed. The engine is closed; nothing was written.
+            NothingLearned: as there.
         """
-        metrics: dict[str, float] = self._all(
-            "update", self._ray.put(arrays), policy_version=policy_version, seed=seed, policy=policy
+        found: dict[str, float] | NothingLearned = self._all(
+            "update",
+            self._ray.put(arrays),
+            policy_version=policy_version,
+            seed=seed,
+            policy=policy,
+            step=step,
+            gap_max=gap_max,
         )
-        return metrics
+        if isinstance(found, NothingLearned):
+            raise found
+        return found
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
         """As :meth:`VerlEngine.kl_to_reference`."""
@@ -165,8 +183,11 @@ class _Process:
         self._engine = VerlEngine(config, folder, Shard(rank, count, address), first=first)
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """A method of the engine."""
-        return getattr(self._engine, method)(*arguments, **options)
+        """A method of the engine. :class:`NothingLearned`, which all processes raise alike, is returned."""
+        try:
+            return getattr(self._engine, method)(*arguments, **options)
+        except NothingLearned as outcome:
+            return outcome
 
 
 def import_ray() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy.typing as npt
 from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import TrainingError
 
-from ..batch import BatchArrays
-from ..verl_in_process.config import VerlConfig
-from ..verl_in_process.engine import actor_config, folder_of_reference
+from ..batch import BatchArrays, Exclusion, tokens_distinct
+from ..loop.options import GAP_ADVICE
+from ..protocols import NothingLearned
+from ..verl_in_process.config import GAP_MEASURES, VerlConfig
+from ..verl_in_process.engine import actor_config, folder_of_reference, gap_told
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.loss import WeightedPolicyLoss
 from ..verl_in_process.packed_attention import PACKED_ATTENTION
@@ -69,12 +72,21 @@ class PPOTrainerEngine:
             raise
 
     def update(
-        self, arrays: BatchArrays, *, policy_version: int | None = None, seed: Sequence[int] = (0,), policy: str = ""
+        self,
+        arrays: BatchArrays,
+        *,
+        policy_version: int | None = None,
+        seed: Sequence[int] = (0,),
+        policy: str = "",
+        step: int | None = None,
+        gap_max: float = math.inf,
     ) -> dict[str, float]:
         """As :meth:`VerlEngine.update`; ``tokens/padded`` is not known.
 
         Raises:
-            TrainingError: a process died, or failed. The engine is closed; nothing was written.
+            TrainingError: a process died, or failed; or actor and sampler were too far apart, which is seen once verl
+                has moved the weights. The engine is closed; nothing was written.
+            NothingLearned: no gradient was finite. The engine is as before.
         """
         from .ppo_trainer import Step
 
@@ -82,11 +94,22 @@ class PPOTrainerEngine:
         computed = sorted(rows)
         trained = arrays.response_mask == 1
         compared = trained if policy_version is None else trained & (arrays.policy_versions == policy_version)
-        cost = {"rows/computed": float(len(computed)), "tokens/computed": float(arrays.lengths[computed].sum())}
+        cost = {
+            "rows/computed": float(len(computed)),
+            "tokens/computed": float(arrays.lengths[computed].sum()),
+            "tokens/distinct": float(tokens_distinct(arrays, computed)),
+        }
         if not computed:
             return cost | WeightedPolicyLoss(actor_config(self._config)).metrics()
         with self._errors_named():
-            found: dict[str, float] = self._running.train(Step(arrays, computed, compared, tuple(seed), cost))
+            made = Step(arrays, computed, compared, tuple(seed), cost)
+            found: dict[str, float] = self._running.train(made, None if step is None else step - 1)
+        name = GAP_MEASURES[self._config.dtype]
+        if found[name] > gap_max:
+            self.close()
+            raise TrainingError(f"{gap_told(found, name, gap_max)}.", next_step=GAP_ADVICE)
+        if not math.isfinite(found["grad_norm"]):
+            raise NothingLearned(Exclusion.NOT_FINITE, "the gradient is not finite", found)
         return found
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:

@@ -108,8 +108,12 @@ class LightstreamTrainer(PPOTrainer):  # type: ignore[misc]  # verl has no types
         self._init_dump_executor()
         super().__init__(configuration)
 
-    def train(self, made: Step) -> dict[str, float]:
+    def train(self, made: Step, position: int | None = None) -> dict[str, float]:
         """One step of the algorithm; the weights stay in the processes.
+
+        Args:
+            made: the step.
+            position: where the schedule is, from 0; ``None``: where the last step left it.
 
         Returns:
             Metrics of the loss and of verl's update.
@@ -117,7 +121,7 @@ class LightstreamTrainer(PPOTrainer):  # type: ignore[misc]  # verl has no types
         self._step = made
         self.global_steps += 1
         seed = int(np.random.default_rng(list(made.seed)).integers(2**63))
-        self.actor_rollout_wg.start_step(seed, self._compares_in_loss)
+        self.actor_rollout_wg.start_step(seed, self._compares_in_loss, position)
         self.step({}, {})
         of_loss: dict[str, float] = self.actor_rollout_wg.finish_step()[0]
         if not self._compares_in_loss:

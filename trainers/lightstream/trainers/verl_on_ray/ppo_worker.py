@@ -12,6 +12,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from ..verl_in_process import state
+from ..verl_in_process.model import schedule_at
 from ..verl_in_process.packed_attention import add_packed_attention
 from ..verl_in_process.runtime import choose_device, join_process_group, load_verl
 from ..verl_in_process.shards import Shard
@@ -85,9 +86,14 @@ class LightstreamWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl ha
         )
 
     @_in_each
-    def start_step(self, seed: int, comparing: bool) -> None:
-        """Begin an update: forget the last one's sums. ``comparing``: sum up how far actor and sampler are apart."""
+    def start_step(self, seed: int, comparing: bool, position: int | None) -> None:
+        """Begin an update: forget the last one's sums. ``comparing``: sum up how far actor and sampler are apart.
+
+        ``position``: where the schedule is, see :func:`schedule_at`.
+        """
         torch.manual_seed(seed)
+        if position is not None:
+            schedule_at(self._actor.engine, position)
         self._actor.loss_fn.start_step()
         self._actor.loss_fn.comparing = comparing
 

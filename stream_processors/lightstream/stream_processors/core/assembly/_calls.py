@@ -216,6 +216,9 @@ def _doubt(observation: Observation) -> tuple[bool, bool, bool, int]:
     )
 
 
+_FILLED = ("response_id", "policy_version", "finish_reason", "resources_id", "sampling_json")
+
+
 def _fill(call: Observation, other: Observation) -> None:
     """Take from ``other`` what the believed observation does not say: of its tokens, where it has none or the same."""
     read, source = call.read, other.read
@@ -225,7 +228,7 @@ def _fill(call: Observation, other: Observation) -> None:
         fields += ["prompt_token_ids", "response_token_ids", "response_logprobs"]
     elif source.problem is None and read.response_token_ids == source.response_token_ids is not None:
         fields += [name for name in ("prompt_token_ids", "response_logprobs") if getattr(read, name) is None]
-    fields += [name for name in ("response_id", "policy_version", "finish_reason") if getattr(read, name) is None]
+    fields += [name for name in _FILLED if getattr(read, name) is None]
     if not read.model:
         fields.append("model")
     if read.policy_version is None and source.policy_version_runs:

@@ -51,6 +51,8 @@ def _call_fields(call: LlmCall) -> tuple[object, ...]:
         call.policy_version,
         tuple((run.first_token, run.policy_version) for run in call.policy_version_runs),
         call.finish_reason,
+        call.resources_id,
+        call.sampling_json,
         call.http_status,
         call.error_message,
         len(call.request_json or ""),

@@ -17,6 +17,7 @@ from lightstream.schemas.records import (
     Trajectory,
     TripletRecord,
 )
+from lightstream.schemas.sampling import NOT_RECORDED
 from lightstream.schemas.valid_text import valid_text
 
 from ..credit import CreditStep, assign
@@ -182,6 +183,8 @@ def _triplet(call_index: int, call: Observation, reward: float | None, images: d
         if read.policy_version_runs
         else _NO_RUNS,
         "images": [images.setdefault(image, len(images)) for image in read.images] if read.images else _NO_IMAGES,
+        "resources_id": read.resources_id,
+        "sampling_json": NOT_RECORDED if read.sampling_json is None else read.sampling_json,
     }
     return from_avro(TripletRecord, values)
 

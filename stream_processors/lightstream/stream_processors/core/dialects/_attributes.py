@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT, POLICY_VERSION
+from lightstream.schemas.attribute_names import AGL_OPERATION_INPUT, AGL_OPERATION_OUTPUT, POLICY_VERSION, RESOURCES_ID
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import SpanEventRecord, SpanRecord, SpanStatus
+from lightstream.schemas.sampling import sampling_of_request
 
 from ._read_call import ReadCall, is_list, is_map, parse_json, text_or_none
 
@@ -99,6 +100,8 @@ _RESPONSE_IDS = (
     "llm.response.id",
 )
 _MODELS = ("gen_ai.response.model", "llm.model_name", "gen_ai.request.model", "llm.request.model")
+_SAMPLING = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty")
+"""OpenTelemetry's parameters of a request."""
 _IN_METADATA = ("lc_agent_name", "langgraph_node")
 _LITELLM_CALL_ID = "litellm.call_id"
 
@@ -142,6 +145,18 @@ def _complete(call: ReadCall, span: SpanRecord, reasons: FinishReasons) -> None:
             call.policy_version = version_of_model(call.model)
             if call.policy_version is not None:
                 call.note_source("policy_version", call.source_of("model"))
+    if call.resources_id is None:
+        found_id, source = _first(attributes, (RESOURCES_ID,))
+        if found_id:
+            call.resources_id = found_id
+            call.note_source("resources_id", source)
+    if call.sampling_json is None:
+        given = {
+            name: attributes[f"gen_ai.request.{name}"] for name in _SAMPLING if f"gen_ai.request.{name}" in attributes
+        }
+        if given:
+            call.sampling_json = sampling_of_request(given)
+            call.note_source("sampling_json", "gen_ai.request.*")
     if call.finish_reason is None:
         found = reasons.of(call.choice_index)
         if found is not None:

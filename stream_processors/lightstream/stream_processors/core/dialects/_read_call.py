@@ -38,6 +38,8 @@ class ReadCall:
             two are one call, though the library may give it an id of its own.
         policy_version_runs: which version sampled which tokens, where there were several.
         images: files of the images in the prompt, in their order.
+        resources_id: version of the resources whose weights answered.
+        sampling_json: parameters of the request that decide how tokens are drawn.
         sources: field -> where in the span it was found: an attribute's name, or a path in its JSON.
     """
 
@@ -57,6 +59,8 @@ class ReadCall:
     sources: dict[str, str] | None = None
     policy_version_runs: tuple[PolicyVersionRun, ...] = ()
     images: tuple[bytes, ...] = ()
+    resources_id: str | None = None
+    sampling_json: str | None = None
 
     def note_source(self, field: str, source: str) -> None:
         """Record where in the span ``field`` was found."""

@@ -17,6 +17,7 @@ from lightstream.schemas.attribute_names import (
 )
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import DropReason, LlmCall, SpanRecord
+from lightstream.schemas.sampling import sampling_of_request
 from lightstream.schemas.valid_text import valid_text
 
 from ._attributes import complete, is_of_llm_kind
@@ -70,7 +71,15 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         problem,
         policy_version_runs=runs,
         images=images,
+        resources_id=call.resources_id,
+        sampling_json=call.sampling_json if call.sampling_json is not None else _sampling_of(call.request_json),
     )
+
+
+def _sampling_of(request_json: str | None) -> str | None:
+    """The same from a request that was recorded before calls had a field for it."""
+    request = parse_json(request_json)
+    return sampling_of_request(request) if is_map(request) else None
 
 
 def read_canonical(span: SpanRecord) -> list[ReadCall]:
