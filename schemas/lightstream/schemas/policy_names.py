@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["version_of_model", "version_of_text"]
+__all__ = ["run_of_resources", "version_of_model", "version_of_text"]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -24,3 +24,9 @@ def version_of_model(model: str | None) -> int | None:
     """``7`` of ``policy@7``: the version that a model's name ends with, ``None`` without one."""
     _, at, suffix = (model or "").rpartition("@")
     return version_of_text(suffix) if at else None
+
+
+def run_of_resources(resources_id: str) -> str:
+    """``digits`` of ``digits-v7``: the run in the id of a trainer's resources, empty where they are no trainer's."""
+    run_id, _, suffix = resources_id.rpartition("-v")
+    return run_id if version_of_text(suffix) is not None else ""
