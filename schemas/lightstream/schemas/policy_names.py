@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["base_of_model", "version_of_model", "version_of_text"]
+__all__ = ["base_of_model", "run_of_resources", "version_of_model", "version_of_text"]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -30,3 +30,9 @@ def base_of_model(model: str | None) -> str:
     """``policy`` of ``policy@7``; the whole name where it has no version."""
     base, at, _ = (model or "").rpartition("@")
     return base if at else model or ""
+
+
+def run_of_resources(resources_id: str) -> str:
+    """``digits`` of ``digits-v7``: the run in the id of a trainer's resources, empty where they are no trainer's."""
+    run_id, _, suffix = resources_id.rpartition("-v")
+    return run_id if version_of_text(suffix) is not None else ""

@@ -22,6 +22,7 @@ from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall, SpanStatus
 from lightstream.trainers.policy_server import create_app
 from lightstream.trainers.policy_server.policy_version import Versions
+from lightstream.trainers.policy_server.service import tokens_of
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import CPU, reference_logprobs, sampled_tokens, talkative_model
@@ -78,7 +79,10 @@ class Serving:
         return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices), chunks
 
     def decode(self, ids: list[int]) -> str:
-        return str(self.versions.tokenizer.decode(ids, skip_special_tokens=True))
+        held = self.versions.load("policy@0")
+        text = tokens_of(held).tokenizer.decode(ids, skip_special_tokens=True)
+        self.versions.release(held)
+        return str(text)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from .guard import guard
 from .policy_version import Versions
 from .requests import ChatRequest, RequestError, parse_chat_request, parse_text_request
 from .responses import AnswerHead, TokenText, chunk, completion, error_body, text_chunk, text_completion
-from .service import PolicyService
+from .service import PolicyService, tokens_of
 from .streaming import stream_answer
 from .text import Decode
 
@@ -91,11 +91,19 @@ def create_app(
             return error_response(RequestError(str(error), status=413, code="request_too_large"))
         except RequestError as error:
             return error_response(error)
-        return await respond(request, asked, job, interface, service.decoder(asked, job.version), service.token_text)
+        decode, token_text = service.decoder(asked, job.version), tokens_of(job.version).text_of
+        return await respond(request, asked, job, interface, decode, token_text)
 
     async def models(_request: Request) -> Response:
-        entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in versions.names()]
-        return _json_response({"object": "list", "data": entries})
+        return _json_response({"object": "list", "data": [_entry(name) for name in versions.names()]})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            await service.check(name)
+        except RequestError as error:
+            return error_response(error)
+        return _json_response(_entry(name))
 
     async def health(_request: Request) -> Response:
         alive = service.engine.is_alive
@@ -111,6 +119,7 @@ def create_app(
     routes = [
         *(Route(path, answer, methods=["POST"]) for path in INTERFACES),
         Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{name:path}", model, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
     return Starlette(
@@ -119,6 +128,10 @@ def create_app(
         middleware=[guard(settings)],
         exception_handlers={ClientGoneError: client_gone},
     )
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "lightstream"}
 
 
 async def respond(

@@ -93,9 +93,26 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def end_of_turn_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens after which nothing more is generated: the model's own and the tokenizer's."""
-    ids: int | list[int] | None = generation_config.eos_token_id
+def end_of_turn_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
+    """The tokens after which nothing more is generated: those of the folder's generation configuration (or, without
+    one, of its model's) and the tokenizer's.
+
+    Raises:
+        TrainingError: the configuration cannot be read.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    read: Any = GenerationConfig
+    try:
+        if (folder / "generation_config.json").is_file():
+            config = read.from_pretrained(folder, local_files_only=True)
+        else:
+            config = read.from_model_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(
+            f"the configuration of {folder} cannot be read: {error}.", next_step=PUBLISH_ANEW
+        ) from error
+    ids: int | list[int] | None = config.eos_token_id
     own = ids if isinstance(ids, list) else [ids]
     return frozenset(token for token in [*own, tokenizer.eos_token_id] if token is not None)
 

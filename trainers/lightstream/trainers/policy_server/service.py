@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from functools import lru_cache
 
 from jinja2 import TemplateError
 
@@ -17,9 +16,10 @@ from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
 from .requests import SO_FAR, ChatRequest, Prompt, RequestError, TextRequest
 from .text import Decode, StopWatcher, decoder
+from .tokens import Tokens
 from .tool_calls import how_calls_are_written
 
-__all__ = ["PolicyService"]
+__all__ = ["PolicyService", "tokenize", "tokens_of"]
 
 TOKENS_DEFAULT = 1024
 """Most tokens of an answer to a request that names no limit; enough for a turn, and no endless babble."""
@@ -58,7 +58,6 @@ class PolicyService:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
-        self.token_text = lru_cache(maxsize=100_000)(self._token_text)
         versions.on_change = self._versions_changed
 
     async def start(self) -> None:
@@ -94,10 +93,8 @@ class PolicyService:
 
     def decoder(self, request: ChatRequest, version: PolicyVersion) -> Decode:
         """Return how answers become text."""
-        return decoder(self.versions.tokenizer, version.end_ids, reads_tool_calls=request.reads_tool_calls)
-
-    def _token_text(self, token: int) -> str:
-        return str(self.versions.tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
+        tokenizer = tokens_of(version).tokenizer
+        return decoder(tokenizer, version.end_ids, reads_tool_calls=request.reads_tool_calls)
 
     def _generations(self, request: ChatRequest, job: Job, prompt_ids: list[int]) -> list[Generation]:
         room = job.version.positions_max - len(prompt_ids)
@@ -147,73 +144,45 @@ class PolicyService:
         if not isinstance(request, TextRequest):
             return [await self._prompt_ids(request, version)]
         self._check_size(sum(len(prompt) for prompt in request.prompts if isinstance(prompt, str)), version)
-        return await asyncio.to_thread(lambda: [self._ids_of(prompt) for prompt in request.prompts])
-
-    def _ids_of(self, prompt: Prompt) -> list[int]:
-        """A prompt's tokens, as it is: no template, nothing added.
-
-        Raises:
-            RequestError: a token id is not one of the model's.
-        """
-        tokenizer = self.versions.tokenizer
-        if isinstance(prompt, str):
-            encoded: list[int] = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
-            return encoded
-        if max(prompt) >= len(tokenizer):
-            raise RequestError(f"token {max(prompt)} is outside the vocabulary of {len(tokenizer)}", parameter="prompt")
-        return prompt
+        return await asyncio.to_thread(lambda: [_ids_of(prompt, version) for prompt in request.prompts])
 
     def _check_size(self, characters: int, version: PolicyVersion) -> None:
-        if characters > COMPOSED_CHARACTERS_MAX * version.positions_max * self.versions.token_characters_max:
+        if characters > COMPOSED_CHARACTERS_MAX * version.positions_max * tokens_of(version).characters_max:
             raise _too_long(f"{characters:,} characters", version)
 
     async def _prompt_ids(self, request: ChatRequest, version: PolicyVersion) -> list[int]:
         size = sum(len(m["content"]) for m in request.messages if isinstance(m["content"], str))
         self._check_size(size, version)
         if size <= INLINE_CHARACTERS_MAX:
-            return self.tokenize(request)
-        return await asyncio.to_thread(self.tokenize, request)
+            return tokenize(request, version)
+        return await asyncio.to_thread(tokenize, request, version)
 
-    def tokenize(self, request: ChatRequest) -> list[int]:
-        """The prompt as the chat template makes it, ending where the assistant's turn begins.
+    async def check(self, name: str) -> None:
+        """Have a version of the log in memory that is called so; does not wait for one that is not in the log.
 
         Raises:
-            RequestError: the template refuses the messages, or nothing comes of them, or it does not know tools.
+            RequestError: there is none (404), or its checkpoint cannot be loaded (503).
         """
-        tokenizer = self.versions.tokenizer
-        if request.reads_tool_calls:
-            problem = how_calls_are_written(tokenizer.get_chat_template(tools=request.tools))
-            if problem is not None:
-                raise RequestError(
-                    f"the model's chat template {problem}: take a model that was trained to call tools in that form "
-                    "(Qwen2.5, Qwen3, Hermes), or put vLLM with this model's tool parser behind the proxy",
-                    parameter="tools",
-                )
-        try:
-            text: str = tokenizer.apply_chat_template(
-                request.messages, tools=request.tools, tokenize=False, add_generation_prompt=True
-            )
-            ids: list[int] = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
-        except TEMPLATE_ERRORS as error:
-            raise RequestError(f"the chat template refuses the messages: {error}", parameter="messages") from error
-        if not ids:
-            raise RequestError("the prompt is empty", parameter="messages")
-        return ids
+        self.versions.release(await self._version(name, wait_s=0.0))
 
-    async def _version(self, name: str) -> PolicyVersion:
+    async def _version(self, name: str, *, wait_s: float | None = None) -> PolicyVersion:
         """Hold the version of that name; waits for one that may still come."""
-        deadline = asyncio.get_running_loop().time() + self._settings.policy_version_wait_s
+        wait_s = self._settings.policy_version_wait_s if wait_s is None else wait_s
+        deadline = asyncio.get_running_loop().time() + wait_s
         while True:
             version = self.versions.acquire(name)
             if version is not None:
                 return version
             self._changed.clear()
+            refusal = self.versions.refusal(name)
+            if refusal is not None:
+                raise RequestError(refusal, parameter="model", status=404, code="model_not_found")
             if self.versions.is_announced(name):
                 return await self._load(name)
             left_s = deadline - asyncio.get_running_loop().time()
             newest = name in (NEWEST, "")
             if left_s <= 0 or (newest and self.versions.has_none) or not (newest or "@" in name):
-                raise self._unknown(name)
+                raise self._unknown(name, wait_s)
             try:
                 await asyncio.wait_for(self._changed.wait(), left_s)
             except TimeoutError:
@@ -234,7 +203,7 @@ class PolicyService:
         if not loading.cancelled() and loading.exception() is None:
             self.versions.release(loading.result())
 
-    def _unknown(self, name: str) -> RequestError:
+    def _unknown(self, name: str, wait_s: float) -> RequestError:
         if name in (NEWEST, "") and self.versions.has_none:
             return RequestError(
                 "there is no model yet: start the policy server with --checkpoint PATH, or a trainer, which publishes "
@@ -243,7 +212,7 @@ class PolicyService:
                 code="no_version",
             )
         known = ", ".join(self.versions.names()) or "none yet"
-        waited = f" (waited {self._settings.policy_version_wait_s:g} s)" if name in (NEWEST, "") or "@" in name else ""
+        waited = f" (waited {wait_s:g} s)" if wait_s and (name in (NEWEST, "") or "@" in name) else ""
         if name in (NEWEST, ""):
             return RequestError(f"no version is loaded{waited}", status=503, code="no_version")
         message = f"there is no model {name!r}; there are: {known}{waited}"
@@ -272,3 +241,51 @@ def _too_long(size: str, version: PolicyVersion) -> RequestError:
         parameter="messages",
         code="context_length_exceeded",
     )
+
+
+def tokens_of(version: PolicyVersion) -> Tokens:
+    """The tokenizer of a loaded version."""
+    assert version.tokens is not None, "the version is loaded"  # noqa: S101  # whoever holds one has loaded it
+    return version.tokens
+
+
+def tokenize(request: ChatRequest, version: PolicyVersion) -> list[int]:
+    """The prompt as the chat template makes it, ending where the assistant's turn begins.
+
+    Raises:
+        RequestError: the template refuses the messages, or nothing comes of them, or it does not know tools.
+    """
+    tokenizer = tokens_of(version).tokenizer
+    if request.reads_tool_calls:
+        problem = how_calls_are_written(tokenizer.get_chat_template(tools=request.tools))
+        if problem is not None:
+            raise RequestError(
+                f"the model's chat template {problem}: take a model that was trained to call tools in that form "
+                "(Qwen2.5, Qwen3, Hermes), or put vLLM with this model's tool parser behind the proxy",
+                parameter="tools",
+            )
+    try:
+        text: str = tokenizer.apply_chat_template(
+            request.messages, tools=request.tools, tokenize=False, add_generation_prompt=True
+        )
+        ids: list[int] = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+    except TEMPLATE_ERRORS as error:
+        raise RequestError(f"the chat template refuses the messages: {error}", parameter="messages") from error
+    if not ids:
+        raise RequestError("the prompt is empty", parameter="messages")
+    return ids
+
+
+def _ids_of(prompt: Prompt, version: PolicyVersion) -> list[int]:
+    """A prompt's tokens, as it is: no template, nothing added.
+
+    Raises:
+        RequestError: a token id is not one of the model's.
+    """
+    tokenizer = tokens_of(version).tokenizer
+    if isinstance(prompt, str):
+        encoded: list[int] = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
+        return encoded
+    if max(prompt) >= len(tokenizer):
+        raise RequestError(f"token {max(prompt)} is outside the vocabulary of {len(tokenizer)}", parameter="prompt")
+    return prompt

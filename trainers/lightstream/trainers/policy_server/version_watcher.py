@@ -45,7 +45,9 @@ class Announced(Protocol):
 
     is_catching_up: bool
 
-    def announce(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+    def announce(
+        self, name: str, number: int, checkpoint_url: str, resources_id: str = "", *, run_id: str, digest: str
+    ) -> None:
         """A version became known."""
         ...
 
@@ -64,7 +66,7 @@ class VersionWatcher:
     Args:
         settings: names the cluster; its absence is waited out.
         versions: what to announce to.
-        run_id: follow that run only; empty follows every run (the newest record of a name wins).
+        run_id: follow that run only; empty follows every run.
         on_failure: called, on this thread, where the topic cannot be read any more: it is missing, was deleted, or is
             not for this user. Without it, that is logged.
     """
@@ -135,9 +137,18 @@ class VersionWatcher:
         if self._run_id and record.run_id != self._run_id:
             return False
         if record.model or not record.adapters:
-            name = record.model or f"{NEWEST}@{record.version}"
-            self._versions.announce(name, record.version, record.checkpoint_url, record.resources_id)
+            self._announce(record, record.model or f"{NEWEST}@{record.version}", record.checkpoint_url)
         for name, folder in record.adapters.items():
-            version = version_of_model(name)
-            self._versions.announce(name, record.version if version is None else version, folder, record.resources_id)
+            self._announce(record, name, folder)
         return True
+
+    def _announce(self, record: ResourcesRecord, name: str, folder: str) -> None:
+        version = version_of_model(name) if name in record.adapters else record.version
+        self._versions.announce(
+            name,
+            record.version if version is None else version,
+            folder,
+            record.resources_id,
+            run_id=record.run_id,
+            digest="",
+        )

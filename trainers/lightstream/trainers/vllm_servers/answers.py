@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,15 @@ from pydantic_core import from_json, to_json
 from lightstream.producers.llm_proxy.events import EventSplitter, event_data
 from lightstream.producers.llm_proxy.openai_upstream import HttpUpstream
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
-from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
+from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
 from ..policy_server.checkpoint import end_of_turn_ids, load_tokenizer
 from ..policy_server.generation import Generation, Job
 from ..policy_server.policy_version import PolicyVersion
 from ..policy_server.requests import ChatRequest, RequestError, TextRequest
+from ..policy_server.service import tokens_of
 from ..policy_server.text import Decode, StopWatcher, decoder
+from ..policy_server.tokens import Tokens
 from .server import VllmServer
 
 __all__ = ["TOO_SLOW", "TRIES", "Answers"]
@@ -69,7 +70,7 @@ class _Part:
 class _Model:
     """The parts of a model that do not change with its weights."""
 
-    tokenizer: Any
+    tokens: Tokens
     end_ids: frozenset[int]
     positions_max: int
 
@@ -94,7 +95,6 @@ class Answers:
         self._is_proven = asyncio.Event()
         self._is_proven.set()
         self._model: _Model | None = None
-        self.token_text = lru_cache(maxsize=100_000)(self._token_text)
 
     @property
     def running(self) -> int:
@@ -136,7 +136,7 @@ class Answers:
         except LightstreamError as error:
             raise RequestError(str(error), status=503) from error
         version = PolicyVersion(served.name, served.number, str(served.folder), served.resources_id)
-        version.end_ids, version.positions_max = model.end_ids, model.positions_max
+        version.tokens, version.end_ids, version.positions_max = model.tokens, model.end_ids, model.positions_max
         job = Job(version, request.streams, asyncio.Event())
         for prompt in prompts:
             job.generations.extend(self._generations(request, job, prompt))
@@ -147,8 +147,8 @@ class Answers:
 
     def decoder(self, request: ChatRequest, job: Job) -> Decode:
         """Return how answers become text."""
-        assert self._model is not None, "a job was submitted"  # noqa: S101  # our own order of steps
-        return decoder(self._model.tokenizer, job.version.end_ids, reads_tool_calls=request.reads_tool_calls)
+        tokenizer = tokens_of(job.version).tokenizer
+        return decoder(tokenizer, job.version.end_ids, reads_tool_calls=request.reads_tool_calls)
 
     def cut(self) -> None:
         """End every part. What they have is kept, and gone on with once the gate is open.
@@ -367,13 +367,9 @@ class Answers:
     async def _read_model(self) -> _Model:
         models = await self._ask("GET", "/v1/models", None)
         folder = self._server.model_folder
-        tokenizer, end_ids = await asyncio.to_thread(_tokenizer_of, folder)
-        self._model = self._model or _Model(tokenizer, end_ids, int(models["data"][0]["max_model_len"]))
+        tokens, end_ids = await asyncio.to_thread(_tokens_of, folder)
+        self._model = self._model or _Model(tokens, end_ids, int(models["data"][0]["max_model_len"]))
         return self._model
-
-    def _token_text(self, token: int) -> str:
-        assert self._model is not None, "a job was submitted"  # noqa: S101  # our own order of steps
-        return str(self._model.tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
 
 
 def _asked(request: ChatRequest, choice: Generation, place: int, model: str) -> dict[str, Any]:
@@ -431,26 +427,14 @@ def _append(choice: Generation, version: int, token: int, logprob: float, best: 
             choice.finish_reason = "stop"
 
 
-def _tokenizer_of(folder: Path) -> tuple[Any, frozenset[int]]:
+def _tokens_of(folder: Path) -> tuple[Tokens, frozenset[int]]:
     """A model's tokenizer, and the tokens that end a turn.
 
     Raises:
         TrainingError: they cannot be read.
     """
-    from transformers import AutoConfig, GenerationConfig
-
-    tokenizer = load_tokenizer(folder)
-    read: Any = GenerationConfig
-    try:
-        if (folder / "generation_config.json").is_file():
-            config = read.from_pretrained(folder, local_files_only=True)
-        else:
-            config = read.from_model_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-    except (OSError, ValueError) as error:
-        raise TrainingError(
-            f"the configuration of {folder} cannot be read: {error}.", next_step="Restore it, or publish it anew."
-        ) from error
-    return tokenizer, end_of_turn_ids(config, tokenizer)
+    tokens = Tokens(load_tokenizer(folder))
+    return tokens, end_of_turn_ids(folder, tokens.tokenizer)
 
 
 def _shown(answer: UpstreamAnswer) -> str:

@@ -80,7 +80,9 @@ class _Versions:
         self._thread = threading.Thread(target=self._run, name="lightstream-vllm-versions", daemon=True)
         self._thread.start()
 
-    def announce(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+    def announce(
+        self, name: str, number: int, checkpoint_url: str, resources_id: str = "", *, run_id: str, digest: str
+    ) -> None:
         """A version became known."""
         self._newest = (name, number, checkpoint_url, resources_id)
 

@@ -31,6 +31,7 @@ from ..policy_server.app import INTERFACES, error_response, respond
 from ..policy_server.guard import guard
 from ..policy_server.requests import ChatRequest, RequestError
 from ..policy_server.responses import error_body
+from ..policy_server.service import tokens_of
 from .answers import TOO_SLOW, TRIES, Answers
 from .client import SERVED_NAME
 from .server import VllmServer
@@ -156,7 +157,7 @@ async def _answer(answers: Answers, request: Request, asked: ChatRequest, body: 
     except RequestError as error:
         return error_response(error)
     decode = answers.decoder(asked, job)
-    return await respond(request, asked, job, INTERFACES[request.url.path], decode, answers.token_text)
+    return await respond(request, asked, job, INTERFACES[request.url.path], decode, tokens_of(job.version).text_of)
 
 
 def _names(server: VllmServer) -> list[str]:
