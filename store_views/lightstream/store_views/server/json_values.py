@@ -134,7 +134,7 @@ def _with_interval_texts(value: Any) -> Any:
         return text
     if isinstance(value, dict):
         return {key: _with_interval_texts(item) for key, item in value.items()}
-    return [_with_interval_texts(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [_with_interval_texts(item) for item in value] if isinstance(value, list) else value
 
 
 def _value_or_text(value: pa.Scalar[Any], text: str | None) -> Any:
