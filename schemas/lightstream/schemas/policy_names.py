@@ -1,10 +1,10 @@
-"""The version of the weights in a model's name: ``policy@7``."""
+"""Names that weights are served under: ``digits@7`` of the run ``digits``, ``digits/planner@7`` of its policy."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["run_of_resources", "version_of_model", "version_of_text"]
+__all__ = ["policy_of_model", "run_of_resources", "version_of_model", "version_of_text"]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -24,6 +24,11 @@ def version_of_model(model: str | None) -> int | None:
     """``7`` of ``policy@7``: the version that a model's name ends with, ``None`` without one."""
     _, at, suffix = (model or "").rpartition("@")
     return version_of_text(suffix) if at else None
+
+
+def policy_of_model(model: str) -> str:
+    """``planner`` of ``digits/planner@7``; of ``planner@7``, as records of 0.2.0 have it, too."""
+    return model.rpartition("@")[0].rpartition("/")[2]
 
 
 def run_of_resources(resources_id: str) -> str:
