@@ -28,8 +28,8 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
         settings: address, limits, cluster.
         options: how to run vLLM.
         checkpoint: weights to serve as ``policy@0`` until a trainer publishes some.
-        run_id: follow the versions of this run only; empty: of the run whose record is the newest when it starts, or of
-            the first one that comes. A vLLM has one run's model at a time.
+        run_id: follow the versions of this run only; empty: of the run that published last before the first call came.
+            A vLLM has one run's model at a time.
 
     Raises:
         ServiceUnavailableError: the port is taken, vLLM does not start, or no Kafka is named or running; or the topic
@@ -72,7 +72,7 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
 class _Versions:
     """The newest version of one run, loaded in a thread of its own: that takes a while.
 
-    It is the run that published last when the first version is loaded; what other runs publish later is passed over.
+    It is the run that published last, until a call is answered; what other runs publish later is passed over.
     """
 
     def __init__(self, server: VllmServer) -> None:

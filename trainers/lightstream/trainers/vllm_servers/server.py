@@ -93,11 +93,12 @@ class VllmServer:
         self._supervisor = Supervisor(RESTARTS)
         self._loading = threading.Lock()
         self._started_as: int | None = None
+        self._has_answered = False
 
     @property
     def run_id(self) -> str:
-        """The run whose model is served; empty before a run's is."""
-        return "" if self.current is None else self.current.run_id
+        """The run that this vLLM is bound to, by calls that it answered; empty before."""
+        return self.current.run_id if self.current is not None and self._has_answered else ""
 
     def refusal(self, name: str) -> str | None:
         """Say why calls of a model's name are not answered; ``None`` where they are, or the name is not known yet.
@@ -157,6 +158,8 @@ class VllmServer:
                     next_step=f"Start it again for that run (`lightstream vllm --run-id {run_id}`), or serve both runs "
                     "with the policy server (`lightstream up --policy`).",
                 )
+            if run_id != (self.current.run_id if self.current is not None else ""):
+                self._has_answered = False
             check_digest(folder)
             is_adapter = (folder / ADAPTER_FILE).is_file()
             new = Served(
@@ -173,6 +176,7 @@ class VllmServer:
         """The version that answers calls of that name, and what vLLM calls it. There must be one."""
         served = self.adapters.get(name) or self.current
         assert served is not None, "a version is known"  # noqa: S101  # callers wait for the first one
+        self._has_answered = True
         return served, served.name if served.name in self.adapters else SERVED_NAME
 
     def make_ready(self) -> None:
