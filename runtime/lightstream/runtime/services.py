@@ -3,7 +3,7 @@
 A server announces itself once it accepts connections and withdraws when it stops; whoever looks for it also checks
 that the process is alive, and no other one to which the system gave that process id since, so a file left by a killed
 process misleads nobody. A name belongs to the process that has it until that ends: a second one of the same name
-serves, and is not found by it. Servers inside a program of the user's announce nothing.
+serves, and is not found by it. An LLM proxy inside a program of the user's announces nothing.
 """
 
 from __future__ import annotations

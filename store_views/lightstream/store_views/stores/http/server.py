@@ -44,9 +44,9 @@ MakeTraces: TypeAlias = "Callable[[LightningStore, Settings], TracesEndpoint]"
 class LightningStoreServer(ForwardingStore):
     """Serves a store over HTTP from a thread of this process; is itself that store to whoever calls it here.
 
-    The store stays the caller's: it is neither started nor closed. Nobody finds it by the name ``store``, which is that
-    of ``lightstream store``: give its :attr:`endpoint` to clients. In another
-    process after a fork, and where it was unpickled, it is a client of the server, which goes on here.
+    The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves, unless
+    another process has that name. In another process after a fork, and where it was unpickled, it is a client of the
+    server, which goes on here.
 
     Args:
         store: safe for several tasks. One that is not safe for several threads is asked by the server's thread alone
@@ -86,9 +86,7 @@ class LightningStoreServer(ForwardingStore):
         origins = [cors_allow_origins] if isinstance(cors_allow_origins, str) else cors_allow_origins or ()
         self._settings = settings
         self._takes_traces = traces is not None
-        self._make_http = partial(
-            _http_server, store, settings, host, cors_allow_origins=origins, traces=traces, announced=False
-        )
+        self._make_http = partial(_http_server, store, settings, host, cors_allow_origins=origins, traces=traces)
         self._http = self._make_http(port)
         self._stopped: Future[None] = Future()
         self.endpoint = self._http.url
@@ -203,7 +201,6 @@ def _http_server(
     cors_allow_origins: Sequence[str] = (),
     traces: MakeTraces | None = None,
     ready: Sequence[Check] = (),
-    announced: bool = True,
 ) -> HttpServer:
     if host is not None:
         settings = settings.model_copy(update={"host": host})
@@ -218,5 +215,4 @@ def _http_server(
         setting=SETTING,
         on_stopping=app.state.serving.stopping.set,
         ready=ready,
-        announced=announced,
     )
