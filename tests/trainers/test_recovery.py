@@ -64,7 +64,7 @@ class Recorded:
     def checkpoints(self) -> list[str]:
         """The steps of the recovery checkpoints on the disk."""
         root = self.folder / "recovery" / "run"
-        return sorted(path.name.rpartition("-")[0] for path in root.iterdir()) if root.is_dir() else []
+        return sorted("-".join(path.name.split("-")[:2]) for path in root.iterdir()) if root.is_dir() else []
 
 
 @pytest.fixture
