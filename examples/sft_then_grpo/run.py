@@ -9,7 +9,7 @@ from rich.console import Console
 from examples.drawers import TASKS, find, make_model, teach_the_form
 from examples.system import has_learned, started
 from examples.watch import read_curve, show_checks
-from lightstream.trainers import SFT, VERL, Settings, Trainer, ViewClient
+from lightstream.trainers import SFT, VERL, Settings, Trainer, ViewClient, checkpoint_folder
 
 from .conversations import write_conversations
 
@@ -35,7 +35,7 @@ def run_sft_then_grpo(settings: Settings, console: Console, *, steps: int, seed:
     with started(settings, console) as settings:
         _imitate(settings, seed=seed)
         view = ViewClient(settings)
-        imitated = Path(str(view.query(IMITATED, at_least="now").scalar()))
+        imitated = checkpoint_folder(str(view.query(IMITATED, at_least="now").scalar()), settings)
         _improve(settings, imitated, steps=steps, seed=seed)
         has_improved = has_learned(settings, console, GRPO_RUN, title="GRPO after SFT", reward_min=REWARD_MIN)
         first = read_curve(view, GRPO_RUN).rewards[0]

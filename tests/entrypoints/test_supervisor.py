@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ from lightstream.runtime.processes import (
     spawn,
 )
 from lightstream.runtime.processes import supervisor as supervising
-from lightstream.runtime.services import Service, find
+from lightstream.runtime.services import Service, announce, find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.up import BrokerUnit, Stack
@@ -143,6 +144,40 @@ def test_a_second_process_of_that_name_is_refused(supervisor: Supervisor, local:
     with pytest.raises(ServiceUnavailableError, match=r"a one \(process \d+\) already runs"):
         Supervisor().start([unit("one", local)])
     assert supervisor.pid("one") is not None
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_announcement_that_is_gone_is_made_again(local: Settings, replaced: bool) -> None:
+    supervisor = Supervisor(RestartPolicy(silent_s_max=60.0))
+    supervisor.start([unit("one", local)])
+    try:
+        pid = supervisor.pid("one")
+        (local.data_dir / "run" / "one.json").unlink()
+        if replaced:
+            announce(local, Service("one", "", os.getpid(), 0))
+        eventually(lambda: supervisor.pid("one") == pid)
+        assert supervisor.restarts == {"one": 0}
+    finally:
+        supervisor.stop()
+    assert find(local, "one") is None
+
+
+def test_a_second_stack_on_a_data_folder_is_refused(local: Settings) -> None:
+    (local.data_dir / "run").mkdir()
+    with (local.data_dir / "run" / "view.lock").open("w") as held:
+        held.write("4711\n")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ServiceUnavailableError, match=r"process 4711 keeps the view of the data folder .* running"):
+            Stack(local, services=["view", "proxy"]).start()
+        assert not (local.data_dir / "broker").exists()
+        assert not processes_of(local.data_dir)
+    second = Stack(local, services=["view"])
+    announce(local, Service("view", "", os.getpid(), 0))
+    with pytest.raises(ServiceUnavailableError, match=r"a view .* already runs"):  # the names of the first are free now
+        second.start()
+    with (local.data_dir / "run" / "view.lock").open("w") as free:
+        fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_unknown_names_say_which_there_are(supervisor: Supervisor, local: Settings) -> None:

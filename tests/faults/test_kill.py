@@ -14,6 +14,7 @@ from examples.watch import Account, take_account
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 from lightstream.up import Stack
+from tests.support.checkpoints import checkpoint_in
 from tests.support.waiting import eventually
 
 VICTIMS: tuple[str, ...] = ("worker", "view", "proxy", "trainer", "broker")
@@ -53,7 +54,7 @@ def _run_with_kills(data_dir: Path, victims: list[str], seed: int) -> Account:
         checkpoint = view.query(
             "SELECT checkpoint_url FROM training_steps WHERE checkpoint_url IS NOT NULL ORDER BY step DESC LIMIT 1"
         ).scalar()
-        assert Path(checkpoint.removeprefix("file://")).is_dir(), "checkpoint and log disagree"
+        assert checkpoint_in(settings.data_dir, checkpoint).is_dir(), "checkpoint and log disagree"
         view.close()
     return account
 

@@ -22,6 +22,7 @@ from lightstream.trainers.verl_in_process.engine import VerlEngine
 from lightstream.trainers.verl_in_process.images import image_reader
 from lightstream.trainers.verl_in_process.initial import write_initial_model
 from lightstream.trainers.verl_in_process.primitives import PrimitiveEngine
+from tests.support.checkpoints import checkpoint_in
 
 from .support.seeing import SeeingModel, make_seeing_model, picture
 from .support.trajectories import make_trajectory, make_triplet
@@ -243,7 +244,7 @@ def test_a_recorded_step_makes_weights_for_servers_and_counts_what_it_left_out(
         "2": {"bad_image": 1},
         "3": {"images_mismatch": 1},
     }
-    written = Path(step.checkpoint_url or "")
+    written = checkpoint_in(tmp_path / "out", step.checkpoint_url)
     assert {"config.json", "preprocessor_config.json", "tokenizer.json"} <= {file.name for file in written.iterdir()}
     learned, right = SeeingModel(written), good[0]
     token = int(unpack_int32(right.response_token_ids)[0])

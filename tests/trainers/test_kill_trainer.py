@@ -19,6 +19,7 @@ from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.replaying import replay_training
+from tests.support.checkpoints import checkpoint_in
 from tests.support.forked import run_forked
 
 from .support.killed_trainer import GROUPS, SIZE, part_of
@@ -66,11 +67,14 @@ def check(settings: Settings, steps: int, file: str, expected: bytes | None, *, 
     for before, after in itertools.pairwise(committed):
         low = {p.partition: p.offset for p in before.low_water}
         assert all(low[p.partition] <= p.offset for p in after.low_water)
-    last = Path([step.checkpoint_url for step in committed if step.checkpoint_url is not None][-1])
+    addresses = [step.checkpoint_url for step in committed if step.checkpoint_url is not None]
+    last = checkpoint_in(settings.data_dir, addresses[-1])
     content = (last / file).read_bytes()
     assert expected is None or content == expected, "the same trajectories make the same checkpoint"
     named = {record.checkpoint_url for record in records(settings, RESOURCES) if isinstance(record, ResourcesRecord)}
-    assert {str(path) for path in last.parent.iterdir()} <= named, "nothing that the log does not name"
+    assert {path.relative_to(settings.data_dir).as_posix() for path in last.parent.iterdir()} <= named, (
+        "nothing that the log does not name"
+    )
     return content
 
 

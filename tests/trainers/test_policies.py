@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
+from lightstream.schemas.policy_names import policy_of_model
 from lightstream.schemas.records import RewardRecord, StepOutcome, Trajectory
 from lightstream.trainers import VERL, AgentPolicy, VllmOptions, make_tiny_model
 from lightstream.trainers.batch import BatchRows, build_arrays, select_rows, split_groups
@@ -24,6 +25,7 @@ from lightstream.trainers.ledger import MemoryLedger
 from lightstream.trainers.recorded import recorded_context
 from lightstream.trainers.verl_in_process.config import options_of
 from lightstream.trainers.verl_in_process.policies_engine import PoliciesEngine
+from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet
 from .support.two_policies import team_trajectory
@@ -71,7 +73,14 @@ class Team:
             )
         )
         served = self.ledger.resources[-1].adapters
-        return {name.partition("@")[0]: (Path(folder) / ADAPTER).read_bytes() for name, folder in served.items()}
+        return {
+            policy_of_model(name): (checkpoint_in(self.folder, folder) / ADAPTER).read_bytes()
+            for name, folder in served.items()
+        }
+
+    def adapter(self, name: str, record: int = -1) -> Path:
+        """The folder of an adapter that is served so."""
+        return checkpoint_in(self.folder, self.ledger.resources[record].adapters[f"run/{name}"])
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +228,9 @@ def test_one_policy_of_all_agents_is_the_adapter_of_a_run_without_policies(tmp_p
             for t in run.log
         ]
         run.train(3)
-    base = load_file(Path(one.ledger.resources[0].checkpoint_url or "") / "model.safetensors")
-    adapter = load_file(Path(one.ledger.resources[-1].adapters["all@3"]) / ADAPTER)
-    merged = load_file(Path(plain.ledger.resources[-1].checkpoint_url or "") / "model.safetensors")
+    base = load_file(checkpoint_in(one.folder, one.ledger.resources[0].checkpoint_url) / "model.safetensors")
+    adapter = load_file(one.adapter("all@3", -1) / ADAPTER)
+    merged = load_file(checkpoint_in(plain.folder, plain.ledger.resources[-1].checkpoint_url) / "model.safetensors")
     for name, weight in base.items():
         layer = f"base_model.model.{name.removesuffix('.weight')}"
         if f"{layer}.lora_A.weight" in adapter:
@@ -252,20 +261,22 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_frozen_policy_and_the_model_stay_as_they_are(together: Team, tmp_path: Path) -> None:
-    trained = Path(together.ledger.resources[-1].adapters[f"solver@{STEPS}"])
+    trained = together.adapter(f"solver@{STEPS}", -1)
     before = files_of(trained)
     team = Team(tmp_path / "frozen", {"planner": PLANNER, "solver": replace(SOLVER, frozen=True, adapter=trained)})
     adapters = team.train()
-    first = Path(team.ledger.resources[0].checkpoint_url or "")
+    first = checkpoint_in(team.folder, team.ledger.resources[0].checkpoint_url)
     assert adapters == {"planner": together.train()["planner"], "solver": before[ADAPTER]}
     assert files_of(trained) == before
     assert (first / "model.safetensors").read_bytes() == (team.options["model"] / "model.safetensors").read_bytes()
     for version, record in enumerate(team.ledger.resources):
-        assert record.adapters.keys() == {f"planner@{version}", "solver@0"}
-        assert record.adapters["solver@0"] == str(first / "solver")
+        assert record.adapters.keys() == {f"run/planner@{version}", "run/solver@0"}
+        assert checkpoint_in(team.folder, record.adapters["run/solver@0"]) == first / "solver"
         models = {name: json.loads(text)["model"] for name, text in record.resources.items()}
-        assert models == {"main_llm": "policy@0", "planner": f"planner@{version}", "solver": "solver@0"}
-    assert {path.name for path in Path(team.ledger.resources[-1].checkpoint_url or "").iterdir()} == {"planner"}
+        assert models == {"main_llm": "run@0", "planner": f"run/planner@{version}", "solver": "run/solver@0"}
+    assert {path.name for path in checkpoint_in(team.folder, team.ledger.resources[-1].checkpoint_url).iterdir()} == {
+        "planner"
+    }
     solver = sum(c.agent_name == "solver" for t in team.log for c in t.triplets)
     critic = sum(c.agent_name == "critic" for t in team.log for c in t.triplets)
     frozen = sum(c.not_trained.get("frozen_agent", 0) for step in team.ledger.steps for c in step.consumed)
@@ -299,7 +310,7 @@ def test_ranks_and_rates_of_their_own(tmp_path: Path) -> None:
     assert adapters == whole
     alone = Team(tmp_path / "alone", {"solver": solver}, lr_warmup_steps=2)
     alone.train(3)
-    ours, theirs = (load_file(Path(run.ledger.resources[-1].adapters["solver@3"]) / ADAPTER) for run in (team, alone))
+    ours, theirs = (load_file(run.adapter("solver@3", -1) / ADAPTER) for run in (team, alone))
     assert {tuple(t.shape)[0 if "lora_A" in n else 1] for n, t in ours.items()} == {2}
     for name, tensor in theirs.items():
         assert torch.allclose(ours[name], tensor, rtol=0, atol=1e-4), name
@@ -311,7 +322,7 @@ def test_a_further_policy_takes_the_memory_of_its_adapter_alone(together: Team) 
     """Its weights and the optimiser's two moments, in float32: none of the model. Counted in the engine."""
 
     def bytes_of(policies: dict[str, AgentPolicy]) -> int:
-        first = Path(together.ledger.resources[0].checkpoint_url or "")
+        first = checkpoint_in(together.folder, together.ledger.resources[0].checkpoint_url)
         options: dict[str, Any] = {**together.options, "policies": policies}
         engine = PoliciesEngine(VERL(steps=1, **options), first)
         groups = [Group("g", tuple(t for t in together.log if t.group_id == "run-s1-g0"))]
@@ -321,7 +332,9 @@ def test_a_further_policy_takes_the_memory_of_its_adapter_alone(together: Team) 
         tensors = {t.data_ptr(): t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.numel()}
         return sum(t.numel() * t.element_size() for t in tensors.values())
 
-    adapter = load_file(Path(together.ledger.resources[0].checkpoint_url or "") / "solver" / ADAPTER)
+    adapter = load_file(
+        checkpoint_in(together.folder, together.ledger.resources[0].checkpoint_url) / "solver" / ADAPTER
+    )
     floats = 4 * sum(tensor.numel() for tensor in adapter.values())
     bytes_of({"planner": PLANNER})  # what is made once in a process
     further = bytes_of({"planner": PLANNER, "solver": SOLVER}) - bytes_of({"planner": PLANNER})
@@ -345,7 +358,7 @@ def test_options_of_a_run_name_its_policies() -> None:
     [
         ({"a": AgentPolicy(frozen=True)}, {}, "nothing to train"),
         ({"a@1": AgentPolicy()}, {}, "name 'a@1'"),
-        ({"policy": AgentPolicy()}, {}, "as the model that all of them share"),
+        ({"main_llm": AgentPolicy()}, {}, "as the model that all of them share"),
         ({"a": AgentPolicy(agents="x"), "b": AgentPolicy(agents="x")}, {}, "'a' and 'b' have the same agents"),
         ({"a": AgentPolicy()}, {"lora_rank": 4}, "lora_rank is 4"),
         ({"a": AgentPolicy()}, {"engine": "ray"}, "engine 'ray'"),
@@ -409,7 +422,7 @@ def test_agents_that_match_none_or_two_policies_stop_before_anything_is_trained(
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
     small = Team(tmp_path / "small", {"planner": replace(PLANNER, lora_rank=2)})
     small.train(1)
-    folder = Path(small.ledger.resources[0].adapters["planner@0"])
+    folder = small.adapter("planner@0", 0)
     large = make_tiny_model(tmp_path / "large", hidden_size=96)
     other = Team(tmp_path / "other", {"planner": replace(PLANNER, adapter=folder)}, model=large)
     with pytest.raises(TrainingError, match=r"policy 'planner' begins with, does not fit: \d+ tensors"):

@@ -20,6 +20,7 @@ from lightstream.trainers import VERL, Group, Policy, Step, make_tiny_model, tra
 from lightstream.trainers.batch import build_arrays, select_rows, weigh_rows
 from lightstream.trainers.verl_in_process.engine import VerlEngine
 from lightstream.trainers.verl_in_process.primitives import PrimitiveEngine
+from tests.support.checkpoints import checkpoint_in
 
 from .support.instant_store import InstantStore
 from .support.killed_trainer import part_of
@@ -83,8 +84,8 @@ async def learn(policy: Policy, step: Step, *, publish: bool = True) -> None:
     policy.sample(DATASET, tasks=TASKS, rollouts_per_task=SIZE)
 
 
-def weights(url: str | None) -> bytes:
-    return (Path(url or "") / "model.safetensors").read_bytes()
+def weights(data_dir: Path, url: str | None) -> bytes:
+    return (checkpoint_in(data_dir, url) / "model.safetensors").read_bytes()
 
 
 def groups(count: int = 2) -> list[Group]:
@@ -128,7 +129,10 @@ def test_the_halves_are_the_update_of_the_built_in(tmp_path: Path, model: Path) 
     for engine, name in ((built_in, "built-in"), (halves, "halves")):
         (tmp_path / name).mkdir()
         engine.save_weights(tmp_path / name)
-    assert weights(str(tmp_path / "halves")) == weights(str(tmp_path / "built-in")) != weights(str(model))
+    halves_wrote, built_in_wrote, first = (
+        (folder / "model.safetensors").read_bytes() for folder in (tmp_path / "halves", tmp_path / "built-in", model)
+    )
+    assert halves_wrote == built_in_wrote != first
     for name in ("grad_norm", "actor/pg_loss", "logprob_diff_max"):
         assert metrics[name] == found[name]
 
@@ -191,10 +195,12 @@ async def test_a_run_in_pieces_has_the_weights_of_one_in_one_go(
             f"own-s{step}-g{group}-{i}" for step in (1, 2, 3) for group in range(TASKS) for i in range(SIZE)
         )
         assert all(c.triplet_count for c in consumed)
-    of_whole, of_pieces = ([weights(s.checkpoint_url) for s in steps] for steps in last.values())
+    of_whole, of_pieces = (
+        [weights(part.data_dir, s.checkpoint_url) for s in last[part.topic_prefix]] for part in (whole, pieces)
+    )
     assert of_whole == of_pieces
     assert len(set(of_whole)) == 3
-    kept = {Path(s.checkpoint_url or "") for s in last[pieces.topic_prefix]}
+    kept = {checkpoint_in(pieces.data_dir, s.checkpoint_url) for s in last[pieces.topic_prefix]}
     assert kept < set((pieces.data_dir / "checkpoints" / "own").iterdir()), "those and version 0"
 
 

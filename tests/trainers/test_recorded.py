@@ -23,6 +23,7 @@ from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.recorded import read_recording, write_recording
 from lightstream.trainers.replaying import replay_training
 from lightstream.trainers.trajectory_source import TrajectorySource
+from tests.support.checkpoints import checkpoint_in
 
 from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory, random_trajectory
@@ -55,8 +56,8 @@ def recorded_steps(steps: int, run_id: str = "run") -> list[Trajectory]:
     ]
 
 
-def contents(checkpoints: Sequence[str | None]) -> list[bytes]:
-    return [(Path(url) / "model.safetensors").read_bytes() for url in checkpoints if url is not None]
+def contents(data_dir: Path, checkpoints: Sequence[str | None]) -> list[bytes]:
+    return [(checkpoint_in(data_dir, url) / "model.safetensors").read_bytes() for url in checkpoints if url is not None]
 
 
 def bytes_written() -> int:
@@ -96,16 +97,16 @@ def test_the_same_trajectories_give_the_same_weights_through_kafka_and_from_a_fi
     assert write_recording(published_trajectories(settings), tmp_path / "run.jsonl") == 24
 
     ledger = train_recorded(algorithm, tmp_path / "run.jsonl", tmp_path / "again", seed=5)
-    through_kafka = contents([step.checkpoint_url for step in steps])
+    through_kafka = contents(settings.data_dir, [step.checkpoint_url for step in steps])
     assert len(through_kafka) == 3
-    assert contents([step.checkpoint_url for step in ledger.steps]) == through_kafka
+    assert contents(tmp_path / "again", [step.checkpoint_url for step in ledger.steps]) == through_kafka
     assert [step.consumed for step in ledger.steps] == [step.consumed for step in steps]
 
     replayed = replay_training(settings, "run", tmp_path / "replayed")
     assert (replayed.steps, replayed.compared) == ([1, 2, 3], [1, 2, 3])
     assert (replayed.differing, replayed.other_weights) == ({}, [])
     assert (replayed.weights / "model.safetensors").read_bytes() == through_kafka[-1]
-    (Path(steps[1].checkpoint_url or "") / "model.safetensors").write_bytes(b"other weights")
+    (checkpoint_in(settings.data_dir, steps[1].checkpoint_url) / "model.safetensors").write_bytes(b"other weights")
     assert replay_training(settings, "run", tmp_path / "replayed").other_weights == [2]
     with pytest.raises(TrainingError, match="there is no step of run 'nobody'"):
         replay_training(settings, "nobody", tmp_path / "replayed")

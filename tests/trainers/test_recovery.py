@@ -19,6 +19,7 @@ from lightstream.trainers import VERL, AlgorithmContext, make_tiny_model
 from lightstream.trainers.ledger import MemoryLedger, StepCommit
 from lightstream.trainers.policy_servers import NoServers
 from lightstream.trainers.recorded import recorded_context
+from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import random_trajectory
 
@@ -50,7 +51,7 @@ class Recorded:
     def train(self, steps: int) -> bytes:
         """Go on up to this step; the served weights after it."""
         VERL(steps=steps, **self.options).run(self.context())
-        return (Path(self.ledger.resources[-1].checkpoint_url or "") / "model.safetensors").read_bytes()
+        return (checkpoint_in(self.folder, self.ledger.resources[-1].checkpoint_url) / "model.safetensors").read_bytes()
 
     def context(self) -> AlgorithmContext:
         """The context of a new process."""
@@ -65,7 +66,7 @@ class Recorded:
     def checkpoints(self) -> list[str]:
         """The steps of the recovery checkpoints on the disk."""
         root = self.folder / "recovery" / "run"
-        return sorted(path.name.rpartition("-")[0] for path in root.iterdir()) if root.is_dir() else []
+        return sorted("-".join(path.name.split("-")[:2]) for path in root.iterdir()) if root.is_dir() else []
 
 
 @pytest.fixture
@@ -184,22 +185,23 @@ def test_what_is_gone_from_the_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="step 2 of run 'run' cannot be made again: 1 of its trajectories are gone"):
         run.train(3)
     shutil.rmtree(tmp_path / "gone" / "checkpoints")
-    with pytest.raises(TrainingError, match=r"run 'run' has no checkpoint in .*recovery"):
+    with pytest.raises(TrainingError, match=r"checkpoints/run/step-\S+ of 'run.*' is gone: .*LIGHTSTREAM_DATA_DIR"):
         run.train(3)
 
 
 class WatchedLedger(MemoryLedger):
     """Checks, when a step is committed, what must be there before and what must not."""
 
-    def __init__(self) -> None:
+    def __init__(self, data_dir: Path) -> None:
         super().__init__(trainer_id="run", run_id="run")
+        self.data_dir = data_dir
         self.loaded: list[str] = []
 
     def commit(self, commit: StepCommit) -> None:
         made = commit.resources
         assert made is not None
         assert made.resources_id not in self.loaded
-        assert (Path(made.checkpoint_url or "") / "model.safetensors").is_file()
+        assert (checkpoint_in(self.data_dir, made.checkpoint_url) / "model.safetensors").is_file()
         super().commit(commit)
 
 
@@ -225,7 +227,7 @@ class WatchedServers(NoServers):
 
 def test_weights_are_on_the_disk_before_the_transaction_and_served_after_it(tmp_path: Path) -> None:
     run = Recorded(tmp_path / "order")
-    ledger = run.ledger = WatchedLedger()
+    ledger = run.ledger = WatchedLedger(run.folder)
     context = run.context()
     context.servers = WatchedServers(ledger)
     VERL(steps=3, **run.options).run(context)

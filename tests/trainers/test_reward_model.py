@@ -120,10 +120,10 @@ def test_a_run_learns_from_its_scores_and_can_be_made_again(
     assert (replayed.steps, replayed.differing, replayed.other_weights) == ([1, 2, 3], {}, [])
     write_recording(published, tmp_path / "run.jsonl")
     again = train_recorded(algorithm, tmp_path / "run.jsonl", tmp_path / "again", seed=5)
-    weights = contents([step.checkpoint_url for step in steps_made])
-    assert contents([step.checkpoint_url for step in again.steps]) == weights
+    weights = contents(settings.data_dir, [step.checkpoint_url for step in steps_made])
+    assert contents(tmp_path / "again", [step.checkpoint_url for step in again.steps]) == weights
     without = train_recorded(verl_of(tiny_model), tmp_path / "run.jsonl", tmp_path / "without", seed=5)
-    assert contents([step.checkpoint_url for step in without.steps])[-1] != weights[-1]
+    assert contents(tmp_path / "without", [step.checkpoint_url for step in without.steps])[-1] != weights[-1]
 
 
 def test_agents_that_give_no_reward_can_be_trained(tiny_model: Path, reward_model: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_dimensions_weigh_it_beside_rewards_of_the_agent(tiny_model: Path, rewar
         verl = verl_of(tiny_model, reward_model=reward_model, steps=1, reward_dimensions=dimensions)
         (step,) = train_recorded(verl, tmp_path / "run.jsonl", tmp_path / name).steps
         assert step.outcome is StepOutcome.UPDATED
-        weights[name] = contents([step.checkpoint_url])[0]
+        weights[name] = contents(tmp_path / name, [step.checkpoint_url])[0]
     assert len(set(weights.values())) == 3
 
 

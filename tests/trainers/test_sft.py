@@ -21,6 +21,7 @@ from lightstream.trainers.recorded import recorded_context, write_recording
 from lightstream.trainers.replaying import replay_training
 from lightstream.trainers.sft.sequences import Choice, conversations, rows_of
 from lightstream.trainers.verl_in_process.engine import VerlEngine
+from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet, random_trajectory
 
@@ -93,7 +94,7 @@ class Run:
 
     @property
     def published(self) -> Path:
-        return Path(self.ledger.resources[-1].checkpoint_url or "")
+        return checkpoint_in(self.folder, self.ledger.resources[-1].checkpoint_url)
 
 
 def right(folder: Path, model: Path) -> float:

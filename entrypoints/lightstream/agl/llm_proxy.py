@@ -62,4 +62,5 @@ class LLMProxy(Proxy):
 
     def _new_server(self, upstream: Upstream) -> HttpServer:
         into = None if self._store is None else store_for_spans(self._store)
-        return proxy_server(self._settings, upstream, None if into is None else StorePublisher(into))
+        publisher = None if into is None else StorePublisher(into)
+        return proxy_server(self._settings, upstream, publisher, announced=False)

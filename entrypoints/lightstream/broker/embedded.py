@@ -68,6 +68,7 @@ class EmbeddedBroker:
         self._java = java
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
+        self._announced: Service | None = None
 
     def __enter__(self) -> EmbeddedBroker:
         self.start()
@@ -115,6 +116,14 @@ class EmbeddedBroker:
                 f"the broker cannot use the data folder {self._settings.data_dir}: {error}.",
                 next_step="Make it writable, free space, or name another with LIGHTSTREAM_DATA_DIR.",
             ) from error
+
+    def announce_again(self) -> None:
+        """Announce the broker that this object started, where its announcement is gone and it runs."""
+        announced, process = self._announced, self._process
+        if announced is None or process is None or process.pid != announced.pid or process.poll() is not None:
+            return
+        if find(self._settings, SERVICE) is None:
+            announce(self._settings, announced, is_stacks_own=True)
 
     def stop(self) -> None:
         """Stop it in good order; nothing happens when it does not run.
@@ -205,7 +214,8 @@ class EmbeddedBroker:
         if not ready:
             raise explain(files, log_start, ended, READY_TIMEOUT_S)
         write_text(files.port, f"{port}\n")
-        announce(self._settings, Service(SERVICE, address, process.pid, time.time_ns()))
+        self._announced = Service(SERVICE, address, process.pid, time.time_ns())
+        announce(self._settings, self._announced, is_stacks_own=True)
         return address
 
     def _choose_port(self) -> int:

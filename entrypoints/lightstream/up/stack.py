@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -110,6 +113,9 @@ class BrokerUnit:
             self._broker.stop()
             raise stopped_while_starting(self.name)
 
+    def announce_again(self) -> None:
+        self._broker.announce_again()
+
     def answers(self, timeout_s: float) -> bool:
         return self._contact.answers(timeout_s)
 
@@ -156,6 +162,7 @@ class Stack:
         self._programs = dict(programs or {})
         self._given = settings
         self._settings: Settings | None = None
+        self._claims = ExitStack()
         self._supervisor = Supervisor(RestartPolicy(silent_s_max=SILENT_S_MAX), self._note_restart)
 
     def __enter__(self) -> Stack:
@@ -190,9 +197,10 @@ class Stack:
         Raises:
             LightstreamError: something could not be started; what was started is stopped again.
         """
-        self._refuse_what_runs()
-        forget_restarts(self._given, ["broker", *self._services, *self._programs])
+        self._claim()
         try:
+            self._refuse_what_runs()
+            forget_restarts(self._given, ["broker", *self._services, *self._programs])
             settings = with_kept_ports(self._with_kafka(), self._services)
             create_topics(settings)
             self._settings = settings
@@ -214,6 +222,28 @@ class Stack:
     def stop(self) -> None:
         """Stop all, the broker last; returns when no process is left. May be called twice."""
         self._supervisor.stop()
+        self._claims.close()
+
+    def _claim(self) -> None:
+        """Have the names for this stack alone; the kernel lets go of them when this process dies."""
+        folder = self._given.data_dir / "run"
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as claims:
+            for name in sorted({*self._services, *self._programs}):
+                file = claims.enter_context((folder / f"{name}.lock").open("a+"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    file.seek(0)
+                    raise ServiceUnavailableError(
+                        f"process {file.read().strip() or '?'} keeps the {name} of the data folder "
+                        f"{self._given.data_dir} running already (`lightstream up`).",
+                        next_step="Use that one, stop it first, or name another folder with LIGHTSTREAM_DATA_DIR.",
+                    ) from error
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+            self._claims = claims.pop_all()
 
     def _note_restart(self, name: str, count: int, reason: str) -> None:
         note_restart(self._given, Restarts(name, count, reason, SystemClock().now_unix_nano()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -37,6 +38,8 @@ __all__ = [
     "read_body",
     "unless_disconnected",
 ]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -122,7 +125,7 @@ class HttpServer:
         port: 0 for any free one.
         setting: the setting that names the port, for messages.
         listener: a socket that listens already, in place of ``port``. It is closed at the end.
-        announced: whether others find it by its name.
+        announced: whether others find it by its name, unless another process has that name.
         on_stopping: called in the server's loop when it begins to stop, before answers under way are waited for.
         alive, ready, metrics: what ``/healthz``, ``/readyz`` and ``/metrics`` ask
             (:mod:`lightstream.runtime.health`).
@@ -159,6 +162,7 @@ class HttpServer:
             timeout_keep_alive=75,
             lifespan="on",
         )
+        self._is_announced = announced
         self._server = _AnnouncedServer(config, self._announce if announced else None, on_stopping)
         self._thread: threading.Thread | None = None
         self._failure: LightstreamError | None = None
@@ -173,7 +177,8 @@ class HttpServer:
         try:
             self._server.run(sockets=[self._socket])
         finally:
-            withdraw(self._settings, self._name, os.getpid())
+            if self._is_announced:
+                withdraw(self._settings, self._name, os.getpid())
             self._socket.close()
         if self._failure is not None:
             raise self._failure
@@ -211,7 +216,15 @@ class HttpServer:
         self._server.should_exit = True
 
     def _announce(self) -> None:
-        announce(self._settings, Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano()))
+        service = Service(self._name, self.url, os.getpid(), SystemClock().now_unix_nano())
+        self._is_announced = announce(self._settings, service)
+        if not self._is_announced:
+            logger.warning(
+                "another %s runs with the data folder %s and keeps its name; this one is reached at %s alone",
+                self._name,
+                self._settings.data_dir,
+                self.url,
+            )
 
 
 class _AnnouncedServer(uvicorn.Server):

@@ -2,7 +2,8 @@
 
 A server announces itself once it accepts connections and withdraws when it stops; whoever looks for it also checks
 that the process is alive, and no other one to which the system gave that process id since, so a file left by a killed
-process misleads nobody.
+process misleads nobody. A name belongs to the process that has it until that ends: a second one of the same name
+serves, and is not found by it. An LLM proxy inside a program of the user's announces nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from typing import Any
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
+from .files import exclusive
 from .settings import ENVIRONMENT_PREFIX, Settings
 
 __all__ = ["Service", "announce", "discover", "find", "otlp_traces_url", "running_services", "withdraw"]
+
+LOCK_FILE = "announcements.lock"
+"""Held while an announcement is written or removed."""
 
 STATE, START_TICKS = 0, 19
 """Places of ``state`` and ``starttime`` (``proc_pid_stat(5)``), counted from after the program's name."""
@@ -59,10 +64,26 @@ class Service:
         return is_that_one and fields[STATE] != "Z"
 
 
-def announce(settings: Settings, service: Service) -> None:
-    """Announce that ``service`` accepts work. Replaces an earlier announcement of the same name, atomically."""
+def announce(settings: Settings, service: Service, *, is_stacks_own: bool = False) -> bool:
+    """Announce that ``service`` accepts work, atomically.
+
+    Args:
+        is_stacks_own: the name is this process's, whoever else has it.
+
+    Returns:
+        False, and nothing happens, where another process has that name and is alive.
+    """
     folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / LOCK_FILE):
+        present = find(settings, service.name)
+        if present is not None and present.pid != service.pid and not is_stacks_own:
+            return False
+        _write(folder, service)
+    return True
+
+
+def _write(folder: Path, service: Service) -> None:
     handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         fields = _stat_fields(service.pid)
@@ -73,9 +94,13 @@ def announce(settings: Settings, service: Service) -> None:
 
 def withdraw(settings: Settings, name: str, pid: int) -> None:
     """Remove the announcement of ``name`` if it is that process's; otherwise nothing happens."""
-    service = _read(_folder(settings) / f"{name}.json")
-    if service is not None and service.pid == pid:
-        (_folder(settings) / f"{name}.json").unlink(missing_ok=True)
+    file = _folder(settings) / f"{name}.json"
+    if not file.exists():
+        return
+    with exclusive(_folder(settings) / LOCK_FILE):
+        service = _read(file)
+        if service is not None and service.pid == pid:
+            file.unlink(missing_ok=True)
 
 
 _COMMANDS = {"broker": "broker start", "gateway-grpc": "gateway", "flight-sql": "view"}

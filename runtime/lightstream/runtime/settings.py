@@ -33,6 +33,11 @@ class Settings(BaseSettings):
 
     # --- Folders
     data_dir: Path = Field(Path(".lightstream"), description="Folder for everything that is kept on this machine.")
+    checkpoint_root: Path | None = Field(
+        None,
+        description="Folder that has the runs' checkpoints in `checkpoints`, for example one that several machines "
+        "mount; unset means the data folder. Addresses of checkpoints in the log are relative to it.",
+    )
     cache_dir: Path | None = Field(
         None, description="Folder for downloads, shared by all data folders; unset means the user's cache folder."
     )

@@ -1,10 +1,10 @@
-"""The version of the weights in a model's name: ``policy@7``."""
+"""Names that weights are served under: ``digits@7`` of the run ``digits``, ``digits/planner@7`` of its policy."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["base_of_model", "run_of_resources", "version_of_model", "version_of_text"]
+__all__ = ["base_of_model", "policy_of_model", "run_of_resources", "version_of_model", "version_of_text"]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -30,6 +30,11 @@ def base_of_model(model: str | None) -> str:
     """``policy`` of ``policy@7``; the whole name where it has no version."""
     base, at, _ = (model or "").rpartition("@")
     return base if at else model or ""
+
+
+def policy_of_model(model: str) -> str:
+    """``planner`` of ``digits/planner@7``; of ``planner@7``, as records of 0.2.0 have it, too."""
+    return model.rpartition("@")[0].rpartition("/")[2]
 
 
 def run_of_resources(resources_id: str) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 from examples.grpo_in_twenty_lines.grpo import grpo
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
-from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, trajectories
+from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, checkpoint_folder, trajectories
 from lightstream.trainers import trainer as trainer_module
 from lightstream.trainers.checkpoint import CheckpointFolder
 from lightstream.trainers.tasks import step_group_id, step_requests
@@ -56,7 +56,7 @@ def chain(context: AlgorithmContext, steps: int) -> None:
         started = context.now()
         groups = context.collect(context.enqueue_step(step, tasks=GROUPS, rollouts_per_task=SIZE))
         assert context.resources is not None
-        link = _next_link(context.resources.checkpoint_url, groups)
+        link = _next_link(context.folder_of(context.resources.checkpoint_url or ""), groups)
         folder = context.checkpoints.write(step, functools.partial(_write, text=link))
         context.commit(
             step, groups, started_unix_nano=started, resources=context.resources_record(step, {}, checkpoint=folder)
@@ -82,8 +82,9 @@ async def consume(settings: Settings, steps: int) -> None:
     consumed = trajectories("trainer", trainer_id="trainer", groups=GROUPS, steps=steps, settings=settings)
     async with aclosing(consumed) as steps_of_run:
         async for step in steps_of_run:
-            before = None if step.resources is None else step.resources.checkpoint_url
-            folders.keep_only([] if before is None else [Path(before)])
+            address = None if step.resources is None else step.resources.checkpoint_url
+            before = None if address is None else checkpoint_folder(address, settings)
+            folders.keep_only([] if before is None else [before])
             link = _next_link(before, sorted(step.groups, key=lambda group: group.group_id))
             step.publish({}, checkpoint=folders.write(step.number, functools.partial(_write, text=link)))
             await ask(step.number + 1)
@@ -100,8 +101,8 @@ async def consume_with_policy(settings: Settings, model: str, steps: int) -> Non
     await store.close()
 
 
-def _next_link(before: str | None, groups: list[Group]) -> str:
-    link = "" if before is None else (Path(before) / "chain").read_text()
+def _next_link(before: Path | None, groups: list[Group]) -> str:
+    link = "" if before is None else (before / "chain").read_text()
     for group in groups:
         for trajectory in group.trajectories:
             link = hashlib.sha256((link + repr(trajectory)).encode()).hexdigest()

@@ -312,3 +312,28 @@ def test_vllms_refusal_of_a_prompt_is_the_callers(serving: Serving) -> None:
     answer = serving.ask(said="x" * 5000).result()
     assert answer.status_code == 400
     assert "vLLM takes 4096 in all" in answer.json()["error"]["message"]
+
+
+def test_another_run_s_model_is_refused_by_name(serving: Serving, tmp_path: Path) -> None:
+    serving.allow(1000)
+    number = serving.number
+    assert serving.ask(model=f"policy@{number}", max_tokens=2).result().status_code == 200
+    for name in ("other@0", f"other@{number + 1}", "other/policy@0"):
+        refused = serving.ask(model=name).result()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_refused")
+        assert f"serves the model 'policy@{number}', of run 'run', and not '{name}'" in refused.text
+        asked = httpx.get(f"{serving.servers.url}/v1/models/{name}", timeout=60)
+        assert asked.json()["error"]["code"] == "model_refused"
+    made = ResourcesRecord(
+        resources_id="other-v0",
+        version=0,
+        run_id="other",
+        checkpoint_url=str(marked_model(tmp_path / "other", 0)),
+        model="other@0",
+        created_unix_nano=1,
+    )
+    with pytest.raises(TrainingError, match=r"other@0 is of run 'other', and this vLLM serves the model of run 'run'"):
+        serving.servers.load(made)
+    assert serving.number == number
+    for name in ("policy", f"run@{number}", "run/policy@0"):
+        assert serving.ask(model=name, max_tokens=2).result().status_code == 200

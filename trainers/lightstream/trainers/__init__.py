@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .algorithm import Algorithm, AlgorithmContext, algo
     from .batch import AgentPolicy
+    from .checkpoint import checkpoint_folder
     from .consumer import Step, trajectories
     from .groups import Group
     from .primitives import Policy
@@ -79,6 +80,7 @@ __all__ = [
     "VllmOptions",
     "Wandb",
     "algo",
+    "checkpoint_folder",
     "make_tiny_model",
     "teach_answers",
     "train_recorded",
@@ -122,6 +124,7 @@ _MODULES = {
     "Wandb": "trackers",
     "AsyncViewClient": "lightstream.store_views.client",
     "algo": "algorithm",
+    "checkpoint_folder": "checkpoint",
     "make_tiny_model": "tiny_model",
     "teach_answers": "verl_in_process",
     "train_recorded": "recorded",

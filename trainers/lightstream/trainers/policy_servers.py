@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from typing import Any
 
 from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
 from lightstream.schemas.records import ResourcesRecord
 
 from .progress import Progress
@@ -30,6 +32,11 @@ SERVED_TIMEOUT_S = 120.0
 SAY_AFTER_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 LOOK_S = 0.1
+FINAL_CODES = ("version_unusable", "model_refused")
+"""Codes of the policy server and of vLLM's front for a model that no waiting will bring."""
+
+LOAD_TIMEOUT_S = 120.0
+"""For one request: a version that is not in memory is loaded meanwhile."""
 UP = "Start everything with `lightstream up --policy`."
 URL_SETTING = "LIGHTSTREAM_LLM_UPSTREAM_URL"
 
@@ -63,6 +70,7 @@ class FollowingServers:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
+        self._models: set[str] = set()
 
     @property
     def address(self) -> str:
@@ -78,8 +86,10 @@ class FollowingServers:
 
         Raises:
             ServiceUnavailableError: they do not list it within two minutes.
+            TrainingError: they say why they cannot serve it: the checkpoint is gone, or another run has its name.
         """
         names = [*([resources.model] if resources.model else []), *resources.adapters]
+        self._models = {name.rpartition("@")[0] for name in names}
         return sum(wait_until_served(self._settings, name, self._progress) for name in names)
 
     def pause(self) -> None:
@@ -89,14 +99,15 @@ class FollowingServers:
         """Nothing to do: see the class."""
 
     def version(self) -> int | None:
-        """The newest version that they list; ``None`` if they list none, or cannot be seen from here.
+        """The newest version of the run that they list; ``None`` if they list none, or cannot be seen from here.
 
         Raises:
             ServiceUnavailableError: they do not answer.
         """
         server = None if self._settings.proxy_url is not None else _model_server(self._settings)
         names = (None if server is None else server.models()) or []
-        return max((int(v) for _, _, v in (name.rpartition("@") for name in names) if v.isdecimal()), default=None)
+        found = (name.rpartition("@") for name in names)
+        return max((int(v) for model, _, v in found if v.isdecimal() and model in self._models), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +132,57 @@ class _ModelServer:
         Raises:
             ServiceUnavailableError: it does not answer.
         """
-        request = urllib.request.Request(f"{self.url}/models")  # noqa: S310  # an http address from the settings
+        try:
+            return [str(model["id"]) for model in self._get("models", ANSWER_TIMEOUT_S)["data"]]
+        except (urllib.error.HTTPError, ValueError, KeyError, TypeError):
+            return None
+
+    def load(self, name: str) -> str:
+        """Ask for one model, which the policy server loads then.
+
+        Returns:
+            Empty where it is served, else what the server says.
+
+        Raises:
+            ServiceUnavailableError: it does not answer.
+            TrainingError: it knows the model and cannot serve it: waiting changes nothing.
+        """
+        try:
+            self._get(f"models/{urllib.parse.quote(name)}", LOAD_TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            said = _said(error)
+            message = str(said.get("message", f"{error.code} {error.reason}"))
+            if said.get("code") in FINAL_CODES:
+                raise TrainingError(f"{self.name}: {message}.", next_step=self.next_step) from error
+            return message
+        except ValueError:
+            return "no JSON"
+        return ""
+
+    def _get(self, path: str, timeout_s: float) -> Any:
+        request = urllib.request.Request(f"{self.url}/{path}")  # noqa: S310  # an http address from the settings
         if self.api_key:
             request.add_header("Authorization", f"Bearer {self.api_key}")
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310  # as above
-                return [str(model["id"]) for model in json.load(answer)["data"]]
-        except (urllib.error.HTTPError, ValueError, KeyError, TypeError):
-            return None
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310  # as above
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise
         except OSError as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise ServiceUnavailableError(
                 f"{self.name} at {self.url} does not answer: {reason}.", next_step=self.next_step
             ) from error
+
+
+def _said(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """The error in an answer of OpenAI's shape."""
+    with error:
+        try:
+            said = json.load(error)["error"]
+        except (ValueError, KeyError, TypeError, OSError):
+            return {}
+    return said if isinstance(said, dict) else {}
 
 
 def check_proxy(settings: Settings, next_step: str = "Start `lightstream up`.") -> None:
@@ -188,13 +237,16 @@ def check_proxy_alone(settings: Settings) -> None:
 
 
 def wait_until_served(settings: Settings, model: str, progress: Progress) -> float:
-    """Wait until the model server lists ``model``. One that keeps no list, or cannot be seen from here, is trusted.
+    """Wait until the model server lists ``model``, or loads it when asked for it by name.
+
+    One that keeps no list, or cannot be seen from here, is trusted.
 
     Returns:
         Seconds waited.
 
     Raises:
         ServiceUnavailableError: it does not list the model within two minutes.
+        TrainingError: it says why it cannot serve it.
     """
     started = time.monotonic()
     wanted, said = settings.llm_model or model, False
@@ -205,6 +257,8 @@ def wait_until_served(settings: Settings, model: str, progress: Progress) -> flo
         problem = ""
         try:
             names = server.models()
+            if names is not None and wanted not in names and not server.load(wanted):
+                names = [wanted]
         except ServiceUnavailableError as error:  # it may be starting again
             names, problem = [], error.message
         waited = time.monotonic() - started

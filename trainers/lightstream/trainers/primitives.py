@@ -15,8 +15,9 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 
 from .batch import build_arrays, weigh_rows
+from .checkpoint import existing_folder
 from .loop.options import GAP_ADVICE
-from .loop.policy import latest, own_policy, policy_resources
+from .loop.policy import begin, latest, own_policy, policy_resources
 from .policy_servers import FollowingServers, check_model_server
 from .protocols import NothingLearned
 from .run_identity import check_model, identity_of_model
@@ -354,9 +355,7 @@ class Policy:
 
         check_model_server(context.settings)
         check_model(self._config.model)
-        if context.resources is None:
-            folder = context.checkpoints.write(0, partial(write_initial_model, self._config, seed=self._seed))
-            context.publish_resources(policy_resources(self._config, context, 0, folder))
+        begin(self._config, context, partial(write_initial_model, self._config, seed=self._seed))
         if 0 not in context.history.checkpoints:
             raise TrainingError(
                 f"run {context.run_id!r} was begun without a policy.", next_step="Give the new run a name of its own."
@@ -367,13 +366,9 @@ class Policy:
 
         self.keep()
         first, newest = (
-            Path(context.history.checkpoints[choose(context.history.checkpoints)]) for choose in (min, max)
+            existing_folder(context.settings, context.history.checkpoints[step], context.run_id)
+            for step in (min(context.history.checkpoints), max(context.history.checkpoints))
         )
-        if not newest.is_dir():
-            raise TrainingError(
-                f"the checkpoint {newest} of run {context.run_id!r} is gone.",
-                next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
-            )
         state = newest / STATE_FOLDER
         engine = PrimitiveEngine(self._config, state if state.is_dir() else newest, first=first)
         engine.saved_in(newest)

@@ -21,7 +21,7 @@ from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
 from lightstream.schemas.types import RolloutConfig
 
 from .algorithm import AlgorithmContext
-from .checkpoint import CheckpointFolder
+from .checkpoint import CheckpointFolder, folder_of, run_checkpoints
 from .groups.source import LoggedGroups
 from .ledger import MemoryLedger, replay
 from .ledger.reading import read_topic
@@ -102,7 +102,7 @@ def replay_training(
             for steps in _chunks(list(of_options)):
                 progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
                 for step, metrics in make_again(options, context, engine, steps, after=made):
-                    _compare(result, step, metrics, engine)
+                    _compare(settings, result, step, metrics, engine)
                     made = step
             save = engine.save_weights if made is updates[-1] else engine.save
             result.weights = checkpoints.write(result.steps[-1], save)
@@ -128,7 +128,7 @@ def _steps_of(settings: Settings, run_id: str) -> list[TrainingStep]:
 
 def _first_weights(settings: Settings, first: TrainingStep, checkpoints: CheckpointFolder) -> Path:
     """The run's version 0, or the model that it was made from."""
-    kept = sorted((settings.data_dir.absolute() / "checkpoints" / first.run_id).glob("step-000000-*"))
+    kept = sorted(run_checkpoints(settings, first.run_id).root.glob("step-000000-*"))
     if kept:
         return kept[0]
     options = VERL(**options_of(first.made_with[OPTIONS]))
@@ -162,7 +162,9 @@ def _chunks(steps: list[TrainingStep]) -> Iterator[list[TrainingStep]]:
         yield steps[first : first + STEPS_AT_ONCE]
 
 
-def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: Engine) -> None:
+def _compare(
+    settings: Settings, result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: Engine
+) -> None:
     result.steps.append(step.step)
     differing = {
         name: (step.metrics[name], value)
@@ -171,7 +173,7 @@ def _compare(result: ReplayedTraining, step: TrainingStep, metrics: dict[str, fl
     }
     if differing:
         result.differing[step.step] = differing
-    folder = Path(step.checkpoint_url or "")
+    folder = folder_of(settings, step.checkpoint_url or "")
     committed = [path.relative_to(folder) for path in folder.rglob("*model.safetensors")] if step.checkpoint_url else []
     if committed:
         result.compared.append(step.step)

@@ -40,11 +40,14 @@ def llm_proxy(settings: Settings) -> HttpServer:
     return proxy_server(settings, upstream_of(settings))
 
 
-def proxy_server(settings: Settings, upstream: Upstream, publisher: Publisher | None = None) -> HttpServer:
+def proxy_server(
+    settings: Settings, upstream: Upstream, publisher: Publisher | None = None, *, announced: bool = True
+) -> HttpServer:
     """A proxy before any upstream.
 
     Args:
         publisher: where calls are recorded; by default Kafka.
+        announced: whether it is found as ``proxy``.
 
     Raises:
         ServiceUnavailableError: the port is taken, or no Kafka is named or running where it is needed.
@@ -57,7 +60,13 @@ def proxy_server(settings: Settings, upstream: Upstream, publisher: Publisher | 
         kafka = KafkaPublisher(settings, linger_ms=LINGER_MS)
         app, ready = create_app(settings, upstream, kafka, stop=kafka.close), [KafkaContact(settings)]
     return HttpServer(
-        app, settings, name="proxy", port=settings.proxy_port, setting="LIGHTSTREAM_PROXY_PORT", ready=ready
+        app,
+        settings,
+        name="proxy",
+        port=settings.proxy_port,
+        setting="LIGHTSTREAM_PROXY_PORT",
+        ready=ready,
+        announced=announced,
     )
 
 
@@ -70,7 +79,7 @@ class LLMProxy:
     """Serves a list of models from a thread of this process and records each call in the log.
 
     Unlike Agent Lightning's it need not be restarted for a new list: the next call goes to the new back ends,
-    calls in progress end with theirs. Announced as ``proxy`` while it serves.
+    calls in progress end with theirs. Nobody finds it by the name ``proxy``, which is that of ``lightstream proxy``.
 
     Args:
         port, host: where to listen; by default as the settings say. Port 0 is any free one.
@@ -159,7 +168,7 @@ class LLMProxy:
 
     def _new_server(self, upstream: Upstream) -> HttpServer:
         """The server of the next start."""
-        return proxy_server(self._settings, upstream)
+        return proxy_server(self._settings, upstream, announced=False)
 
     async def stop(self) -> None:
         """Stop, once the calls in progress are answered (at most 10 s). Does nothing if it does not serve."""

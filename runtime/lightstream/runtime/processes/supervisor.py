@@ -44,6 +44,10 @@ class Unit(Protocol):
         """Start it and return once it is ready; raises a LightstreamError (and leaves nothing behind) otherwise."""
         ...
 
+    def announce_again(self) -> None:
+        """Announce what its process announced, where somebody removed or replaced that."""
+        ...
+
     def answers(self, timeout_s: float) -> bool:
         """Whether its process, which is ready, answers within this time; true of one that takes no questions."""
         ...
@@ -232,6 +236,7 @@ class Supervisor:
         """Kill the unit where it hangs, so that it is started again."""
         pid, heard_s, asks = None, time.monotonic(), 0
         while not self._stopping.wait(ASK_INTERVAL_S):
+            unit.announce_again()
             if unit.pid is None or unit.pid != pid or unit.answers(ASK_TIMEOUT_S):
                 pid, heard_s, asks = unit.pid, time.monotonic(), 0
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -15,9 +16,11 @@ from urllib.parse import urlsplit
 
 from lightstream.schemas.errors import ServiceUnavailableError
 
-from ..services import find, withdraw
+from ..services import Service, announce, find, running_services, withdraw
 from ..settings import ENVIRONMENT_PREFIX, Settings
 from .spawn import end_group, spawn
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ProcessUnit", "child_environment", "stopped_while_starting"]
 
@@ -64,6 +67,7 @@ class ProcessUnit:
         self._group_grace_s = group_grace_s
         self._listeners = dict(listeners or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._services: dict[str, Service] = {}
         self._stopping = threading.Event()
         self._spawning = threading.Lock()
 
@@ -91,6 +95,7 @@ class ProcessUnit:
             if process.poll() is not None:
                 raise self._error(f"ended while starting (exit status {process.returncode})", log_start)
             if self.pid is not None:
+                self.announce_again()
                 return
             if time.monotonic() > deadline:
                 self.kill()
@@ -109,6 +114,16 @@ class ProcessUnit:
                 listeners=self._listeners,
             )
             return self._process
+
+    def announce_again(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        now = {service.name: service for service in running_services(self._settings) if service.pid == process.pid}
+        self._services = {name: s for name, s in self._services.items() if s.pid == process.pid} | now
+        for name in self._services.keys() - now.keys():
+            logger.warning("the announcement of %s (process %d) was gone; it is there again", name, process.pid)
+            announce(self._settings, self._services[name], is_stacks_own=True)
 
     def answers(self, timeout_s: float) -> bool:
         service = find(self._settings, self._name)

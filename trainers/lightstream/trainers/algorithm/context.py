@@ -21,7 +21,7 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, RolloutConfig, RolloutMode
 
-from ..checkpoint import CheckpointFolder
+from ..checkpoint import address_of, folder_of, run_checkpoints
 from ..groups import Group, natural_order
 from ..ledger import History, StepCommit
 from ..progress import Progress
@@ -101,7 +101,7 @@ class AlgorithmContext:
         self.seed = seed
         self.rollout_config = rollout_config
         self.history = history
-        self.checkpoints = CheckpointFolder(settings.data_dir.absolute() / "checkpoints" / run_id)
+        self.checkpoints = run_checkpoints(settings, run_id)
         self.progress = progress or Progress(None)
         self.made_with = dict(made_with or {})
         self.assembly = assembly
@@ -136,7 +136,7 @@ class AlgorithmContext:
         *,
         model: str | None = None,
         checkpoint: Path | None = None,
-        adapters: Mapping[str, str] | None = None,
+        adapters: Mapping[str, Path] | None = None,
     ) -> ResourcesRecord:
         """A version of the resources, named ``<run_id>-v<version>``."""
         return ResourcesRecord(
@@ -148,11 +148,15 @@ class AlgorithmContext:
                 for name, resource in (self.initial_resources | dict(resources)).items()
             },
             model=model,
-            checkpoint_url=None if checkpoint is None else str(checkpoint),
-            adapters=dict(adapters or {}),
+            checkpoint_url=None if checkpoint is None else address_of(self.settings, checkpoint),
+            adapters={name: address_of(self.settings, folder) for name, folder in (adapters or {}).items()},
             made_with=self.made_with if version == 0 else {},
             created_unix_nano=self.now(),
         )
+
+    def folder_of(self, address: str) -> Path:
+        """The folder of a checkpoint that a record names; it may be gone."""
+        return folder_of(self.settings, address)
 
     def publish_resources(self, record: ResourcesRecord) -> None:
         """Make the first resources visible. Later ones are part of a step."""
@@ -326,7 +330,7 @@ class AlgorithmContext:
             steps_planned=steps,
             made_with=self.made_with,
             resources_id=None if resources is None else resources.resources_id,
-            checkpoint_url=folder if checkpoint is None else str(checkpoint),
+            checkpoint_url=folder if checkpoint is None else address_of(self.settings, checkpoint),
             consumed=_consumed(groups, triplets_used, not_trained or {}) + _without_weight(skipped.came),
             skipped_groups=skipped.names,
             settled_below=self._settled_below(step if outcome in COUNTED else self.last_step),
@@ -364,7 +368,7 @@ class AlgorithmContext:
         steps = sorted(self.history.checkpoints)
         kept = {*steps[-last:], *self.history.checkpoints.keys() & set(besides)}
         self.history.checkpoints = {step: self.history.checkpoints[step] for step in kept}
-        self.checkpoints.keep_only(Path(url) for url in self.history.checkpoints.values())
+        self.checkpoints.keep_only(self.folder_of(url) for url in self.history.checkpoints.values())
 
     def _settled_below(self, last_step: int) -> int:
         """Return the first step with open groups; at most ``last_step`` + 1, or the first that was not asked for."""

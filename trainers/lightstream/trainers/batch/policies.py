@@ -15,6 +15,7 @@ from typing import Any
 
 from lightstream.schemas.assembly_rules import checked_expression
 from lightstream.schemas.errors import SettingsError, TrainingError
+from lightstream.schemas.policy_names import policy_of_model
 from lightstream.schemas.records import Trajectory, TripletRecord
 
 from ..groups import Group
@@ -240,5 +241,5 @@ def _is_of(call: TripletRecord, name: str, policy: AgentPolicy) -> bool:
 
 
 def _sampled_by(call: TripletRecord) -> str:
-    """The policy in the name of the model that answered, ``<policy>@<version>``."""
-    return call.model.rpartition("@")[0]
+    """The policy in the name of the model that answered, ``<run>/<policy>@<version>``."""
+    return policy_of_model(call.model)

@@ -1,5 +1,16 @@
-"""Checkpoint folders: written whole or not at all, under names that are used once."""
+"""Checkpoint folders: written whole or not at all, under names that are used once; and what records call them."""
 
+from .address import address_of, checkpoint_folder, existing_folder, folder_of, run_checkpoints
+from .digest import check_digest
 from .folder import CheckpointFolder, link_or_copy
 
-__all__ = ["CheckpointFolder", "link_or_copy"]
+__all__ = [
+    "CheckpointFolder",
+    "address_of",
+    "check_digest",
+    "checkpoint_folder",
+    "existing_folder",
+    "folder_of",
+    "link_or_copy",
+    "run_checkpoints",
+]

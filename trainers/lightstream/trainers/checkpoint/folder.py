@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lightstream.schemas.errors import TrainingError
 
+from .digest import digest_of
+
 __all__ = ["CheckpointFolder", "link_or_copy"]
 
 UNFINISHED_PREFIX = ".unfinished-"
@@ -17,10 +19,10 @@ DELETED_PREFIX = ".deleted-"
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: ``<root>/step-000007-1a2b3c4d``.
+    """The checkpoints of one run: ``<root>/step-000007-1a2b3c4d-0123456789ab``.
 
     The random part makes each name unique: a step that is made again after a crash, or by a process that has been
-    fenced, never touches a folder that the ledger names.
+    fenced, never touches a folder that the ledger names. The last part is the digest of the weights.
     """
 
     def __init__(self, root: Path) -> None:
@@ -47,7 +49,7 @@ class CheckpointFolder:
             for path in unfinished.rglob("*"):
                 _sync(path)
             _sync(unfinished)
-            finished = self.root / name
+            finished = self.root / f"{name}-{digest_of(unfinished)}"
             os.replace(unfinished, finished)
             _sync(self.root)
         except BaseException as error:

@@ -34,7 +34,7 @@ def dump_generations(folder: str | Path | None, step: int, groups: Sequence[Grou
     if folder is None:
         return
     path = Path(folder).expanduser() / f"{step}.jsonl"
-    tokenizer = _tokenizer(Path(context.history.checkpoints[0]))
+    tokenizer = _tokenizer(context.folder_of(context.history.checkpoints[0]))
     lines = [
         json.dumps({**line, "step": step, "group_id": group.group_id}, ensure_ascii=False)
         for group in groups

@@ -16,7 +16,7 @@ from ..protocols import Engine
 from .ending import Breaker, is_done, say_done
 from .generations import dump_generations
 from .options import LoopOptions
-from .policy import latest, own_policy, policy_resources
+from .policy import begin, latest, own_policy, policy_resources
 from .recovery import Recovery
 from .step import StepBatch, select_batch, update
 from .validation import check_can_measure, is_to_be_measured, measure_last, validates_before, validation
@@ -52,9 +52,7 @@ class TrainingLoop:
         """Make all steps that are not made, and measure the policy of the last."""
         options, context = self._options, self._context
         check_can_measure(options, context)
-        if context.resources is None:
-            folder = context.checkpoints.write(0, self._write_first)
-            context.publish_resources(policy_resources(options, context, 0, folder))
+        begin(options, context, self._write_first)
         if options.val_only or is_done(options, context):
             if is_to_be_measured(options, context):
                 self._swap()

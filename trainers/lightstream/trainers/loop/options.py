@@ -72,7 +72,8 @@ class LoopOptions:
             :class:`~lightstream.trainers.batch.AgentPolicy`. Each is an adapter (LoRA) of the one model, which itself
             stays as it is; agents call it by the resource of its name. None: one policy.
         resource_name: name of the model among the agent's resources.
-        served_model: name the policy server answers to; version k is requested as ``<served_model>@k``.
+        served_model: name that the weights are served under; version k is requested as ``<served_model>@k``. ``None``:
+            the run's name, which no other run has.
         keep_checkpoints: how many of the last steps' weights stay on the disk.
         checkpoint_every: steps from one checkpoint with the optimiser to the next; a restart makes those since the last
             one again.
@@ -116,7 +117,7 @@ class LoopOptions:
     overlong: Overlong = "exclude"
     policies: Mapping[str, AgentPolicy] = field(default_factory=dict[str, AgentPolicy])
     resource_name: str = "main_llm"
-    served_model: str = "policy"
+    served_model: str | None = None
     keep_checkpoints: int = 4
     checkpoint_every: int = 10
     validate_every: int = 0
@@ -197,11 +198,10 @@ class LoopOptions:
 
     def _check_policies(self) -> None:
         check_policies(self.policies)
-        taken = {self.resource_name, self.served_model}.intersection(self.policies)
-        if taken:
+        if self.resource_name in self.policies:
             raise SettingsError(
-                f"one of VERL's policies is named {taken.pop()!r}, as the model that all of them share is.",
-                next_step="Name it otherwise, or change resource_name and served_model.",
+                f"one of VERL's policies is named {self.resource_name!r}, as the model that all of them share is.",
+                next_step="Name it otherwise, or change resource_name.",
             )
         if self.policies and self.advantage == "gae":
             raise SettingsError(

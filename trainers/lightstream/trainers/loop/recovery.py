@@ -15,7 +15,7 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 
 from ..algorithm import GROUP_SKIPPED, AlgorithmContext
-from ..checkpoint import CheckpointFolder
+from ..checkpoint import CheckpointFolder, existing_folder
 from ..groups import Group, natural_order
 from ..protocols import Engine
 from .options import LoopOptions
@@ -26,7 +26,7 @@ from .waves import split_silent
 __all__ = ["Recovery", "make_again"]
 
 WEIGHTS_FILE = "weights.txt"
-"""Names the folder of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
+"""Has the address of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
 
 
 class Recovery:
@@ -47,7 +47,7 @@ class Recovery:
         context, history = self._context, self._context.history
         self._saved, folder = self._newest()
         first = history.checkpoints.get(0)
-        engine = new_engine(folder, None if first is None else Path(first))
+        engine = new_engine(folder, None if first is None else context.folder_of(first))
         missing = [s for s in history.updates if s.step > self._saved]
         if self._saved == 0 and len(missing) != latest(context).version:  # each update made one version
             ledger = context.settings.data_dir.absolute() / "ledger"
@@ -59,7 +59,7 @@ class Recovery:
         if missing:
             context.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
             self._make_again(engine, missing)
-        engine.saved_in(checkpoint_of(latest(context)))
+        engine.saved_in(checkpoint_of(context, latest(context)))
         return engine
 
     def save_if_due(self, engine: Engine) -> None:
@@ -78,27 +78,22 @@ class Recovery:
 
     def _fill(self, folder: Path, engine: Engine) -> None:
         engine.save(folder)
-        (folder / WEIGHTS_FILE).write_text(str(checkpoint_of(latest(self._context))), "utf-8")
+        (folder / WEIGHTS_FILE).write_text(latest(self._context).checkpoint_url or "", "utf-8")
 
     def _newest(self) -> tuple[int, Path]:
         """The newest checkpoint of what the ledger has, and its step."""
-        step_of = {url: step for step, url in self._context.history.checkpoints.items()}
+        context = self._context
+        step_of = {context.folder_of(url): step for step, url in context.history.checkpoints.items()}
         found: dict[int, Path] = {}
         for folder in self._folder.root.iterdir() if self._folder.root.is_dir() else ():
             marker = folder / WEIGHTS_FILE
             if not folder.name.startswith(".") and marker.is_file():
-                step = step_of.get(marker.read_text("utf-8"))
+                step = step_of.get(context.folder_of(marker.read_text("utf-8")))
                 if step is not None:
                     found[step] = folder
         if found:
             return max(found.items())
-        first = Path(self._context.history.checkpoints.get(0, ""))
-        if not first.is_dir() or first == Path():
-            raise TrainingError(
-                f"run {self._context.run_id!r} has no checkpoint in {self._folder.root}.",
-                next_step="Restore the folder, or start a new run with another run_id and trainer_id.",
-            )
-        return 0, first
+        return 0, existing_folder(context.settings, context.history.checkpoints.get(0), context.run_id)
 
     def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
         context = self._context

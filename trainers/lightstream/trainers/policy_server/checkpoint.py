@@ -29,6 +29,12 @@ def checkpoint_folder(url: str) -> Path:
         TrainingError: it is not a local folder, or has no ``config.json``.
     """
     path = Path(url.removeprefix("file://"))
+    if not path.exists():
+        raise TrainingError(
+            f"the checkpoint {path} is gone.",
+            next_step="If the data folder was moved, LIGHTSTREAM_DATA_DIR (or LIGHTSTREAM_CHECKPOINT_ROOT) names its "
+            "place; else restore the folder.",
+        )
     if not (path / "config.json").is_file():
         raise TrainingError(
             f"{url!r} is not a checkpoint: there is no {path / 'config.json'}.",

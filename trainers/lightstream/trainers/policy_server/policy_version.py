@@ -19,6 +19,7 @@ import torch
 
 from lightstream.schemas.errors import TrainingError
 
+from ..checkpoint import check_digest
 from .adapters import SharedModel, base_of, carries_adapters, is_adapter
 from .checkpoint import checkpoint_folder, end_of_turn_ids, load_model, overwrite_weights
 from .tokens import Tokens, TokensOfFolders
@@ -42,7 +43,6 @@ class PolicyVersion:
         checkpoint_url: the folder of its weights.
         resources_id: of the record that announced it, or empty.
         run_id: whose it is, or empty.
-        digest: of its folder, as it was announced.
         model: the loaded model.
         tokens: its tokenizer.
         architecture: text of its ``config.json``; equal texts mean that weights fit in place.
@@ -59,7 +59,6 @@ class PolicyVersion:
     checkpoint_url: str
     resources_id: str = ""
     run_id: str = ""
-    digest: str = ""
     model: Any = None
     tokens: Tokens | None = None
     architecture: str = ""
@@ -120,12 +119,12 @@ class Versions:
         resources_id: str = "",
         *,
         run_id: str | None = None,
-        digest: str = "",
+        also_called: str = "",
     ) -> None:
         """Make a version known; a later announcement of the same name, by the same run, replaces it (loaded weights
         stay till then). Arguments are those of :meth:`VersionIndex.add`."""
         with self._lock:
-            self._index.add(name, number, checkpoint_url, resources_id, run_id=run_id, digest=digest)
+            self._index.add(name, number, checkpoint_url, resources_id, run_id=run_id, also_called=also_called)
         self.on_change()
 
     def caught_up(self) -> None:
@@ -260,8 +259,7 @@ class Versions:
 
     def _is_current(self, version: PolicyVersion) -> bool:
         """True if a version's weights are those announced last under its name."""
-        announced = self._index[version.key]
-        return (version.checkpoint_url, version.digest) == (announced.checkpoint_url, announced.digest)
+        return version.checkpoint_url == self._index[version.key].checkpoint_url
 
     def _select(self, key: Key) -> None:
         """Make a version the newest if it is loaded and was announced after the present one."""
@@ -273,11 +271,12 @@ class Versions:
     def _read(self, announced: Announced) -> PolicyVersion:
         url = announced.checkpoint_url
         of_adapter = Path(url.removeprefix("file://"))
+        check_digest(of_adapter)
         adapts = is_adapter(of_adapter)
         folder = base_of(of_adapter) if adapts else checkpoint_folder(url)
         architecture = (folder / "config.json").read_text("utf-8")
         version = PolicyVersion(announced.name, announced.number, url, announced.resources_id, announced.run_id)
-        version.digest, version.architecture, version.is_adapter = announced.digest, architecture, adapts
+        version.architecture, version.is_adapter = architecture, adapts
         version.tokens = self._tokens.read(folder)
         if adapts or carries_adapters(folder):
             version.base = folder.resolve()

@@ -176,7 +176,7 @@ class PolicyService:
             self._changed.clear()
             refusal = self.versions.refusal(name)
             if refusal is not None:
-                raise RequestError(refusal, parameter="model", status=404, code="model_not_found")
+                raise RequestError(refusal, parameter="model", status=404, code="model_refused")
             if self.versions.is_announced(name):
                 return await self._load(name)
             left_s = deadline - asyncio.get_running_loop().time()

@@ -26,7 +26,6 @@ class Announced:
         checkpoint_url: the folder of its weights.
         resources_id: of the record that announced it, or empty.
         run_id: whose it is; empty for one that no run published.
-        digest: of the folder when it was published; empty where nobody knows.
         order: later announcements have larger ones.
     """
 
@@ -35,7 +34,6 @@ class Announced:
     checkpoint_url: str
     resources_id: str
     run_id: str
-    digest: str
     order: int
 
     @property
@@ -60,19 +58,20 @@ class VersionIndex:
         resources_id: str = "",
         *,
         run_id: str | None = None,
-        digest: str = "",
+        also_called: str = "",
     ) -> None:
         """Take in an announcement, in place of an earlier one of this name and run.
 
         Args:
             run_id: ``None``: that of the resources' id.
+            also_called: another name for it.
         """
         run_id = run_of_resources(resources_id) if run_id is None else run_id
         self._count += 1
-        version = Announced(name, number, checkpoint_url, resources_id, run_id, digest, self._count)
+        version = Announced(name, number, checkpoint_url, resources_id, run_id, self._count)
         self._of_key[version.key] = version
         names = [name, f"{run_id}/{name}"] if run_id else [name]
-        for each in names:
+        for each in {*names, also_called or name}:
             keys = self._of_name.setdefault(each, [])
             # What no record announced (--checkpoint) is served until a record has the name.
             keys[:] = [key for key in keys if key != version.key and self._of_key[key].resources_id]

@@ -18,6 +18,7 @@ from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 
+from ..checkpoint import folder_of
 from .policy_version import NEWEST
 
 __all__ = ["VersionWatcher"]
@@ -46,7 +47,14 @@ class Announced(Protocol):
     is_catching_up: bool
 
     def announce(
-        self, name: str, number: int, checkpoint_url: str, resources_id: str = "", *, run_id: str, digest: str
+        self,
+        name: str,
+        number: int,
+        checkpoint_url: str,
+        resources_id: str = "",
+        *,
+        run_id: str,
+        also_called: str = "",
     ) -> None:
         """A version became known."""
         ...
@@ -137,18 +145,21 @@ class VersionWatcher:
         if self._run_id and record.run_id != self._run_id:
             return False
         if record.model or not record.adapters:
-            self._announce(record, record.model or f"{NEWEST}@{record.version}", record.checkpoint_url)
+            name = record.model or f"{NEWEST}@{record.version}"
+            # A record of 0.2.0 has `policy@7`, whatever the run.
+            own_name = f"{record.run_id}@{record.version}" if record.run_id else ""
+            self._announce(record, name, record.checkpoint_url, also_called=own_name)
         for name, folder in record.adapters.items():
             self._announce(record, name, folder)
         return True
 
-    def _announce(self, record: ResourcesRecord, name: str, folder: str) -> None:
+    def _announce(self, record: ResourcesRecord, name: str, folder: str, *, also_called: str = "") -> None:
         version = version_of_model(name) if name in record.adapters else record.version
         self._versions.announce(
             name,
             record.version if version is None else version,
-            folder,
+            str(folder_of(self._settings, folder)),
             record.resources_id,
             run_id=record.run_id,
-            digest="",
+            also_called=also_called,
         )

@@ -121,6 +121,9 @@ class _RunnerProcess:
             process.stdin.write(pickle.dumps(self._job()))
             process.stdin.flush()
 
+    def announce_again(self) -> None:
+        """It announces nothing."""
+
     def answers(self, timeout_s: float) -> bool:
         return True  # it has no port
 

@@ -19,7 +19,7 @@ from lightstream.schemas.records import ResourcesRecord
 from ..algorithm import AlgorithmContext
 from ..batch import BatchRows, build_arrays
 from ..checkpoint import CheckpointFolder
-from ..loop.policy import latest, policy_resources
+from ..loop.policy import begin, latest, policy_resources
 from ..loop.validation import measure_last, validates_before, validation
 from ..policy_servers import check_proxy
 from ..protocols import Engine
@@ -133,8 +133,7 @@ class SFT(VERL):
         options = replace(self, steps=steps, epochs=None)
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
-            folder = context.checkpoints.write(0, partial(write_initial_model, self, seed=context.seed))
-            context.publish_resources(policy_resources(self, context, 0, folder))
+        begin(self, context, partial(write_initial_model, self, seed=context.seed))
         with self._servers(context) as context.servers:
             _Steps(options, context, rows).run()
 
@@ -236,7 +235,7 @@ class _Steps:
 
     def _restore(self) -> tuple[Engine, int]:
         """The engine of the last checkpoint, and its step."""
-        first = Path(self._context.history.checkpoints[0])
+        first = self._context.folder_of(self._context.history.checkpoints[0])
         saved = {
             int(folder.name.split("-")[1]): folder
             for folder in (self._folder.root.iterdir() if self._folder.root.is_dir() else ())

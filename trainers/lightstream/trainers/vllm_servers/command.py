@@ -28,7 +28,8 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
         settings: address, limits, cluster.
         options: how to run vLLM.
         checkpoint: weights to serve as ``policy@0`` until a trainer publishes some.
-        run_id: follow the versions of this run only; empty follows all.
+        run_id: follow the versions of this run only; empty: of the run that published last before the first call came.
+            A vLLM has one run's model at a time.
 
     Raises:
         ServiceUnavailableError: the port is taken, vLLM does not start, or no Kafka is named or running; or the topic
@@ -69,22 +70,35 @@ def run(settings: Settings, options: VllmOptions, *, checkpoint: Path | None = N
 
 
 class _Versions:
-    """The newest version that was announced, loaded in a thread of its own: that takes a while."""
+    """The newest version of one run, loaded in a thread of its own: that takes a while.
+
+    It is the run that published last, until a call is answered; what other runs publish later is passed over.
+    """
 
     def __init__(self, server: VllmServer) -> None:
         self.is_catching_up = False
         self._server = server
-        self._newest: tuple[str, int, str, str] | None = None
+        self._newest: dict[str, tuple[str, int, str, str]] = {}
+        self._last = ""
+        self._passed_over: set[str] = set()
         self._wanted = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="lightstream-vllm-versions", daemon=True)
         self._thread.start()
 
     def announce(
-        self, name: str, number: int, checkpoint_url: str, resources_id: str = "", *, run_id: str, digest: str
+        self,
+        name: str,
+        number: int,
+        checkpoint_url: str,
+        resources_id: str = "",
+        *,
+        run_id: str,
+        also_called: str = "",
     ) -> None:
         """A version became known."""
-        self._newest = (name, number, checkpoint_url, resources_id)
+        self._newest[run_id] = (name, number, checkpoint_url, resources_id)
+        self._last = run_id
 
     def caught_up(self) -> None:
         """All that was announced before us is known."""
@@ -105,8 +119,14 @@ class _Versions:
             self._wanted.clear()
             if self._stopping:
                 return
-            if self._newest is not None:
+            last = self._last
+            run_id = self._server.run_id or last
+            if last != run_id and last not in self._passed_over:
+                self._passed_over.add(last)
+                logger.warning("run %r is not served: this vLLM serves the model of run %r alone", last, run_id)
+            newest = self._newest.get(run_id)
+            if newest is not None:
                 try:
-                    self._server.load(*self._newest)
+                    self._server.load(*newest, run_id=run_id)
                 except LightstreamError as error:
-                    logger.error("%s cannot be served: %s", self._newest[0], error)
+                    logger.error("%s cannot be served: %s", newest[0], error)

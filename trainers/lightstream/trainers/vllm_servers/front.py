@@ -84,6 +84,9 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         name = body.get("model") or SERVED_NAME
         deadline = asyncio.get_running_loop().time() + settings.policy_version_wait_s
         while not _is_known(server, name):
+            refusal = server.refusal(name) if isinstance(name, str) and "@" in name else None
+            if refusal is not None:
+                return error_response(RequestError(refusal, parameter="model", status=404, code="model_refused"))
             if asyncio.get_running_loop().time() > deadline:
                 return _error(f"there is no model {name!r}; there are: {', '.join(_names(server)) or 'none yet'}", 404)
             await asyncio.sleep(LOOK_S)
@@ -130,6 +133,15 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         entries = [{"id": n, "object": "model", "created": 0, "owned_by": "lightstream"} for n in _names(server)]
         return Response(to_json({"object": "list", "data": entries}), media_type="application/json")
 
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        if _is_known(server, name):
+            return Response(to_json({"id": name, "object": "model"}), media_type="application/json")
+        refusal = server.refusal(name)
+        code = "model_not_found" if refusal is None else "model_refused"
+        message = refusal or f"there is no model {name!r} yet"
+        return error_response(RequestError(message, parameter="model", status=404, code=code))
+
     async def health(_request: Request) -> Response:
         runs = server.current is None or await asyncio.to_thread(lambda: server.pid) is not None
         running = server.gate.inside + (0 if answers is None else answers.running)
@@ -140,6 +152,7 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
         Route("/v1/chat/completions", answer, methods=["POST"]),
         Route("/v1/completions", answer, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{name:path}", model, methods=["GET"]),
         Route("/healthz", health, methods=["GET"]),
     ]
     return Starlette(
@@ -173,7 +186,7 @@ def _is_known(server: VllmServer, name: object) -> bool:
     if current is None or not isinstance(name, str):
         return False
     number = name.rpartition("@")[2]
-    older = "@" in name and number.isdecimal() and int(number) <= current.number
+    older = "@" in name and number.isdecimal() and int(number) <= current.number and server.refusal(name) is None
     return name in _names(server) or (older and not server.adapters)
 
 

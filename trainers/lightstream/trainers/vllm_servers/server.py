@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from lightstream.runtime.processes import RestartPolicy, Supervisor
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
 
+from ..checkpoint import check_digest
 from ..policy_server.checkpoint import checkpoint_folder
 from .client import SERVED_NAME
 from .gate import Gate
@@ -36,6 +37,7 @@ class Served:
         number: the version.
         folder: of its weights, or of its adapter.
         resources_id: of the record that published it, or empty.
+        run_id: whose it is, or empty.
         probe: log-probabilities of a fixed text by it.
     """
 
@@ -43,6 +45,7 @@ class Served:
     number: int
     folder: Path
     resources_id: str = ""
+    run_id: str = ""
     probe: tuple[float, ...] = ()
 
 
@@ -90,6 +93,32 @@ class VllmServer:
         self._supervisor = Supervisor(RESTARTS)
         self._loading = threading.Lock()
         self._started_as: int | None = None
+        self._has_answered = False
+
+    @property
+    def run_id(self) -> str:
+        """The run that this vLLM is bound to, by calls that it answered; empty before."""
+        return self.current.run_id if self.current is not None and self._has_answered else ""
+
+    def refusal(self, name: str) -> str | None:
+        """Say why calls of a model's name are not answered; ``None`` where they are, or the name is not known yet.
+
+        Calls of an older version of the model that is served are answered too, by the present one.
+        """
+        current = self.current
+        if current is None or name in (SERVED_NAME, current.name) or name in self.adapters:
+            return None
+        model, own = name.rpartition("@")[0], current.name.rpartition("@")[0]
+        if model in (own, current.run_id, f"{current.run_id}/{own}"):
+            return None
+        if any(model == adapter.rpartition("@")[0] for adapter in self.adapters):
+            return None
+        run = f", of run {current.run_id!r}" if current.run_id else ""
+        return (
+            f"this vLLM serves the model {current.name!r}{run}, and not {name!r}: it has one run's model at a time. "
+            "Start another vLLM for that run (`lightstream vllm --run-id`), or serve both with the policy server "
+            "(`lightstream up --policy`)"
+        )
 
     @property
     def url(self) -> str:
@@ -111,20 +140,31 @@ class VllmServer:
         """The file that its output goes to."""
         return self._unit.log_file
 
-    def load(self, name: str, number: int, checkpoint_url: str, resources_id: str = "") -> None:
+    def load(self, name: str, number: int, checkpoint_url: str, resources_id: str = "", *, run_id: str = "") -> None:
         """Have a version served: start vLLM with it, exchange the weights, or add an adapter.
 
         Raises:
-            TrainingError: the checkpoint is none, or vLLM does not take it, or gives the log-probabilities of the
-                weights before. What was served is served again.
+            TrainingError: another run's model is served; the checkpoint is none, or was replaced; vLLM does not take
+                it, or gives the log-probabilities of the weights before. What was served is served again.
             ServiceUnavailableError: vLLM does not run, or calls in progress do not end.
         """
         with self._loading:
             folder = Path(checkpoint_url.removeprefix("file://"))
             if self.current is not None and self.current.name == name and self.current.folder == folder:
                 return
+            if self.run_id and run_id and run_id != self.run_id:
+                raise TrainingError(
+                    f"{name} is of run {run_id!r}, and this vLLM serves the model of run {self.run_id!r} alone.",
+                    next_step=f"Start it again for that run (`lightstream vllm --run-id {run_id}`), or serve both runs "
+                    "with the policy server (`lightstream up --policy`).",
+                )
+            if run_id != (self.current.run_id if self.current is not None else ""):
+                self._has_answered = False
+            check_digest(folder)
             is_adapter = (folder / ADAPTER_FILE).is_file()
-            new = Served(name, number, folder if is_adapter else checkpoint_folder(checkpoint_url), resources_id)
+            new = Served(
+                name, number, folder if is_adapter else checkpoint_folder(checkpoint_url), resources_id, run_id
+            )
             if is_adapter:
                 self._add_adapter(new)
             elif self._started_as is None:
@@ -136,6 +176,7 @@ class VllmServer:
         """The version that answers calls of that name, and what vLLM calls it. There must be one."""
         served = self.adapters.get(name) or self.current
         assert served is not None, "a version is known"  # noqa: S101  # callers wait for the first one
+        self._has_answered = True
         return served, served.name if served.name in self.adapters else SERVED_NAME
 
     def make_ready(self) -> None:
@@ -213,7 +254,7 @@ class VllmServer:
         self._make_ready()
         self._unit.client.load_adapter(new.name, new.folder)
         probe = self._unit.client.probe(new.name)
-        self.adapters[new.name] = self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
+        self.adapters[new.name] = self.current = replace(new, probe=probe)
         while len(self.adapters) > self.options.adapters_kept:
             oldest = next(iter(self.adapters))
             del self.adapters[oldest]
@@ -231,7 +272,7 @@ class VllmServer:
         if self.under_way is not None:
             self.under_way.release()
         self.adapters.clear()
-        self.current = Served(new.name, new.number, new.folder, new.resources_id, probe)
+        self.current = replace(new, probe=probe)
 
     def _make_ready(self) -> None:
         self._unit.doubt()

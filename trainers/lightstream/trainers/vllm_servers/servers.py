@@ -10,6 +10,7 @@ from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import ResourcesRecord
 
+from ..checkpoint import folder_of
 from .front import create_app
 from .options import VllmOptions
 from .server import VllmServer
@@ -71,7 +72,8 @@ class VllmServers:
         """
         started = time.monotonic()
         name = resources.model or f"policy@{resources.version}"
-        self._server.load(name, resources.version, resources.checkpoint_url or "", resources.resources_id)
+        folder = folder_of(self._settings, resources.checkpoint_url or "")
+        self._server.load(name, resources.version, str(folder), resources.resources_id, run_id=resources.run_id)
         return time.monotonic() - started
 
     def pause(self) -> None:

@@ -44,8 +44,9 @@ MakeTraces: TypeAlias = "Callable[[LightningStore, Settings], TracesEndpoint]"
 class LightningStoreServer(ForwardingStore):
     """Serves a store over HTTP from a thread of this process; is itself that store to whoever calls it here.
 
-    The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves. In another
-    process after a fork, and where it was unpickled, it is a client of the server, which goes on here.
+    The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves, unless
+    another process has that name. In another process after a fork, and where it was unpickled, it is a client of the
+    server, which goes on here.
 
     Args:
         store: safe for several tasks. One that is not safe for several threads is asked by the server's thread alone
