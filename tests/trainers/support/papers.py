@@ -14,8 +14,8 @@ PPO                 arXiv:1707.06347, equation 7: min(r A, clip(r) A).
 =================== ==================================================================================================
 
 A rollout is one answer here, or ``n`` choices of one request, which share the prompt and the rollout's reward (a choice
-of this project: no paper has them). An answer that was left out keeps its place in every ``G``. Where papers leave it open
-(the estimator of std), verl's is taken: over n - 1, plus 1e-6; REINFORCE++: over n - 1, plus 1e-8 below the root.
+of this project: no paper has them). An answer that was left out keeps its place in every ``G``. Where papers leave it
+open (the estimator of std), verl's is taken: over n - 1, plus 1e-6; REINFORCE++: over n - 1, plus 1e-8 below the root.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ class TrainingLoop:
         """Make all steps that are not made, and measure the policy of the last."""
         options, context = self._options, self._context
         check_can_measure(options, context)
+        context.progress.of_failures = options.of_failures(context.rollout_config.retry_condition)
         if context.resources is None:
             folder = context.checkpoints.write(0, self._write_first)
             context.publish_resources(policy_resources(options, context, 0, folder))
