@@ -21,6 +21,7 @@ from lightstream.trainers.batch import (
     weigh_rows,
 )
 from lightstream.trainers.groups import Group
+from lightstream.trainers.report import group_metrics
 
 from .support.trajectories import make_trajectory, make_triplet
 
@@ -181,6 +182,7 @@ def test_a_reward_that_no_engine_can_hold_is_left_out_by_name_and_the_others_tra
     members = [make_trajectory("bad", reward=huge, triplets=calls), *good]
     alone = select_rows([Group("g", tuple(members[1:]))])
     rows = select_rows([Group("g", tuple(members))])
+    assert group_metrics([Group("g", (members[0], *members))])["reward/mean"] == 1.0
     assert rows.not_trained["bad", "bad-a1"] == {"not_finite": 1}
     assert [row.spans for row in rows.rows] == [row.spans for row in alone.rows]
 

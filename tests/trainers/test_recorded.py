@@ -38,6 +38,7 @@ def verl_of(model: Path, **changes: Any) -> VERL:
         "tasks_per_step": TASKS,
         "rollouts_per_task": SIZE,
         "learning_rate": 1e-2,
+        "logprob_gap_max": math.inf,  # those of these rollouts are made up
         "mini_batches_per_step": 2,
         "device": "cpu",
         "threads": 1,
@@ -49,7 +50,9 @@ def verl_of(model: Path, **changes: Any) -> VERL:
 def recorded_steps(steps: int, run_id: str = "run") -> list[Trajectory]:
     """The rollouts of a run's steps, as ``context.enqueue_step`` names them."""
     return [
-        random_trajectory(f"{group}-{i}", group_id=group, group_size=SIZE, run_id=run_id, policy_version=step - 1)
+        random_trajectory(
+            f"{group}-{i}", group_id=group, group_size=SIZE, run_id=run_id, policy_version=step - 1
+        ).model_copy(update={"reward": float(i % 2)})  # so that each step makes a version
         for step in range(1, steps + 1)
         for group in (f"{run_id}-s{step}-g{g}" for g in range(TASKS))
         for i in range(SIZE)

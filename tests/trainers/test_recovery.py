@@ -33,7 +33,9 @@ class Recorded:
         self.folder = folder
         self.ledger = MemoryLedger(trainer_id="run", run_id="run")
         self.log = [
-            random_trajectory(f"{group}-{i}", group_id=group, group_size=SIZE, run_id="run", policy_version=step - 1)
+            random_trajectory(
+                f"{group}-{i}", group_id=group, group_size=SIZE, run_id="run", policy_version=step - 1
+            ).model_copy(update={"reward": float(i % 2)})  # so that each step makes a version
             for step in range(1, 8)
             for group in (f"run-s{step}-g{g}" for g in range(TASKS))
             for i in range(SIZE)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from lightstream.schemas.records import DropReason, StepOutcome, Trajectory
+from lightstream.schemas.records import AttemptStatus, DropReason, StepOutcome, Trajectory
 
 from .report import StepReport
 
@@ -27,6 +27,9 @@ class Progress:
 
     Args:
         write: takes a line; ``None``: nothing is said.
+
+    Attributes:
+        of_failures: what becomes of attempts that fail or time out, said behind the first.
     """
 
     def __init__(self, write: Callable[[str], None] | None) -> None:
@@ -34,6 +37,7 @@ class Progress:
         self._lock = threading.Lock()
         self._shown: set[str] = set()
         self.errors: Counter[str] = Counter()
+        self.of_failures = ""
         self.rewards: list[float] = []
 
     def say(self, line: str) -> None:
@@ -52,6 +56,11 @@ class Progress:
         """A trajectory of the run has come: the first errors of the agent, and of rules for rewards, are shown."""
         if trajectory.error_type is not None or trajectory.error_message:
             self._error(f"The agent failed in rollout {trajectory.rollout_id}", error_line(trajectory))
+        elif trajectory.status is AttemptStatus.TIMEOUT:
+            self._error(f"An attempt of rollout {trajectory.rollout_id} took too long", "it timed out")
+        if self.of_failures and trajectory.status in (AttemptStatus.FAILED, AttemptStatus.TIMEOUT):
+            self.say(self.of_failures)
+            self.of_failures = ""
         for drop in trajectory.drops:
             if drop.reason is DropReason.BAD_REWARD and not drop.span_id:  # of no single reward, but of all
                 self._error(f"Rollout {trajectory.rollout_id} has no rewards", drop.detail.rstrip("."))

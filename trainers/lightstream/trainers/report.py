@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import TypeAlias
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.schemas.packing import is_float32
 from lightstream.schemas.records import StepOutcome
 
 from .groups import Group
@@ -57,7 +57,7 @@ StepObserver: TypeAlias = Callable[[StepReport], None]
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Reward statistics of a step's groups. ``reward/mean`` is absent where no trajectory has a reward."""
     trajectories = [trajectory for group in groups for trajectory in group.sampled]
-    rewards = [t.reward for t in trajectories if t.reward is not None and math.isfinite(t.reward)]
+    rewards = [t.reward for t in trajectories if t.reward is not None and is_float32(t.reward)]
     uniform = sum(
         len({t.reward for t in group.sampled}) == 1 and group.sampled[0].reward is not None
         for group in groups

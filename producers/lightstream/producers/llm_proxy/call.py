@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
@@ -16,13 +14,13 @@ from .capture import Completion, Wanted
 from .dialects import Dialect, Translation
 from .upstream import UpstreamAnswer
 
-__all__ = ["Call", "CallSeeds", "Caller", "Reply", "caller_of"]
+if TYPE_CHECKING:
+    from .seeds import DrawnSeed
+
+__all__ = ["Call", "Caller", "Reply", "caller_of"]
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 """W3C Trace Context, level 1: version, trace id, parent id, flags; ids of zeros are invalid."""
-
-ROLLOUTS_REMEMBERED_MAX = 100_000
-"""Beyond, a rollout that has been silent for longest is forgotten; its next call counts as its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,8 @@ class Call:
         caller: whose it is.
         dialect: the interface that the agent speaks.
         run_seed: seed of the run that it belongs to, where the URL names one.
+        is_retry: the client made the request before, and had no answer.
+        drawn_seed: the seed that the proxy gave it.
         request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
             ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
         asked: the request to the model server.
@@ -65,6 +65,8 @@ class Call:
     caller: Caller
     dialect: Dialect
     run_seed: int | None = None
+    is_retry: bool = False
+    drawn_seed: DrawnSeed | None = None
     request_body: bytes = b""
     requested_model: str = ""
     choices_wanted: int = 1
@@ -114,28 +116,3 @@ def caller_of(path_ids: Mapping[str, str], headers: Mapping[str, str]) -> Caller
     if traced is None:
         return Caller(rollout_id, attempt_id, secrets.token_hex(16))
     return Caller(rollout_id, attempt_id, traced[1], traced[2])
-
-
-class CallSeeds:
-    """Counts the calls of each attempt. Not thread-safe.
-
-    A call's seed follows from the run's, its rollout, which of the rollout's attempts makes it and how many calls that
-    made before: not from the attempt's id, which is random. The server draws each choice of a call from it.
-    """
-
-    def __init__(self) -> None:
-        self._calls: OrderedDict[str, dict[str, int]] = OrderedDict()
-
-    def next(self, run_seed: int, caller: Caller) -> int | None:
-        """Seed (63 bits) of the caller's next call; ``None`` for a caller without a rollout."""
-        if caller.rollout_id is None or caller.attempt_id is None:
-            return None
-        attempts = self._calls.setdefault(caller.rollout_id, {})
-        self._calls.move_to_end(caller.rollout_id)
-        if len(self._calls) > ROLLOUTS_REMEMBERED_MAX:
-            self._calls.popitem(last=False)
-        call = attempts.get(caller.attempt_id, 0)
-        attempts[caller.attempt_id] = call + 1
-        attempt = list(attempts).index(caller.attempt_id)
-        digest = hashlib.sha256(f"{run_seed}:{caller.rollout_id}:{attempt}:{call}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") >> 1

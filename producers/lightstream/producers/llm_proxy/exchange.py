@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -23,12 +24,13 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.sampling import sampling_of_request
 
-from .call import Call, CallSeeds, Reply
+from .call import Call, Reply
 from .capture import Completion, Wanted, capture, policy_version_of, without_extras
 from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
 from .recording import CallRecorder
 from .relay import ERROR_TEXT_MAX, StreamRelay
+from .seeds import CallSeeds
 from .upstream import Upstream, UpstreamAnswer, UpstreamError
 
 __all__ = ["Exchange", "error_reply", "response_of"]
@@ -42,6 +44,9 @@ EXTRAS: dict[Endpoint, dict[str, Any]] = {
 """Requested in addition to what the agent asks for."""
 
 RETRY_AFTER_S = 1
+
+RETRIES_HEADER = "x-stainless-retry-count"
+"""Of OpenAI's and Anthropic's clients: how often they tried the request before."""
 
 
 class Exchange:
@@ -62,14 +67,19 @@ class Exchange:
         except BodyTooLargeError as error:
             call.started_unix_nano = self._clock.now_unix_nano()
             return response_of(await self._recorded(call, self._failed(call, 413, str(error))))
+        call.is_retry = request.headers.get(RETRIES_HEADER, "0") != "0"
         try:
             reply = await unless_disconnected(request, self._ask(call, body))
         except ClientGoneError:
+            self._give_seed_back(call)
             self._recorder.record_abandoned(call)
             return Response(status_code=CLIENT_GONE)
         except asyncio.CancelledError:
+            self._give_seed_back(call)
             self._recorder.record_abandoned(call)
             raise
+        if reply.status >= HTTPStatus.BAD_REQUEST:
+            self._give_seed_back(call)
         if reply.stream is not None:
             return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream, self._rest), reply)
         return response_of(await self._recorded(call, reply))
@@ -126,8 +136,14 @@ class Exchange:
 
     def _seeded(self, call: Call, request: dict[str, Any]) -> dict[str, Any]:
         """The request, with a seed if its run has one and it has none of its own."""
-        seed = None if call.run_seed is None else self._seeds.next(call.run_seed, call.caller)
-        return request if seed is None or request.get("seed") is not None else request | {"seed": seed}
+        if call.run_seed is None or request.get("seed") is not None:
+            return request
+        call.drawn_seed = self._seeds.draw(call.run_seed, call.caller, request, is_retry=call.is_retry)
+        return request if call.drawn_seed is None else request | {"seed": call.drawn_seed.value}
+
+    def _give_seed_back(self, call: Call) -> None:
+        if call.drawn_seed is not None:
+            self._seeds.give_back(call.drawn_seed)
 
     async def _ask_with_extras(self, endpoint: Endpoint, request: dict[str, Any], streams: bool) -> UpstreamAnswer:
         """Ask for token ids and log-probabilities too; a model that refuses them is no longer asked for them."""

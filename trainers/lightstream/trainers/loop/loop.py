@@ -52,6 +52,7 @@ class TrainingLoop:
         """Make all steps that are not made, and measure the policy of the last."""
         options, context = self._options, self._context
         check_can_measure(options, context)
+        context.progress.of_failures = options.of_failures(context.rollout_config.retry_condition)
         begin(options, context, self._write_first)
         if options.val_only or is_done(options, context):
             if is_to_be_measured(options, context):

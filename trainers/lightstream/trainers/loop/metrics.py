@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from lightstream.schemas.packing import is_float32
 from lightstream.stream_processors.core.segments import NO_VERSION
 
 from ..batch import ALL, BatchRows, PolicyGroups, rollout_score
@@ -68,6 +68,6 @@ def _rewards_by_source(groups: list[Group]) -> dict[str, float]:
         for trajectory in group.sampled:
             task: Any = json.loads(trajectory.input_json) if trajectory.input_json else None
             source = (task.get("data_source") or task.get("dataset")) if isinstance(task, dict) else None
-            if isinstance(source, str) and trajectory.reward is not None and math.isfinite(trajectory.reward):
+            if isinstance(source, str) and trajectory.reward is not None and is_float32(trajectory.reward):
                 rewards.setdefault(source, []).append(trajectory.reward)
     return {f"reward/mean/{source}": fmean(values) for source, values in sorted(rewards.items())}

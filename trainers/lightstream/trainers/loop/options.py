@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -208,6 +208,24 @@ class LoopOptions:
                 "VERL's policies have no critic each, which the advantage 'gae' needs.",
                 next_step="Take another advantage, or train one policy alone.",
             )
+
+    def of_failures(self, retried: Collection[str]) -> str:
+        """What becomes of attempts that fail, in a sentence.
+
+        Args:
+            retried: ends of an attempt after which another follows.
+        """
+        missing = {
+            "exclude": 'is left out, so that a policy that crashes is not punished; reward_missing="fill" gives it '
+            "reward_fill",
+            "fill": f"has the reward {self.reward_fill:g} (reward_fill)",
+            "fail_group": "has its whole group left out (reward_missing)",
+        }[self.reward_missing]
+        again = "is tried again" if "timeout" in retried else "is one that failed"
+        return (
+            f"A rollout that fails without a reward {missing}. One that times out {again} "
+            "(Trainer's rollout_config, retry_condition)."
+        )
 
     @property
     def gap_max(self) -> float:

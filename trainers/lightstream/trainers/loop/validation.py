@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from statistics import fmean
 
 from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.packing import is_float32
 from lightstream.schemas.records import StepOutcome
 
 from ..algorithm import AlgorithmContext
@@ -79,4 +79,4 @@ def validation(options: LoopOptions, context: AlgorithmContext) -> dict[str, flo
 
 
 def _finite(reward: float | None) -> float:
-    return reward if reward is not None and math.isfinite(reward) else 0.0
+    return reward if reward is not None and is_float32(reward) else 0.0
