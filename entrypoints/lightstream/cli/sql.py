@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from lightstream.schemas.errors import QueryError
+from lightstream.store_views.column_names import distinct_names
 from lightstream.store_views.queries import QUERIES, named_query
 
 from .formats import RowFormat
@@ -99,8 +100,9 @@ def run_sql(
     columns: list[str] = answer["columns"]
     rows: list[Sequence[Any]] = answer["rows"]
     if output is RowFormat.JSON:
+        names = distinct_names(columns)
         for row in rows:
-            sys.stdout.write(json.dumps(dict(zip(columns, row, strict=True)), default=str, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False) + "\n")
     elif output is RowFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)

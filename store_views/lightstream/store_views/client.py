@@ -18,6 +18,8 @@ from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, ServiceUnavailableError, SettingsError
 
+from .column_names import distinct_names
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -54,7 +56,7 @@ class QueryResult:
 
     def dicts(self) -> list[dict[str, Any]]:
         """Each row by column name."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return [dict(zip(distinct_names(self.columns), row, strict=True)) for row in self.rows]
 
     def scalar(self) -> Any:
         """The first column of the first row.

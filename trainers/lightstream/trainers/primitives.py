@@ -14,6 +14,7 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 
 from .batch import build_arrays, weigh_rows
+from .data_sets import as_tasks
 from .loop.policy import latest, policy_resources
 from .policy_servers import FollowingServers, check_model_server
 from .run_identity import check_model, identity_of_model
@@ -146,6 +147,7 @@ class Policy:
         Raises:
             ValueError: there is no task, or no rollout.
         """
+        dataset = as_tasks(dataset)
         tasks = len(dataset) if tasks is None else tasks
         if tasks < 1 or rollouts_per_task < 1 or not len(dataset):
             raise ValueError(f"{tasks} tasks of {len(dataset)}, {rollouts_per_task} rollouts each, cannot be sampled")

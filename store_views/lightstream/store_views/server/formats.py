@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from lightstream.schemas.errors import QueryError
 
+from ..column_names import distinct_names
 from .json_values import Integers, dump, json_pieces, parts, rows_of
 from .query import QueryOutcome
 
@@ -104,23 +105,11 @@ def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _ndjson(outcome: QueryOutcome, integers: Integers) -> Iterator[bytes]:
-    names = _distinct(outcome.columns)
+    names = distinct_names(outcome.columns)
     for part in parts(outcome.table):
         for row in rows_of(part):
             yield dump(dict(zip(names, row, strict=True)), integers)
             yield b"\n"
-
-
-def _distinct(columns: Sequence[str]) -> list[str]:
-    """Names of which none is twice: later ones get ``_1``, ``_2``, …"""
-    names: list[str] = []
-    for column in columns:
-        name, number = column, 0
-        while name in names:
-            number += 1
-            name = f"{column}_{number}"
-        names.append(name)
-    return names
 
 
 def _csv(outcome: QueryOutcome) -> Iterator[bytes]:

@@ -42,9 +42,9 @@ def json_pieces(
     """The answer's JSON: ``{"columns", "types", "rows", "truncated", "rebuilding"}``, in pieces that take little
     memory each.
 
-    Maps become objects, bytes hex text, times ISO text, whole decimals integers, other decimals numbers, and numbers
-    that JSON lacks text (``"NaN"``). Values with a date that Python lacks (before the year 1, after 9999) become text,
-    as DuckDB writes them.
+    Maps become objects, bytes hex text, times ISO text, and intervals text as DuckDB writes them. Whole decimals
+    become integers, other decimals numbers, or text where a double would lose digits. Numbers that JSON lacks become
+    text (``"NaN"``), and so do values with a date that Python lacks (before the year 1, after 9999).
     """
     head = f'{{"columns": {_text(columns, _plain)}, "types": {_text(types, _plain)}, "rows": ['
     yield head.encode("utf-8", errors="replace")
@@ -115,9 +115,43 @@ def _text(value: Any, plain: Callable[[Any], Any]) -> str:
 def _values(column: pa.Array[Any]) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-        return values
+        return [_with_intervals(value) for value in values] if _has_interval(column.type) else values
     except (OverflowError, ValueError):
         return [_value_or_text(*pair) for pair in zip(column, _texts(column), strict=True)]
+
+
+def _has_interval(kind: pa.DataType) -> bool:
+    """Whether values of a type are intervals, or have some within."""
+    return "interval" in str(kind)
+
+
+def _with_intervals(value: Any) -> Any:
+    """A value with text in place of intervals, which Python has as tuples of months, days and nanoseconds."""
+    if isinstance(value, pa.MonthDayNano):
+        return _interval(value)
+    if isinstance(value, dict):
+        return {key: _with_intervals(item) for key, item in value.items()}
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_with_intervals(item) for item in items]
+    return value
+
+
+def _interval(value: Any) -> str:
+    """As DuckDB writes it: ``1 year 2 months 3 days 00:00:12.105128``; each part has its own sign."""
+    months, days, nanos = value
+    sign = -1 if months < 0 else 1
+    years, months = (sign * n for n in divmod(abs(months), 12))
+    parts = [
+        f"{n} {unit}{'' if abs(n) == 1 else 's'}"
+        for n, unit in ((years, "year"), (months, "month"), (days, "day"))
+        if n
+    ]
+    if nanos or not parts:
+        seconds, micros = divmod(abs(nanos) // 1000, 1_000_000)
+        clock = f"{'-' if nanos < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        parts.append(f"{clock}.{micros:06}".rstrip("0") if micros else clock)
+    return " ".join(parts)
 
 
 def _value_or_text(value: pa.Scalar[Any], text: str | None) -> Any:
@@ -139,7 +173,10 @@ def _texts(column: pa.Array[Any]) -> list[str | None]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        if value == value.to_integral_value():
+            return int(value)
+        number = float(value)
+        return number if Decimal(repr(number)) == value else str(value)
     if isinstance(value, bytes):
         return value.hex()
     isoformat = getattr(value, "isoformat", None)
