@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import QueryError
 from lightstream.schemas.examples import EXAMPLES
+from lightstream.store_views.client import QueryResult
 from lightstream.store_views.server import QueryLimits, QueryOutcome, run_query
 from lightstream.store_views.server.gate import FUNCTIONS, TABLE_FUNCTIONS
 from lightstream.store_views.server.json_values import json_answer
@@ -296,6 +297,26 @@ def test_intervals_and_decimals_are_exact(log: LogFile) -> None:
             "12345678901234567890.123456789",
             3,
         ]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("TIMESTAMP '2026-01-01 00:00:12.105128' - TIMESTAMP '2026-01-01'", "00:00:12.105128"),
+        ("to_months(-14) + to_days(1) + to_microseconds(-3723000001)", "-1 year -2 months 1 day -01:02:03.000001"),
+        ("{'a': [INTERVAL 1 DAY, INTERVAL 0 DAY]}", {"a": ["1 day", "00:00:00"]}),
+        ("1234567890123456789.12::DECIMAL(38, 2)", "1234567890123456789.12"),
+        ("0.1::DECIMAL(9, 2)", 0.1),
+    ],
+)
+def test_intervals_and_decimals_lose_nothing_as_json(log: LogFile, expression: str, value: Any) -> None:
+    assert as_json(ask(log, f"SELECT {expression}"))["rows"] == [[value]]
+
+
+def test_columns_of_one_name_stay_apart_by_name() -> None:
+    assert QueryResult(["a", "a", "a_1"], ["INTEGER"] * 3, [[1, 2, 3]], False).dicts() == [
+        {"a": 1, "a_1": 2, "a_1_1": 3}
     ]
 
 

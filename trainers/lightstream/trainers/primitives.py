@@ -16,6 +16,7 @@ from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 
 from .batch import build_arrays, weigh_rows
 from .checkpoint import existing_folder
+from .data_sets import as_tasks
 from .loop.options import GAP_ADVICE
 from .loop.policy import begin, latest, own_policy, policy_resources
 from .policy_servers import FollowingServers, check_model_server
@@ -153,6 +154,7 @@ class Policy:
         Raises:
             ValueError: there is no task, or no rollout.
         """
+        dataset = as_tasks(dataset)
         tasks = len(dataset) if tasks is None else tasks
         if tasks < 1 or rollouts_per_task < 1 or not len(dataset):
             raise ValueError(f"{tasks} tasks of {len(dataset)}, {rollouts_per_task} rollouts each, cannot be sampled")

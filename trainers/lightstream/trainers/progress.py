@@ -20,6 +20,7 @@ ERRORS_SHOWN_MAX = 3
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_COLUMNS = 60
 NO_REWARD = "-"
+SFT_LOSS = "sft/loss"
 
 
 class Progress:
@@ -39,6 +40,7 @@ class Progress:
         self.errors: Counter[str] = Counter()
         self.of_failures = ""
         self.rewards: list[float] = []
+        self.losses: list[float] = []
 
     def say(self, line: str) -> None:
         """One line."""
@@ -69,6 +71,7 @@ class Progress:
         """A step was committed."""
         if report.outcome is not StepOutcome.MEASURED:
             self.rewards.append(report.mean_reward)
+            self.losses.append(report.metrics.get(SFT_LOSS, math.nan))
         self.say(step_line(report))
 
     def _error(self, what: str, line: str) -> None:
@@ -79,7 +82,13 @@ class Progress:
 
     @property
     def curve(self) -> str:
-        """Mean rewards of the steps as bars; empty where there were none."""
+        """Mean rewards of the steps as bars, or losses of SFT, from their least to their largest; empty where there
+        were neither."""
+        losses = [loss for loss in self.losses if math.isfinite(loss)]
+        if losses:
+            least, most = min(losses), max(losses)
+            bars = sparkline([(loss - least) / (most - least or 1.0) for loss in losses])
+            return f"{bars}  loss {losses[0]:.4f} → {losses[-1]:.4f}"
         finite = [reward for reward in self.rewards if math.isfinite(reward)]
         if not finite:
             return ""
@@ -113,6 +122,8 @@ def step_line(report: StepReport) -> str:
         f"reward {reward}",
         f"rollouts {report.rollouts - failed} ok" + (f", {failed} failed" if failed else ""),
     ]
+    if SFT_LOSS in metrics:  # it has no rollouts and no rewards
+        parts[1:] = [f"loss {metrics[SFT_LOSS]:.4f}"]
     if report.tokens:
         parts.append(f"{report.tokens:,} tokens")
     parts.append(f"{report.seconds:.1f} s{_limit(metrics)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
+from .data_sets import as_tasks, checked_json
 from .tasks import Dataset
 
 __all__ = ["OPTIONS", "check_model", "check_same_run", "identity_of_dataset", "identity_of_model", "name_of_program"]
@@ -48,24 +48,21 @@ def name_of_program() -> str:
 
 
 def identity_of_dataset(tasks: Dataset) -> str:
-    """The size of a data set, and a hash of its first tasks.
+    """The size of a data set, and a hash of its first tasks; looks at every task.
 
     Raises:
-        TrainingError: it has no tasks, or one of the first is no JSON value.
+        TrainingError: it is no data set (see :func:`.data_sets.as_tasks`), has no tasks, or one of them is no JSON
+            value.
     """
+    tasks = as_tasks(tasks)
     size = len(tasks)
     if size < 1:
         raise TrainingError("the data set has no tasks.", next_step="Pass at least one task to Trainer.fit.")
     digest = hashlib.sha256()
-    for index in range(min(size, TASKS_HASHED_MAX)):
-        task = tasks[index]
-        try:
-            digest.update(json.dumps(task, sort_keys=True, default=_plain).encode())
-        except (TypeError, ValueError) as error:
-            raise TrainingError(
-                f"task {index} of the data set cannot be sent to a Runner: {error}.",
-                next_step="Tasks are JSON values: texts, numbers, lists, objects.",
-            ) from error
+    for index in range(size):
+        text = checked_json(tasks, index)
+        if index < TASKS_HASHED_MAX:
+            digest.update(text.encode())
     return f"{size} tasks ({digest.hexdigest()[:12]})"
 
 
@@ -123,10 +120,3 @@ def check_same_run(run_id: str, before: Mapping[str, str], now: Mapping[str, str
             next_step="Give the new run a name of its own (Trainer(trainer_id=...)), or set these back to go on with "
             "the old one.",
         )
-
-
-def _plain(value: Any) -> Any:
-    """Pydantic models as they are sent."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is no JSON value")

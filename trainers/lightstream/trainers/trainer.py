@@ -16,8 +16,10 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, Rollout, RolloutConfig
 
 from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algorithm
+from .data_sets import as_tasks
 from .groups.deadlines import longest_rollout_s
 from .groups.source import LoggedGroups
+from .interrupts import Interrupts
 from .ledger.kafka import KafkaLedger
 from .policy_servers import FollowingServers
 from .progress import Progress
@@ -109,6 +111,7 @@ class Trainer:
         self._store = store
         self._trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
         self._run_id = self._trainer_id if run_id is None else checked_name("run_id", run_id)
+        self._interrupts = Interrupts()
         self._progress = Progress(partial(print, flush=True) if progress else None)
         self._take_over = take_over
         self._rollout_config = rollout_config
@@ -123,7 +126,8 @@ class Trainer:
 
         Args:
             agent: a LitAgent (see :func:`lightstream.producers.rollout`); ``None`` with ``n_runners=0``.
-            train_dataset: the tasks.
+            train_dataset: the tasks, each a JSON value: a list, or what :func:`.data_sets.as_tasks` makes one of. All
+                are looked at before anything starts.
             val_dataset: tasks to measure on, for algorithms that do.
 
         Raises:
@@ -133,7 +137,7 @@ class Trainer:
             ServiceUnavailableError: Kafka, the worker, the proxy or the policy server does not answer.
         """
         settings = self._settings or Settings.load()
-        with TrainingLog(settings, self._trainer_id, self._run_id) as log:
+        with TrainingLog(settings, self._trainer_id, self._run_id) as log, self._interrupts:
             try:
                 self._fit(settings, agent, train_dataset, val_dataset)
             except KeyboardInterrupt as interrupt:
@@ -144,7 +148,10 @@ class Trainer:
                 raise error from None
 
     def _fit(self, settings: Settings, agent: Any, train_dataset: Dataset, val_dataset: Dataset | None) -> None:
+        train_dataset = as_tasks(train_dataset)
         tasks = identity_of_dataset(train_dataset) if self._algorithm.needs_tasks else "none"
+        if val_dataset is not None and len(val_dataset := as_tasks(val_dataset)):
+            identity_of_dataset(val_dataset)
         algorithm = self._algorithm.of_tasks(len(train_dataset))
         algorithm.check(settings)
         trackers = Trackers(settings, trainer_id=self._trainer_id, run_id=self._run_id, trackers=self._trackers)
@@ -198,7 +205,7 @@ class Trainer:
                     settled=history.settled,
                     limit_s=longest_rollout_s(self._rollout_config, settings.rollout_timeout_s),
                     enqueue=enqueue,
-                    check=runners.check,
+                    check=partial(_check_both, self._interrupts, runners),
                     progress=self._progress,
                 )
                 algorithm.run(
@@ -214,7 +221,7 @@ class Trainer:
                         ledger=ledger,
                         servers=FollowingServers(settings, self._progress),
                         history=history,
-                        observers=self._observers,
+                        observers=(*self._observers, lambda _report: self._interrupts.check()),
                         clock=self._clock,
                         progress=self._progress,
                         made_with=made_with,
@@ -244,6 +251,11 @@ class Trainer:
             yield lambda requests: loop.run(partial(store.enqueue_many_rollouts, requests))
         finally:
             loop.close(store.close if self._store is None else _nothing)
+
+
+def _check_both(interrupts: Interrupts, runners: RunnerProcesses) -> None:
+    interrupts.check()
+    runners.check()
 
 
 async def _nothing() -> None:

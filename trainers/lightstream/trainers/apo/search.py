@@ -19,6 +19,7 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutMode
 from lightstream.stream_processors.adapters import TraceToMessages
 
+from ..data_sets import as_tasks
 from ..run_identity import identity_of_dataset
 from ..tasks import Dataset, sample_indices
 from .editor import Editor, RolloutResult
@@ -96,7 +97,7 @@ class PromptSearch:
         self._store = store
         self._options = options
         self._resource_name = resource_name
-        self._train, self._val = train_dataset, val_dataset
+        self._train, self._val = as_tasks(train_dataset), as_tasks(val_dataset)
         self._adapter = adapter or TraceToMessages()
         self._say = say
         self._editor = Editor(client, options)

@@ -15,12 +15,17 @@ from .collector import Arrival, Group, GroupCollector, SkippedGroups, group_id_o
 from .deadlines import Deadlines
 from .settled import SettledGroups
 
-__all__ = ["GroupBy", "LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
+__all__ = ["WAITING_QUERY", "GroupBy", "LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
 
 GroupBy: TypeAlias = "Callable[[Trajectory], tuple[str, int]]"
 """Names the group of a trajectory, and says with how many members it is complete."""
 
 POLL_TIMEOUT_S = 0.2
+WAITING_QUERY = (
+    'Their Runners and last signs of life: lightstream sql "SELECT rollout_id, status, worker_id, '
+    "make_timestamp(last_heartbeat_unix_nano // 1000) AS heard FROM attempts WHERE group_id = '{}'\""
+)
+
 PATIENCE_S = 30.0
 """Longest silent wait; after it a log line says what is waited for."""
 
@@ -298,7 +303,10 @@ class LoggedGroups:
         now_s = time.monotonic()
         if missing and now_s - self._quiet_since_s > PATIENCE_S:
             self._quiet_since_s = now_s
-            self._progress.say(f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}.")
+            first = next(iter(missing)).replace("'", "''")
+            self._progress.say(
+                f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}. {WAITING_QUERY.format(first)}"
+            )
 
 
 def _named(missing: Mapping[str, int]) -> str:

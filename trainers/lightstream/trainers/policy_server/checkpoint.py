@@ -11,6 +11,8 @@ import torch
 
 from lightstream.schemas.errors import TrainingError
 
+from ..attention import attention_of
+
 __all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer", "overwrite_weights"]
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -60,15 +62,24 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         TrainingError: the folder's files are missing, damaged, incomplete, or of no known architecture.
     """
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    load_config: Any = AutoConfig.from_pretrained
     load: Any = AutoModelForCausalLM.from_pretrained  # what it returns depends on its arguments
     model: Any
     about: dict[str, Any]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model, about = load(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+            config = load_config(folder, local_files_only=True)
+            model, about = load(
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=attention_of(config),
+                local_files_only=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise TrainingError(f"the checkpoint {folder} cannot be loaded: {error}.", next_step=PUBLISH_ANEW) from error
     missing = sorted(about["missing_keys"])  # transformers would fill them with chance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatu
 
 from ..batch import BatchRows, ImageCheck, Scoring, reasons_of, rollout_score, select_rows
 from ..groups import Group, group_id_of, natural_order
+from .rendering import LossError, calls_of
 
 __all__ = ["Choice", "conversations", "from_view", "identity_of", "rows_of"]
 
@@ -114,8 +115,8 @@ def conversations(file: Path, tokenizer: Any) -> list[Trajectory]:
     Each message of the assistant is a call, whose prompt is what stands before it, by the tokenizer's chat template.
 
     Raises:
-        TrainingError: the file cannot be read, a line is no such conversation, or the template does not put a message
-            behind those before it. The line's number is in the message.
+        TrainingError: the file cannot be read, a line is no such conversation, or the template refuses it or loses
+            something of it (see :func:`.rendering.calls_of`). The line's number is in the message.
     """
     made: list[Trajectory] = []
     try:
@@ -127,33 +128,26 @@ def conversations(file: Path, tokenizer: Any) -> list[Trajectory]:
             continue
         try:
             told = json.loads(line)
-            calls = _calls(told["messages"], told.get("tools"), tokenizer)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TrainingError(
-                f"line {number} of {file} is no conversation: {type(error).__name__}: {error}.",
-                next_step='Each line is {"messages": [...], "tools": [...]}, as `lightstream export chat` writes it.',
-            ) from error
+            calls = [
+                _triplet(index, call.prompt, call.response)
+                for index, call in enumerate(calls_of(told["messages"], told.get("tools"), tokenizer))
+            ]
+        except (LossError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _not_learned(number, file, error) from error
         made.append(_trajectory(f"line-{number}", told.get("reward"), calls))
     return made
 
 
-def _calls(messages: Sequence[Mapping[str, Any]], tools: Any, tokenizer: Any) -> list[TripletRecord]:
-    def ids(said: Sequence[Mapping[str, Any]], *, asks: bool) -> list[int]:
-        encoded = tokenizer.apply_chat_template(
-            [dict(message) for message in said], tools=tools, add_generation_prompt=asks, tokenize=True,
-            return_dict=True,
-        )  # fmt: skip
-        return list(encoded["input_ids"])
-
-    calls: list[TripletRecord] = []
-    for place, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        prompt, whole = ids(messages[:place], asks=True), ids(messages[: place + 1], asks=False)
-        if whole[: len(prompt)] != prompt:
-            raise ValueError(f"the chat template does not put message {place} behind those before it")
-        calls.append(_triplet(len(calls), prompt, whole[len(prompt) :]))
-    return calls
+def _not_learned(number: int, file: Path, error: Exception) -> TrainingError:
+    if isinstance(error, LossError):
+        return TrainingError(
+            f"line {number} of {file} cannot be learned as it is: {error}.",
+            next_step="Change the line, or the `chat_template` of the model's tokenizer so that it writes this.",
+        )
+    return TrainingError(
+        f"line {number} of {file} is no conversation: {type(error).__name__}: {error}.",
+        next_step='Each line is {"messages": [...], "tools": [...]}, as `lightstream export chat` writes it.',
+    )
 
 
 def _triplet(index: int, prompt: Sequence[int], response: Sequence[int]) -> TripletRecord:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +12,12 @@ from typing import Any, Literal, Protocol
 
 __all__ = ["MLflow", "Samples", "TensorBoard", "TrackedStep", "Tracker", "Trackio", "Wandb"]
 
+logger = logging.getLogger(__name__)
+
 MILLI, NANO = 1e3, 1e9
+
+MLFLOW_NAME_MAX, MLFLOW_TAG_MAX, MLFLOW_BATCH_MAX = 250, 5000, 1000
+"""Characters of a metric's name and of a tag's value, and metrics in a request, that MLflow takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,12 @@ class Wandb:
 
 @dataclass(slots=True)
 class MLflow:
-    """MLflow. The run there has the tag ``lightstream.run_id``; ``@`` in a metric's name becomes ``_at_``."""
+    """MLflow. The run there has the tag ``lightstream.run_id``.
+
+    ``@`` in a metric's name becomes ``_at_``. Other characters that MLflow refuses become ``_``, and then the name ends
+    with a hash of the real one, so that two names stay two. A metric that MLflow refuses all the same is named in the
+    log, and the others are kept.
+    """
 
     tracking_uri: str | None = None
     experiment: str = "lightstream"
@@ -165,20 +178,36 @@ class MLflow:
             return
         self._run = client.create_run(experiment, run_name=run_id, tags={"lightstream.run_id": run_id}).info.run_id
         for name, value in made_with.items():
-            client.set_tag(self._run, f"lightstream.{name}", value)
+            client.set_tag(self._run, _name_for_mlflow(f"lightstream.{name}"), value[:MLFLOW_TAG_MAX])
 
     def log(self, step: TrackedStep) -> None:
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]  # of an extra
 
         at = int(step.ended_unix_nano * MILLI / NANO)
-        metrics = [Metric(name.replace("@", "_at_"), value, at, step.step) for name, value in step.metrics.items()]
-        self._client.log_batch(self._run, metrics=metrics, synchronous=True)
+        metrics = [Metric(_name_for_mlflow(name), value, at, step.step) for name, value in step.metrics.items()]
+        for first in range(0, len(metrics), MLFLOW_BATCH_MAX):
+            self._log_batch(metrics[first : first + MLFLOW_BATCH_MAX])
         for samples in step.samples:
             rows = dict(zip(samples.columns, map(list, zip(*samples.rows, strict=True)), strict=True))
             self._client.log_table(self._run, rows, f"samples/{samples.kind}/{step.step}.json")
 
     def close(self) -> None:
         self._client.set_terminated(self._run)
+
+    def _log_batch(self, metrics: Sequence[Any]) -> None:
+        """Log metrics together; where one of them is refused, each alone."""
+        from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]  # of an extra
+
+        try:
+            self._client.log_batch(self._run, metrics=metrics, synchronous=True)
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            if len(metrics) == 1:
+                logger.warning("MLflow refuses the metric %s: %s", metrics[0].key, error)
+                return
+            for metric in metrics:
+                self._log_batch([metric])
 
 
 @dataclass(slots=True)
@@ -203,6 +232,17 @@ class Trackio:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _name_for_mlflow(name: str) -> str:
+    """A name that MLflow takes, which reads it as a path too; the same at each step, and another for each name."""
+    plain = name.replace("@", "_at_")
+    parts = re.sub(r"[^\w./ -]", "_", plain, flags=re.ASCII).split("/")
+    fit = "/".join(part if part.strip(".") else part.replace(".", "_") or "_" for part in parts)
+    if fit == plain and len(fit) <= MLFLOW_NAME_MAX:
+        return fit
+    ending = f"-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+    return fit[: MLFLOW_NAME_MAX - len(ending)] + ending
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

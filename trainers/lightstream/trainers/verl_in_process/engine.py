@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from .critic import RETURNS, VALUES, Estimates, WeightedValueLoss, estimate, rew
 from .images import ImageReader, RowImages, image_reader, positions_of
 from .loss import WeightedPolicyLoss
 from .model import PRECISIONS, Says, VerlModel, new_worker, schedule_at
+from .packing import keeps_rows_apart
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
 from .tensors import REFERENCE, Seen, micro_batches, select_mini_batches, to_tensordict
@@ -43,7 +45,8 @@ class VerlEngine:
         first: the run's first weights, which are the reference unless the options name another, and the model that an
             adapter (LoRA) belongs to; ``None``: ``folder``.
         packs: compute rows one after another instead of padded to one length; ``None``: where there is a kernel for it,
-            on a GPU in bfloat16. A model that looks at images computes them padded.
+            on a GPU in bfloat16. A model that looks at images, or lets packed rows see each other (recurrent and
+            convolution layers do), computes them padded.
 
     Attributes:
         images: how the model reads images; ``None``: it takes none.
@@ -248,26 +251,30 @@ class VerlEngine:
                 f"of the model and {str(described_in or folder)!r}, one looks at images and the other does not.",
                 next_step="Name models of one kind.",
             )
-        worker = new_worker(
+        packs = self._packs
+        new = partial(
+            new_worker,
             config,
             folder,
-            packs=self._packs,
             processes=self._shard.count,
             stored=stored,
             says=says,
             described_in=described_in,
         )
-        return VerlModel(worker, config, self._shard, packs=self._packs, says=says)
+        worker = new(packs=packs)
+        if packs and not keeps_rows_apart(worker.engine.module, dtype=config.dtype):
+            packs, worker = False, new(packs=False)
+        return VerlModel(worker, config, self._shard, packs=packs, says=says)
 
     def _cost(self, arrays: BatchArrays, computed: list[int]) -> dict[str, float]:
         lengths = arrays.lengths[computed].tolist()
-        parts = micro_batches(lengths, self._config.tokens_per_micro_batch, packed=self._packs)
+        parts = micro_batches(lengths, self._config.tokens_per_micro_batch, packed=self._actor.packs)
         padded = sum(len(part) * max(lengths[row] for row in part) for part in parts)
         return {
             "rows/computed": float(len(computed)),
             "tokens/computed": float(sum(lengths)),
             "tokens/distinct": float(tokens_distinct(arrays, computed)),
-            "tokens/padded": float(sum(lengths) if self._packs else padded),
+            "tokens/padded": float(sum(lengths) if self._actor.packs else padded),
         }
 
     def _batch(

@@ -9,6 +9,7 @@ from typing import Any
 from lightstream.runtime.gc_tuning import without_collection
 from lightstream.schemas.errors import TrainingError
 
+from ..attention import attention_of
 from .config import VerlConfig
 from .images import PROCESSOR_FILE, image_reader, unloadable
 from .policies_engine import write_first_adapters
@@ -18,6 +19,9 @@ __all__ = ["write_initial_model"]
 
 _PROCESSOR_FILES = (PROCESSOR_FILE, "processor_config.json", "video_preprocessor_config.json", "chat_template.json")
 """Beside those of the tokenizer: what servers need of a model that looks at images."""
+
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+"""What a generation configuration says of the model, and not of how to sample from it."""
 
 
 def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
@@ -34,7 +38,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     with without_collection():
         import torch
         from safetensors import SafetensorError
-        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
         from transformers.utils import logging as transformers_logging
 
     untyped_logging: Any = transformers_logging
@@ -42,13 +46,15 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
     torch.manual_seed(seed)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    load_config: Any = AutoConfig.from_pretrained
     load_tokenizer: Any = AutoTokenizer.from_pretrained
     model: Any
     try:
         tokenizer = load_tokenizer(config.model)
         sees = image_reader(config.model) is not None
+        attention = attention_of(load_config(config.model))
         kind: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        model = kind.from_pretrained(config.model, dtype=torch.float32, attn_implementation="sdpa")
+        model = kind.from_pretrained(config.model, dtype=torch.float32, attn_implementation=attention)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise unloadable(config.model, error) from error
     if not tokenizer.chat_template:
@@ -61,6 +67,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         model.train()
         config.warm_up(model, tokenizer)
         model.to("cpu")
+    model.generation_config = _tokens_alone(model.generation_config)
     tokenizer.save_pretrained(folder)
     if sees:
         _copy_processor(config.model, folder)
@@ -70,6 +77,18 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         raise OSError(str(error)) from error
     if config.policies:
         write_first_adapters(config, folder, model)
+
+
+def _tokens_alone(generation_config: Any) -> Any:
+    """The special tokens of a generation configuration, without the rest.
+
+    How to sample is for the training's options and each call to say. Besides, transformers does not save what many
+    published models have: a temperature without ``do_sample``.
+    """
+    from transformers import GenerationConfig
+
+    new_config: Any = GenerationConfig
+    return new_config(**{name: getattr(generation_config, name, None) for name in _TOKENS})
 
 
 def _copy_processor(model: str | Path, folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..attention import attention_of
 from ..batch import BatchArrays
 from .config import VerlConfig
 from .runtime import MICRO_BATCH_SIZES
@@ -73,7 +74,7 @@ class VerlModel:
         self.worker = worker
         self._config = config
         self._shard = shard
-        self._packs = packs
+        self.packs = packs
         self._says = says
 
     @property
@@ -152,7 +153,7 @@ class VerlModel:
         if self._shard.count > 1:
             lengths: list[int] = arrays.lengths.tolist()
             limit = self._config.tokens_per_micro_batch
-            parts = self._shard.micro_batches(lengths, part, limit, packed=self._packs)
+            parts = self._shard.micro_batches(lengths, part, limit, packed=self.packs)
             own, sizes = [row for rows in parts for row in rows], [len(rows) for rows in parts]
         rows = _rows_of(batch, own)
         settings = self._settings(rows) | ({} if sizes is None else {MICRO_BATCH_SIZES: tuple(sizes)})
@@ -165,7 +166,7 @@ class VerlModel:
             "global_batch_size": len(rows),
             "max_token_len_per_gpu": self._config.tokens_per_micro_batch,
             "use_dynamic_bsz": True,
-            "use_remove_padding": self._packs,
+            "use_remove_padding": self.packs,
         }
 
 
@@ -210,6 +211,7 @@ def new_worker(
     untyped_logging: Any = transformers_logging
     untyped_logging.disable_progress_bar()
     precision = PRECISIONS[config.dtype]
+    attention = PACKED_ATTENTION if packs else _attention_in(described_in or folder)
     described = None if described_in is None else str(described_in)
     worker = TinkerTrainingWorker(
         TrainingWorkerConfig(
@@ -220,7 +222,7 @@ def new_worker(
                 tokenizer_path=described,
                 use_remove_padding=packs,
                 enable_gradient_checkpointing=config.gradient_checkpointing,
-                override_config={"attn_implementation": PACKED_ATTENTION if packs else "sdpa"},
+                override_config={"attn_implementation": attention},
                 lora_rank=config.lora_rank,
                 lora_alpha=config.lora_alpha,
                 target_modules=config.lora_target_modules,
@@ -250,6 +252,14 @@ def new_worker(
     )
     worker.reset()
     return worker
+
+
+def _attention_in(folder: Path) -> str:
+    """The attention that a model in a folder is loaded with, by transformers' name: verl has no default of its own."""
+    from transformers import AutoConfig
+
+    load: Any = AutoConfig.from_pretrained
+    return attention_of(load(folder)) or "sdpa"
 
 
 def _rows_of(batch: Any, part: list[int]) -> Any:

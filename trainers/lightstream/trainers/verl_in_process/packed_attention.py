@@ -20,6 +20,18 @@ __all__ = ["PACKED_ATTENTION", "add_packed_attention", "packed_attention"]
 PACKED_ATTENTION = "lightstream_packed"
 """The name to load a model with (``attn_implementation``)."""
 
+_CHANGES_THE_RESULT = (
+    "softcap",
+    "s_aux",
+    "sinks",
+    "position_bias",
+    "attention_bias",
+    "alibi",
+    "head_mask",
+    "chunk_size",
+)
+"""Arguments of transformers' models for which another attention is needed."""
+
 KERNEL_TYPES = (torch.bfloat16, torch.float16)
 
 
@@ -41,7 +53,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention within each row; a row begins wherever a position is 0.
 
@@ -59,18 +71,21 @@ def packed_attention(
         lengths (FlashAttention, arXiv:2307.08691); elsewhere row by row.
 
     Raises:
-        TrainingError: there is a dropout, or the model does not tell its attention the positions.
+        TrainingError: there is a dropout, or something else that this attention lacks (a cap of the products, sinks, a
+            bias); or the model does not tell its attention the positions.
     """
-    if dropout or position_ids is None:
+    lacking = sorted(name for name in _CHANGES_THE_RESULT if others.get(name) is not None)
+    if dropout or lacking or position_ids is None:
         what = "has dropout in its attention" if dropout else "does not hand the positions to its attention"
+        if lacking:
+            what = f"has an attention with {', '.join(lacking)}, which the one for packed rows lacks"
         raise TrainingError(
             f"the model ({type(module).__name__}) {what}, so that rows cannot be packed.",
             next_step='Set attention_dropout to 0 in its config.json, or train it with dtype="float32".',
         )
     starts, lengths = _rows(position_ids)
-    repeats = query.shape[1] // key.shape[1]
-    # Each (heads, T, size).
-    rows: list[Any] = [query[0], key[0].repeat_interleave(repeats, 0), value[0].repeat_interleave(repeats, 0)]
+    rows: list[Any] = [query[0], key[0], value[0]]  # each (heads, T, size)
+    groups = key.shape[1] != query.shape[1]
     if query.is_cuda and query.dtype in KERNEL_TYPES:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -78,18 +93,20 @@ def packed_attention(
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         tokens = [states.transpose(0, 1).contiguous() for states in rows]
         longest = max(lengths)
-        return untyped(*tokens, starts, starts, longest, longest, scale=scaling, window_size=window)[None], None
+        return untyped(*tokens, starts, starts, longest, longest, scale=scaling, window_size=window, enable_gqa=groups)[
+            None
+        ], None
     parts = zip(*(states.split(lengths, dim=1) for states in rows), strict=True)
     done = [_one_row(q, k, v, scaling, sliding_window) for q, k, v in parts]
     return torch.cat(done, dim=1).transpose(0, 1)[None], None
 
 
 def _one_row(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    length = query.shape[1]
+    length, groups = query.shape[1], key.shape[0] != query.shape[0]
     if window is None or window >= length:
-        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups)
     seen = torch.ones(length, length, dtype=torch.bool, device=query.device).tril().triu(1 - window)
-    return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
+    return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling, enable_gqa=groups)
 
 
 @lru_cache(maxsize=1)  # all layers of a pass have the same tensor, and reading it waits for the GPU

@@ -22,6 +22,7 @@ from ..verl_in_process.engine import actor_config, folder_of_reference, gap_told
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.loss import WeightedPolicyLoss
 from ..verl_in_process.packed_attention import PACKED_ATTENTION
+from ..verl_in_process.packing import is_known_to_keep_rows_apart
 from ..verl_in_process.runtime import choose_device, load_verl, worker_environment
 from ..verl_in_process.shards import Shard
 from .engine import START_AGAIN, import_ray, join_ray
@@ -164,7 +165,8 @@ class PPOTrainerEngine:
                 "this Ray cluster has a TransferQueue already, of another training.",
                 next_step="Wait until it has ended, or name another cluster with RAY_ADDRESS.",
             )
-        packs = self._device == "cuda" and config.dtype == "bfloat16"
+        may_pack = self._device == "cuda" and config.dtype == "bfloat16"
+        packs = may_pack and is_known_to_keep_rows_apart(self._folder)
         settings = verl_settings(
             config, folder=self._folder, device=self._device, attention=PACKED_ATTENTION if packs else "sdpa"
         )
