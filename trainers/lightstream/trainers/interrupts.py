@@ -23,6 +23,7 @@ class Interrupts:
         self._before: Any = None
 
     def __enter__(self) -> Self:
+        self._pressed = False
         handled = threading.current_thread() is threading.main_thread()
         if handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._before = signal.signal(signal.SIGINT, self._press)
