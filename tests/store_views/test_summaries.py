@@ -111,7 +111,7 @@ SELECT rollout.run_id, rollout.mode, rollout.rollout_id, CASE
     END
     WHEN consumed.triplet_count = 0 AND consumed.not_trained['stale'] > 0 THEN 'stale'
     WHEN consumed.outcome = 'discarded' THEN 'step_discarded'
-    WHEN consumed.outcome = 'unchanged' THEN 'no_signal'
+    WHEN consumed.outcome = 'unchanged' THEN 'step_unchanged'
     WHEN rollout.status = 'failed' THEN 'attempt_failed'
     WHEN triplets IS NULL THEN 'no_calls'
     ELSE 'no_weight'

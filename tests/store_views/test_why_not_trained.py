@@ -93,7 +93,8 @@ CASES = {
     "discarded for its own fault": Case(
         "no_reward", ["discarded: 1 no_reward"], reward=None, consumed=(StepOutcome.DISCARDED, 0, {"no_reward": 1})
     ),
-    "unchanged": Case("no_signal", ["unchanged"], consumed=(StepOutcome.UNCHANGED, 1, {})),
+    "unchanged": Case("step_unchanged", ["unchanged"], consumed=(StepOutcome.UNCHANGED, 1, {})),
+    "unchanged for want of signal": Case("no_signal", consumed=(StepOutcome.UNCHANGED, 0, {"no_signal": 1})),
     "unexplained": Case("no_weight", consumed=(UPDATED, 0, {})),
     "of another algorithm": Case("too_boring", consumed=(UPDATED, 0, {"too_boring": 1})),
     **{

@@ -47,6 +47,8 @@ FROM (
     ('group_skipped', 'its group was left out of the step', 'See the metrics of the step in `training_steps`.'),
     ('step_discarded', 'the step that consumed it found nothing to train on, and was discarded',
         'See why the other rollouts of the step had no weight; new rollouts of the same tasks follow.'),
+    ('step_unchanged', 'the step that consumed it published no new weights',
+        'Nothing, if the algorithm was not to learn from it; else let its commit name the new resources.'),
     ('no_weight', 'the step that consumed it learned nothing from it, and does not say why',
         'Let the algorithm commit with `not_trained`.'),
     ('not_for_training', 'it was not made for training', 'Nothing: validation and test rollouts are not trained on.'),

@@ -44,7 +44,7 @@ SELECT
         WHEN triplet_count = 0 AND main_reason IS NOT NULL THEN
             if(status = 'failed' AND main_reason IN ('no_calls', 'no_reward'), 'attempt_failed', main_reason)
         WHEN outcome = 'discarded' THEN 'step_discarded'
-        WHEN outcome = 'unchanged' THEN 'no_signal'
+        WHEN outcome = 'unchanged' THEN 'step_unchanged'
         WHEN status = 'failed' THEN 'attempt_failed'
         WHEN coalesce(triplets, 0) = 0 THEN 'no_calls'
         ELSE 'no_weight'
