@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import logging
@@ -30,6 +31,13 @@ __all__ = ["STREAMS", "ForkedProgram", "receive_exactly", "serve"]
 STREAMS = 3
 """Standard input, output and error."""
 
+LOADED = (
+    "lightstream.trainers.trainer",
+    "lightstream.trainers.verl_in_process.algorithm",
+    "openai.resources.chat",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+)
 LENGTH = struct.Struct("!Q")
 NUMBER = struct.Struct("!q")
 
@@ -166,11 +174,8 @@ def _tell_of_the_dead(children: dict[int, socket.socket]) -> None:
 
 def _load() -> None:
     """Import what programs that train need. (OpenBLAS has a thread, which it starts again in a fork.)"""
-    import openai.resources.chat  # noqa: F401
-    import transformers.models.auto.modeling_auto
-    import transformers.models.qwen2.modeling_qwen2  # noqa: F401
-
-    from lightstream.trainers import VERL, Trainer  # noqa: F401
+    for name in LOADED:
+        importlib.import_module(name)
     from lightstream.trainers.verl_in_process.runtime import load_verl
 
     load_verl("cpu")

@@ -13,10 +13,12 @@ from tests.support.waiting import eventually
 
 __all__ = ["ends_its_children", "processes_of"]
 
-SHARED: tuple[str, ...] = ("tests.support.fork_server", "multiprocessing.resource_tracker")
+SHARED = (
+    "tests.support.fork_server",
+    "multiprocessing.resource_tracker",
+    *(() if "PYTEST_XDIST_WORKER" in os.environ else ("kafka.Kafka",)),
+)
 """Children that outlive a file of tests; so does the broker where one process runs all tests."""
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    SHARED += ("kafka.Kafka",)
 
 
 @contextmanager
