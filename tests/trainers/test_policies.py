@@ -292,7 +292,10 @@ def test_a_policy_without_a_signal_is_unchanged_while_the_others_learn(tmp_path:
         for t in team.log
     ]
     team.train(2)
-    of = [{name.partition("@")[0]: Path(f) / ADAPTER for name, f in r.adapters.items()} for r in team.ledger.resources]
+    of = [
+        {policy_of_model(name): checkpoint_in(team.folder, f) / ADAPTER for name, f in r.adapters.items()}
+        for r in team.ledger.resources
+    ]
     assert of[2]["solver"].read_bytes() == of[1]["solver"].read_bytes() == of[0]["solver"].read_bytes()
     assert of[2]["planner"].read_bytes() != of[1]["planner"].read_bytes()
     assert [step.outcome for step in team.ledger.steps] == [StepOutcome.UPDATED] * 2

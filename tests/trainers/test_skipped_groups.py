@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,7 @@ def verl_of(tmp_path: Path, **changes: Any) -> VERL:
         "rollouts_per_task": 2,
         "device": "cpu",
         "threads": 1,
+        "logprob_gap_max": math.inf,  # no model has sampled what it trains on
     }
     return VERL(**(base | changes))
 

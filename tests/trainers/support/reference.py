@@ -217,9 +217,8 @@ def reference(groups: list[Group], options: Options) -> Truth:
             for sequence in merged:
                 trained: list[int] = []
                 for triplet in sequence:
-                    outcome = (
-                        _outside(triplet, options) or scores[group.group_id][trajectory.rollout_id, triplet.call_index]
-                    )
+                    judged = scores[group.group_id][trajectory.rollout_id, triplet.call_index]
+                    outcome = _outside(triplet, options, greedy=judged == "not_for_training") or judged
                     if isinstance(outcome, str):
                         reasons.append(outcome)
                         continue
@@ -369,7 +368,7 @@ def _broken(triplet: TripletRecord) -> str | None:
     return None
 
 
-def _outside(triplet: TripletRecord, options: Options) -> str | None:
+def _outside(triplet: TripletRecord, options: Options, *, greedy: bool) -> str | None:
     if triplet.response_logprobs is None:
         return "no_logprobs"
     tokens = len(triplet.response_token_ids) // 4
@@ -379,7 +378,7 @@ def _outside(triplet: TripletRecord, options: Options) -> str | None:
         return "too_long"
     if options.response_max is not None and tokens > options.response_max and options.overlong == "exclude":
         return "too_long"
-    if options.oldest is not None:
+    if options.oldest is not None and not greedy:
         versions: list[int | None] = [run.policy_version for run in triplet.policy_version_runs]
         versions = versions or [triplet.policy_version]
         if None in versions:
