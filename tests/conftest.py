@@ -21,7 +21,6 @@ from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
 from tests.support.durations import read_durations, write_durations
-from tests.support.processes import ends_its_children
 from tests.support.topics import TopicSets, delete_topics, settings_on
 
 if TYPE_CHECKING:
@@ -75,13 +74,6 @@ def _clients_end_with_their_file() -> Iterator[None]:
     if "openai" in sys.modules:
         gc.collect()
     gc.unfreeze()  # for the end of the process, where libraries count what is left of theirs
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _processes_end_with_their_file() -> Iterator[None]:
-    """A file of tests leaves no process behind."""
-    with ends_its_children():
-        yield
 
 
 NEED_KAFKA = {"kafka_servers", "private_broker"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def call(model: SeeingModel, prompt: list[int], response: list[int], numbers: Se
     with torch.no_grad():
         said = model.logprobs(prompt + response, [files[n] for n in numbers])[len(prompt) - 1 :]
     chosen = said.gather(-1, torch.tensor(response)[:, None]).flatten().tolist()
-    return make_triplet(prompt, response, chosen).model_copy(update={"images": list(numbers)})
+    return make_triplet(prompt, response, chosen).model_copy(update={"images": list(numbers), "model": "run@0"})
 
 
 def rollout(name: str, calls: Sequence[TripletRecord], files: Sequence[bytes], reward: float, **of: Any) -> Trajectory:
@@ -234,7 +235,9 @@ def test_a_recorded_step_makes_weights_for_servers_and_counts_what_it_left_out(
         for name, triplet, files, reward in members
     ]
     assert write_recording(recorded, tmp_path / "run.jsonl") == 4
-    algorithm = options(folder, steps=1, tasks_per_step=1, rollouts_per_task=4, learning_rate=1e-2)
+    algorithm = options(
+        folder, steps=1, tasks_per_step=1, rollouts_per_task=4, learning_rate=1e-2, logprob_gap_max=math.inf
+    )
     ledger = train_recorded(algorithm, tmp_path / "run.jsonl", tmp_path / "out", seed=5)
     (step,) = ledger.steps
     assert step.outcome is StepOutcome.UPDATED

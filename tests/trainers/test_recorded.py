@@ -128,7 +128,10 @@ sys.modules |= dict.fromkeys(("confluent_kafka", "aiokafka", "faust", "duckdb", 
 from pathlib import Path
 from statistics import fmean
 from lightstream.trainers import VERL, train_recorded
-verl = VERL(model={str(model)!r}, steps=1, tasks_per_step={TASKS}, rollouts_per_task={SIZE}, device="cpu", threads=1)
+verl = VERL(
+    model={str(model)!r}, steps=1, tasks_per_step={TASKS}, rollouts_per_task={SIZE}, device="cpu", threads=1,
+    logprob_gap_max=float("inf"),
+)
 ledger = train_recorded(verl, Path({str(tmp_path / "run.jsonl")!r}), Path({str(tmp_path / "out")!r}))
 print([step.outcome.value for step in ledger.steps])
 """

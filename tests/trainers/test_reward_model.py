@@ -196,12 +196,12 @@ def test_verls_keys_name_it() -> None:
         VERL(config=model | newer | {"reward.reward_model.enable_resource_pool": True})
 
 
-def test_a_score_that_is_no_number_is_a_missing_reward(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_score_that_is_no_number_is_named(tiny_model: Path, tmp_path: Path) -> None:
     folder = new_reward_model(tiny_model, tmp_path / "nan")
     model: Any = AutoModelForSequenceClassification.from_pretrained(folder)
     model.score.weight.data.fill_(math.nan)
     model.save_pretrained(folder)
     write_recording(recorded_steps(1), tmp_path / "run.jsonl")
     verl = verl_of(tiny_model, reward_model=folder, steps=1, steps_without_signal_max=1)
-    with pytest.raises(TrainingError, match="no_reward"):
+    with pytest.raises(TrainingError, match="not_finite"):
         train_recorded(verl, tmp_path / "run.jsonl", tmp_path / "out")

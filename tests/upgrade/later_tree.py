@@ -15,7 +15,7 @@ from lightstream.schemas.topics import TOPICS
 __all__ = ["LATER", "ROOT", "environment", "write_later_tree"]
 
 ROOT = Path(__file__).parents[2]
-LATER = "9.0.0.dev0"
+RELEASED, LATER = "8.0.0", "9.0.0.dev0"
 PACKAGES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
 FIELD = '    added_later: str = "by a later version"\n    """A field of a later version."""\n'
 
@@ -25,15 +25,28 @@ def write_later_tree(folder: Path) -> None:
     for package in PACKAGES:
         left_out = shutil.ignore_patterns("__pycache__", "node_modules", "page")
         shutil.copytree(ROOT / package / "lightstream", folder / package / "lightstream", ignore=left_out)
+    about = _install_as(folder, RELEASED)
+    _write_files(folder, "--release")  # what is here now may not change any more
+    shutil.rmtree(about)
     records = {record.__name__ for topic in TOPICS for record in topic.records}
     for file in (folder / "schemas/lightstream/schemas/records").glob("*.py"):
         _add_fields(file, records)
-    about = folder / "schemas" / f"lightstream_rl-{LATER}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lightstream-rl\nVersion: {LATER}\n", "utf-8")
-    command = [sys.executable, "-m", "lightstream.schemas.codec.write_files"]
-    subprocess.run(command, env=os.environ | environment(folder), check=True, capture_output=True)
+    _install_as(folder, LATER)
+    _write_files(folder)
     assert installed_version() != LATER
+
+
+def _install_as(folder: Path, version: str) -> Path:
+    """Make the tree that version; returns what says so."""
+    about = folder / "schemas" / f"lightstream_rl-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lightstream-rl\nVersion: {version}\n", "utf-8")
+    return about
+
+
+def _write_files(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "lightstream.schemas.codec.write_files", *arguments]
+    subprocess.run(command, env=os.environ | environment(folder), check=True, capture_output=True)
 
 
 def environment(folder: Path) -> dict[str, str]:

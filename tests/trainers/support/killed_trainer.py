@@ -13,6 +13,7 @@ import asyncio
 import functools
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -136,6 +137,7 @@ def algorithm(arguments: argparse.Namespace) -> Any:
         advantage=arguments.advantage,
         device="cpu",
         threads=1,
+        logprob_gap_max=math.inf,  # no model has sampled what it trains on
     )
 
 
