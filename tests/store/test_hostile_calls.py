@@ -270,12 +270,17 @@ async def test_ten_megabytes_in_a_span(store: LightningStore) -> None:
 async def test_a_span_that_no_record_holds_among_others(store: LightningStore) -> None:
     """No span is kept, and no attempt counts as alive: not even that of the span beside it."""
     rollout, other = await begun(store), await begun(store)
-    before = [await everything(store, made.rollout_id) for made in (rollout, other)]
+    before = [await both(store, made.rollout_id) for made in (rollout, other)]
     too_large = span_of(rollout, attributes={"text": "x" * (33 * 1024 * 1024)})
     with pytest.raises(StoreError, match="bytes"):
         await store.add_many_spans([span_of(other), too_large, span_of(rollout)])
-    assert [await everything(store, made.rollout_id) for made in (rollout, other)] == before
+    assert [await both(store, made.rollout_id) for made in (rollout, other)] == before
     assert [span.name for span in await store.add_many_spans([span_of(other)])] == ["work"], "it can be sent again"
+
+
+async def both(store: LightningStore, rollout_id: str) -> list[Any]:
+    """The rollout and its spans. Others of the store may go on meanwhile: their deadlines pass."""
+    return [await store.get_rollout_by_id(rollout_id), list(await store.query_spans(rollout_id))]
 
 
 async def everything(store: LightningStore, rollout_id: str) -> list[Any]:
