@@ -6,13 +6,13 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from lightstream.runtime.interrupts import Interrupts
 from lightstream.runtime.services import running_services
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, SettingsError
 from lightstream.trainers import Settings
@@ -76,20 +76,14 @@ def run_program(work: Callable[[], bool], data_dir: Path, console: Console) -> N
     Raises:
         typer.Exit: always.
     """
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        passed = work()
+        with Interrupts(signal.SIGTERM, signal.SIGHUP) as interrupts:
+            passed = work()
+            interrupts.check()
     except KeyboardInterrupt:
         console.print("Stopped. No process is left behind; what was done is in", str(data_dir))
         raise typer.Exit(INTERRUPTED) from None
     except LightstreamError as error:
         console.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(FAILED) from error
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     raise typer.Exit(PASSED if passed else FAILED)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -33,7 +33,7 @@ class Program:
         with self._output_file.open("wb") as output, self._errors_file.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*COMMAND, *arguments],
-                env=child_environment(settings),
+                env=child_environment(settings) | {"PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -57,9 +57,14 @@ class Program:
         assert self.process.poll() is None, self.output + self.errors
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Send a signal and return the exit status."""
+        """Send a signal and return the exit status; fails with the stacks of its threads where it does not end."""
         self.process.send_signal(number)
-        return self.process.wait(END_TIMEOUT_S)
+        try:
+            return self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+            raise AssertionError(f"{number.name} did not end it:\n{self.output}{self.errors}") from None
 
     def _running(self) -> set[str]:
         return {service.name for service in running_services(self._settings)}

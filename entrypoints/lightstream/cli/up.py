@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 
 from lightstream.producers.otlp.gateway.listeners import CONVENTIONAL_PORTS, GRPC, HTTP
+from lightstream.runtime.interrupts import Interrupts
 from lightstream.runtime.ports import is_free
 from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
@@ -25,10 +24,14 @@ console = Console(highlight=False, soft_wrap=True)
 
 def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None, run_id: str) -> None:
     """Start the services, show where they are, and keep them running until SIGINT, SIGTERM or SIGHUP."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     policy = PolicyOptions(checkpoint, run_id) if "policy" in services else None
     stack = Stack(settings, services=services, policy=policy)
+    with Interrupts(signal.SIGTERM, signal.SIGHUP) as interrupts:
+        _run(settings, stack, interrupts)
+    console.print("Stopped; all records are kept.")
+
+
+def _run(settings: Settings, stack: Stack, interrupts: Interrupts) -> None:
     console.print("Starting; the first time this fetches Kafka.")
     try:
         stack.start()
@@ -39,16 +42,11 @@ def run_up(settings: Settings, services: Sequence[str], checkpoint: Path | None,
             if service.name == "view":
                 console.print(f"See what happens, in a browser: {service.address}")
         console.print(f"Logs are in {settings.data_dir / 'logs'}. Ctrl-C stops everything.")
-        threading.Event().wait()
+        interrupts.wait()
     except KeyboardInterrupt:
         console.print("Stopping.")
     finally:
         stack.stop()
-    console.print("Stopped; all records are kept.")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _otlp_elsewhere(given: Settings, stack: Stack) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.health_port import served_health
+from lightstream.runtime.interrupts import Interrupts
 from lightstream.runtime.loop_thread import LoopThread
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
@@ -19,7 +20,6 @@ from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algori
 from .data_sets import as_tasks
 from .groups.deadlines import longest_rollout_s
 from .groups.source import LoggedGroups
-from .interrupts import Interrupts
 from .ledger.kafka import KafkaLedger
 from .policy_servers import FollowingServers
 from .progress import Progress

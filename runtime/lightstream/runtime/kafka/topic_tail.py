@@ -38,10 +38,9 @@ or never, and of one that was made again not at all."""
 RECHECK_INTERVAL_S = 1.0
 """As above while something is wrong, and until the topics were seen for the first time."""
 
-CHECK_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S = 5.0
+"""Time for the answer; :meth:`TopicTail.close` waits as long for the last one."""
 
-LAST_ANSWER_S = 2.0
-"""An answer that takes longer does not come just as its client ends."""
 START_PATIENCE_S = 10.0
 """Time that a cluster may take to tell its topics when a reader starts."""
 
@@ -245,9 +244,9 @@ class TopicTail:
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Leave the cluster; waits a moment for what it was asked."""
+        """Leave the cluster; waits for the last answer, five seconds at most."""
         # librdkafka 2.16 reads a null pointer where a client ends just as an answer about topics comes.
-        wait(self._asked.values(), LAST_ANSWER_S)
+        wait(self._asked.values())
         self._consumer.close()
 
     def _take(self, message: Message, batch: TailBatch, now_s: float) -> None:
