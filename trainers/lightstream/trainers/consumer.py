@@ -20,6 +20,7 @@ from lightstream.schemas.types import NamedResources, RolloutConfig
 from .algorithm import AlgorithmContext
 from .groups import Group, natural_order
 from .groups.source import GroupBy, LoggedGroups
+from .groups.waiting import RunsRollouts
 from .ledger.kafka import KafkaLedger
 from .policy_servers import NoServers
 from .progress import Progress
@@ -93,6 +94,7 @@ async def trajectories(
     policy: Policy | None = None,
     settings: Settings | None = None,
     take_over: bool = False,
+    progress: bool = True,
 ) -> AsyncGenerator[Step]:
     """Take the complete groups of a run as they come, each once, also if this process is killed at any moment.
 
@@ -112,6 +114,7 @@ async def trajectories(
         policy: a model that the body trains: see :class:`Policy`. It is loaded as the last committed step left it.
         settings: ``None`` reads the environment.
         take_over: do not ask whether another process trains this run.
+        progress: say what is waited for, and the first errors of the agent.
 
     Raises:
         TrainingError: another process trains this run, another algorithm began it, or a step was not committed.
@@ -136,6 +139,7 @@ async def trajectories(
                 group_by=group_by,
                 made_with=MADE_WITH | ({} if policy is None else policy.made_with()),
                 take_over=take_over,
+                progress=Progress(partial(print, flush=True) if progress else None),
             ),
         )
         if policy is not None and (steps is None or context.last_step < steps):
@@ -194,6 +198,7 @@ def _open(
     group_by: GroupBy | None,
     made_with: Mapping[str, str],
     take_over: bool,
+    progress: Progress,
 ) -> tuple[AlgorithmContext, LoggedGroups]:
     # Before the ledger opens, which fences whoever trains under this id.
     opened.enter_context(RunLock(settings, trainer_id=trainer_id, run_id=run_id, take_over=take_over))
@@ -205,7 +210,16 @@ def _open(
     log = TrajectorySource(settings, ledger.group_id, run_id=run_id)
     opened.callback(log.close)
     log.start(history.low_water)
-    source = LoggedGroups(log, run_id, settled=history.settled, limit_s=math.inf, enqueue=_nobody, group_by=group_by)
+    source = LoggedGroups(
+        log,
+        run_id,
+        settled=history.settled,
+        limit_s=math.inf,
+        enqueue=_nobody,
+        progress=progress,
+        rollouts=RunsRollouts(settings, run_id),
+        group_by=group_by,
+    )
     context = AlgorithmContext(
         settings=settings,
         run_id=run_id,

@@ -20,6 +20,7 @@ from .algorithm import Algorithm, AlgorithmContext, AlgorithmFunction, as_algori
 from .data_sets import as_tasks
 from .groups.deadlines import longest_rollout_s
 from .groups.source import LoggedGroups
+from .groups.waiting import RunsRollouts
 from .ledger.kafka import KafkaLedger
 from .policy_servers import FollowingServers
 from .progress import Progress
@@ -207,6 +208,7 @@ class Trainer:
                     enqueue=enqueue,
                     check=partial(_check_both, self._interrupts, runners),
                     progress=self._progress,
+                    rollouts=RunsRollouts(settings, self._run_id),
                 )
                 algorithm.run(
                     AlgorithmContext(

@@ -135,6 +135,10 @@ class GroupCollector:
             if group_id not in self._complete
         }
 
+    def incomplete(self) -> dict[str, int]:
+        """As :meth:`missing`, of all groups that have begun."""
+        return self.missing(self._pending)
+
     def take(self, group_ids: Iterable[str]) -> list[Group]:
         """Remove complete groups; they count as consumed from now on. In the natural order of their ids.
 

@@ -14,20 +14,14 @@ from ..progress import Progress
 from .collector import Arrival, Group, GroupCollector, SkippedGroups, group_id_of, natural_order
 from .deadlines import Deadlines
 from .settled import SettledGroups
+from .waiting import Patience, groups_line
 
-__all__ = ["WAITING_QUERY", "GroupBy", "LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
+__all__ = ["GroupBy", "LoggedGroups", "LoggedTrajectory", "TrajectoryLog"]
 
 GroupBy: TypeAlias = "Callable[[Trajectory], tuple[str, int]]"
 """Names the group of a trajectory, and says with how many members it is complete."""
 
 POLL_TIMEOUT_S = 0.2
-WAITING_QUERY = (
-    'Their Runners and last signs of life: lightstream sql "SELECT rollout_id, status, worker_id, '
-    "make_timestamp(last_heartbeat_unix_nano // 1000) AS heard FROM attempts WHERE group_id = '{}'\""
-)
-
-PATIENCE_S = 30.0
-"""Longest silent wait; after it a log line says what is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +88,7 @@ class LoggedGroups:
         enqueue: has rollouts made.
         check: called while waiting; raises where waiting is pointless.
         progress: is told what comes, and what is waited for.
+        rollouts: says in a line what the run's open rollouts do.
         group_by: the group of each trajectory; ``None``: the one that its rollout was enqueued in.
     """
 
@@ -107,6 +102,7 @@ class LoggedGroups:
         enqueue: Callable[[Sequence[EnqueueRolloutRequest]], object],
         check: Callable[[], None] = lambda: None,
         progress: Progress | None = None,
+        rollouts: Callable[[], str] = str,
         group_by: GroupBy | None = None,
     ) -> None:
         self._log = log
@@ -114,12 +110,13 @@ class LoggedGroups:
         self._enqueue = enqueue
         self._check = check
         self._progress = progress or Progress(None)
+        self._rollouts = rollouts
         self._run_id = run_id
         self._train = GroupCollector(run_id, settled)
         self._validation = self._new_validation()
         self._expected_validation: set[str] = set()
         self._deadlines = Deadlines(limit_s)
-        self._quiet_since_s = time.monotonic()
+        self._patience = Patience(time.monotonic())
 
     @property
     def limit_s(self) -> float:
@@ -173,6 +170,7 @@ class LoggedGroups:
         names; none while there are fewer."""
         if len(self._train.complete()) < count:
             self._receive()
+            self._say_if_quiet(self._train.incomplete())
         complete = self._train.complete()
         return self._train.take(complete[:count]) if len(complete) >= count else []
 
@@ -237,8 +235,8 @@ class LoggedGroups:
         wait_s: float | None = None,
     ) -> Iterator[Group]:
         wanted = dict.fromkeys(group_id for group_id in group_ids if group_id not in collector.skipped)
-        started_s = self._quiet_since_s = time.monotonic()
-        self._deadlines.asked(sorted(wanted, key=natural_order), started_s)
+        self._patience.heard(time.monotonic())
+        self._deadlines.asked(sorted(wanted, key=natural_order), time.monotonic())
         while wanted:
             complete = set(collector.complete(wanted))
             if complete:
@@ -248,7 +246,7 @@ class LoggedGroups:
                 yield collector.take([group_id])[0]
                 continue
             self._receive()
-            self._say_if_quiet(collector.missing(wanted), started_s)
+            self._say_if_quiet(collector.missing(wanted))
             if self._deadlines.overdue(collector.missing(wanted), time.monotonic(), wait_s):
                 self._read_to_the_end()
                 now_s, missing = time.monotonic(), collector.missing(wanted)
@@ -261,7 +259,7 @@ class LoggedGroups:
         """Take in what has come, or wait a moment for it."""
         self._check()
         for logged in self._log.poll(POLL_TIMEOUT_S):
-            self._quiet_since_s = time.monotonic()
+            self._patience.heard(time.monotonic())
             self._take_in(logged)
 
     def _take_in(self, logged: LoggedTrajectory) -> None:
@@ -299,16 +297,7 @@ class LoggedGroups:
         collector.skip(group_id)
         return None
 
-    def _say_if_quiet(self, missing: Mapping[str, int], started_s: float) -> None:
-        now_s = time.monotonic()
-        if missing and now_s - self._quiet_since_s > PATIENCE_S:
-            self._quiet_since_s = now_s
-            first = next(iter(missing)).replace("'", "''")
-            self._progress.say(
-                f"Waiting for {now_s - started_s:.0f} s: {_named(missing)}. {WAITING_QUERY.format(first)}"
-            )
-
-
-def _named(missing: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{group} ({count} here)" for group, count in list(missing.items())[:3])
-    return f"{len(missing)} groups are not complete: {shown}{', …' if len(missing) > 3 else ''}"
+    def _say_if_quiet(self, missing: Mapping[str, int]) -> None:
+        if quiet_s := self._patience.is_over(time.monotonic()):
+            what = groups_line(missing) if missing else f"no trajectory of run {self._run_id!r} has come"
+            self._progress.say(f"Waiting; nothing has come for {quiet_s:.0f} s: {what}. {self._rollouts()}")
