@@ -13,10 +13,14 @@ _EAGER_ALONE = ("attn_logit_softcapping", "attn_logit_softcap")
 def attention_of(config: Any) -> str | None:
     """``eager`` where ``sdpa`` would leave something out; ``None``: what transformers takes by itself.
 
-    By itself it takes ``sdpa``, and ``eager`` for classes that do not support that (attention sinks, for one).
+    By itself it takes ``sdpa`` where the model's class has that (attention sinks, for one, have not).
 
     Args:
         config: of the model, as transformers loads it.
     """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
     text = config.get_text_config()
-    return "eager" if any(getattr(text, name, None) for name in _EAGER_ALONE) else None
+    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    has_sdpa = getattr(kind, "_supports_sdpa", True)
+    return "eager" if not has_sdpa or any(getattr(text, name, None) for name in _EAGER_ALONE) else None

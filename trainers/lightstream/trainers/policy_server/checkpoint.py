@@ -12,6 +12,7 @@ import torch
 from lightstream.schemas.errors import TrainingError
 
 from ..attention import attention_of
+from .trial import trial
 
 __all__ = ["checkpoint_folder", "end_of_turn_ids", "load_model", "load_tokenizer", "overwrite_weights"]
 
@@ -55,11 +56,12 @@ def preload() -> None:
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """A causal language model in evaluation mode, without gradients.
 
-    A tiny one computes in float64: rounding depends on what else is in a batch, and would now and then change which
-    token is drawn.
+    A tiny one computes in float64 if it can: rounding depends on what else is in a batch, and would now and then change
+    which token is drawn.
 
     Raises:
-        TrainingError: the folder's files are missing, damaged, incomplete, or of no known architecture.
+        TrainingError: the folder's files are missing, damaged, incomplete, or of an architecture that is not known or
+            that this server cannot generate with (see :mod:`.trial`).
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -85,9 +87,18 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     missing = sorted(about["missing_keys"])  # transformers would fill them with chance
     if missing:
         raise _lacking(folder, missing)
+    model = model.to(device).eval().requires_grad_(False)
     if dtype is torch.float32 and device.type == "cpu" and model.num_parameters() <= EXACT_PARAMETERS_MAX:
         model = model.double()
-    return model.to(device).eval().requires_grad_(False)
+        if trial(model) is None:
+            return model
+        model = model.float()  # mixtures of experts have no float64
+    if problem := trial(model):
+        raise TrainingError(
+            f"the policy server cannot serve {type(model).__name__} ({folder}): {problem}.",
+            next_step="Serve it with vLLM: `lightstream up`, and `lightstream vllm` beside it.",
+        )
+    return model
 
 
 def load_tokenizer(folder: Path) -> Any:

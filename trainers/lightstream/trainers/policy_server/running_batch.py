@@ -7,14 +7,16 @@ their keys and values are padded on the left to the same length and masked there
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .generation import Generation
-from .policy_version import PolicyVersion
 from .sampler import sample
+
+if TYPE_CHECKING:
+    from .policy_version import PolicyVersion
 
 __all__ = ["RunningBatch"]
 

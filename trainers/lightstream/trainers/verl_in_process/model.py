@@ -16,7 +16,7 @@ from .config import VerlConfig
 from .runtime import MICRO_BATCH_SIZES
 from .shards import Shard
 
-__all__ = ["PRECISIONS", "Outputs", "Says", "VerlModel", "new_worker", "schedule_at"]
+__all__ = ["PRECISIONS", "Outputs", "Says", "VerlModel", "attention_in", "new_worker", "schedule_at"]
 
 Says: TypeAlias = Literal["log_probs", "values"]
 
@@ -211,7 +211,7 @@ def new_worker(
     untyped_logging: Any = transformers_logging
     untyped_logging.disable_progress_bar()
     precision = PRECISIONS[config.dtype]
-    attention = PACKED_ATTENTION if packs else _attention_in(described_in or folder)
+    attention = PACKED_ATTENTION if packs else attention_in(described_in or folder)
     described = None if described_in is None else str(described_in)
     worker = TinkerTrainingWorker(
         TrainingWorkerConfig(
@@ -254,7 +254,7 @@ def new_worker(
     return worker
 
 
-def _attention_in(folder: Path) -> str:
+def attention_in(folder: Path) -> str:
     """The attention that a model in a folder is loaded with, by transformers' name: verl has no default of its own."""
     from transformers import AutoConfig
 

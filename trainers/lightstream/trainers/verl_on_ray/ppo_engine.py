@@ -21,6 +21,7 @@ from ..verl_in_process.config import GAP_MEASURES, VerlConfig
 from ..verl_in_process.engine import actor_config, folder_of_reference, gap_told
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.loss import WeightedPolicyLoss
+from ..verl_in_process.model import attention_in
 from ..verl_in_process.packed_attention import PACKED_ATTENTION
 from ..verl_in_process.packing import is_known_to_keep_rows_apart
 from ..verl_in_process.runtime import choose_device, load_verl, worker_environment
@@ -167,9 +168,8 @@ class PPOTrainerEngine:
             )
         may_pack = self._device == "cuda" and config.dtype == "bfloat16"
         packs = may_pack and is_known_to_keep_rows_apart(self._folder)
-        settings = verl_settings(
-            config, folder=self._folder, device=self._device, attention=PACKED_ATTENTION if packs else "sdpa"
-        )
+        attention = PACKED_ATTENTION if packs else attention_in(self._folder)
+        settings = verl_settings(config, folder=self._folder, device=self._device, attention=attention)
         own = {
             "reference": str(folder_of_reference(config, first)) if config.compares_with_reference else None,
             "threads": config.threads,

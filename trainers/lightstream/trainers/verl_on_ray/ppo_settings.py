@@ -9,6 +9,7 @@ from lightstream.schemas.errors import TrainingError
 
 from ..verl_in_process.config import VerlConfig
 from ..verl_in_process.model import PRECISIONS
+from ..verl_in_process.packed_attention import PACKED_ATTENTION
 from ..verl_in_process.verl_keys import defaults_file
 
 __all__ = ["OWN", "TRAINER", "UNLISTED", "new_configuration", "verl_settings"]
@@ -33,9 +34,9 @@ def verl_settings(config: VerlConfig, *, folder: Path, device: str, attention: s
         config: the options.
         folder: the model to begin with.
         device: ``cpu`` or ``cuda``.
-        attention: name of the attention, for transformers; other than ``sdpa``: rows are packed.
+        attention: name of the attention, for transformers; rows are packed with :data:`PACKED_ATTENTION`.
     """
-    packs = attention != "sdpa"
+    packs = attention == PACKED_ATTENTION
     engines = {
         f"{role}.{key}": value
         for role, stored in ((_ACTOR, "fp32"), (_REF, PRECISIONS[config.dtype]))
