@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lightstream.schemas.errors import NotFoundError, QueryError
@@ -24,6 +25,11 @@ from tests.store_views.test_why_not_trained import training_step
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 
 SECOND = 1_000_000_000
+PRICES_SCHEMA = pa.schema(
+    [("model", pa.string())]
+    + [(name, pa.float64()) for name in ("prompt_price", "response_price", "cached_price")]
+    + [("given", pa.bool_())]
+)
 
 
 def ask(log: LogFile, name: str, **given: Any) -> list[dict[str, Any]]:
@@ -127,12 +133,25 @@ def test_lost_calls_and_their_reasons(run: LogFile) -> None:
     assert ask(run, "dropped-reasons", run="b")[0]["share_of_calls"] == 1.0
 
 
-def test_cost_by_model(run: LogFile) -> None:
-    policy, other = ask(run, "cost-by-model", prompt_price=1_000_000, response_price="500000")
-    assert (policy["model"], policy["calls"], policy["failed_calls"]) == ("policy@1", 4, 0)
-    assert (policy["prompt_tokens"], policy["response_tokens"], policy["cost"]) == (12, 8, 16.0)
-    assert (other["model"], other["failed_calls"]) == ("other", 1)
-    assert [row["cost"] for row in ask(run, "cost-by-model", run="a")] == [None]
+def test_cost_by_model_adds_up_its_versions(run: LogFile) -> None:
+    prices = {
+        "model": ["policy"],
+        "prompt_price": [1e6],
+        "response_price": [5e5],
+        "cached_price": [None],
+        "given": [True],
+    }
+    run.database.replace_rows("prices", pa.table(prices).cast(PRICES_SCHEMA))
+    run.write_and_assemble(
+        opened("b2", run_id="b"), proxy_span(10, rollout_id="b2", response_model="policy@2"), closed("b2")
+    )
+    run.write(state("b2", run_id="b"))
+    ours, theirs, other = ask(run, "cost-by-model")
+    assert (ours["run_id"], ours["model"], ours["versions"], ours["calls"]) == ("a", "policy", 1, 4)
+    assert (ours["prompt_tokens"], ours["response_tokens"], ours["cost"]) == (12, 8, 16.0)
+    assert (theirs["run_id"], theirs["model"], theirs["cost"]) == ("b", "policy", 4.0)
+    assert (other["model"], other["failed_calls"], other["cost"]) == ("other", 1, None)
+    assert [row["cost"] for row in ask(run, "cost-by-model", run="a")] == [16.0]
 
 
 def test_flat_groups_have_one_reward(run: LogFile) -> None:

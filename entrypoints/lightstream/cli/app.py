@@ -21,7 +21,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
 from lightstream.schemas.errors import LightstreamError, QueryError
 
-from . import broker, export, model, runs, topics
+from . import broker, export, model, prices, runs, topics
 from .formats import Format, RowFormat, TraceFormat
 from .load import needs, require_stack
 
@@ -45,6 +45,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(topics.app, name="topics")
 app.add_typer(export.app, name="export")
 app.add_typer(runs.app, name="runs")
+app.add_typer(prices.app, name="prices")
 app.add_typer(model.app, name="model")
 
 

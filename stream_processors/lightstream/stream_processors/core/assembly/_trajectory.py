@@ -192,9 +192,9 @@ def _triplet(call_index: int, call: Observation, reward: float | None, images: d
 def _drops(calls: Sequence[Observation], rewards: MatchedRewards, buffer: AttemptBuffer) -> list[Drop]:
     """Everything that became no training data, in log order."""
     drops = list(buffer.conflicts.values())
-    for call in calls:
+    for index, call in enumerate(calls):
         if call.reason is not None:
-            drops.append(_drop(call, call.reason, call.detail))
+            drops.append(_drop(call, call.reason, call.detail, index))
         if call.joined:
             drops.extend(drop for other in call.joined if (drop := _duplicate(other, call)) is not None)
     drops.extend(
@@ -224,7 +224,7 @@ def _duplicate(other: Observation, call: Observation) -> Drop | None:
     return drop
 
 
-def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
+def _drop(observation: Observation, reason: DropReason, detail: str, call_index: int | None = None) -> Drop:
     return Drop(
         span_id=observation.key[1],
         trace_id=observation.key[0],
@@ -233,6 +233,9 @@ def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
         detail=detail,
         choice_index=observation.read.choice_index,
         source_offset=observation.offset,
+        call_index=call_index,
+        agent_name=observation.agent_name,
+        model=observation.read.model,
     )
 
 
