@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -33,8 +35,8 @@ PRICES_SCHEMA = pa.schema(
 
 
 def ask(log: LogFile, name: str, **given: Any) -> list[dict[str, Any]]:
-    query = named_query(name)
-    return run_query(log.database.cursor(), query.sql, QueryLimits(), query.values(given)).table.to_pylist()
+    sql, values = named_query(name).statement(given)
+    return run_query(log.database.cursor(), sql, QueryLimits(), values or None).table.to_pylist()
 
 
 @pytest.fixture
@@ -160,12 +162,65 @@ def test_flat_groups_have_one_reward(run: LogFile) -> None:
     assert ask(run, "flat-groups", run="b") == []
 
 
+OF_ONE_ROW = {"run", "span-count", "trained"}
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_runs_on_an_empty_view_and_says_what_it_tells(name: str, log: LogFile) -> None:
     query = QUERIES[name]
     assert query.doc.endswith(".")
-    assert {parameter.name for parameter in query.parameters} >= {"run"}
-    assert ask(log, name) == []
+    assert set(re.findall(r"\$(\w+)", query.sql)) == {parameter.name for parameter in query.parameters}
+    if name != "catalogue":
+        assert len(ask(log, name)) == (name in OF_ONE_ROW)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_runs_with_all_of_its_parameters(name: str, run: LogFile) -> None:
+    given = {parameter.name: parameter.default or "1" for parameter in QUERIES[name].parameters}
+    sql, values = named_query(name).statement(given)
+    assert sql == QUERIES[name].sql
+    run_query(run.database.cursor(), sql, QueryLimits(), values)
+
+
+def test_rollouts_are_narrowed_by_what_is_given(run: LogFile) -> None:
+    run.write(
+        training_step(
+            1,
+            StepOutcome.UPDATED,
+            run_id="a",
+            consumed=[
+                ConsumedTrajectory(rollout_id="a3", attempt_id="a3-a1", revision=0, group_id="steep", triplet_count=1)
+            ],
+        )
+    )
+
+    def found(**given: Any) -> list[str]:
+        return sorted(row["rollout_id"] for row in ask(run, "rollouts", **given))
+
+    assert found() == ["a1", "a2", "a3", "a4", "b1"]
+    assert found(run="b") == ["b1"]
+    assert found(mode="val") == found(status="failed") == []
+    assert found(group="flat") == ["a1", "a2"]
+    assert found(text="A3") == []
+    assert found(text="a3") == found(step=1) == found(step="1", run="a") == found(reason="trained") == ["a3"]
+    assert found(reason="not_consumed") == ["a1", "a2", "a4"]
+    assert found(step=1, run="b") == []
+    (last,) = ask(run, "rollouts", limit=1)
+    rest = found(nanos=last["enqueued_unix_nano"], id=last["rollout_id"])
+    assert len(rest) == 4
+    assert last["rollout_id"] not in rest
+    rows = {row["rollout_id"]: row for row in ask(run, "rollouts")}
+    assert (rows["a3"]["step"], rows["a3"]["reward"], rows["a3"]["reason_code"]) == (1, 0.0, None)
+    assert (rows["a4"]["step"], rows["a4"]["reason_code"], rows["a4"]["call_count"]) == (None, "not_consumed", 1)
+
+
+def test_runs_are_listed_with_what_became_of_them(run: LogFile) -> None:
+    run.write(training_step(1, StepOutcome.UPDATED, run_id="a", metrics={"reward/mean": 0.5}))
+    rows = {row["run_id"]: row for row in ask(run, "runs")}
+    assert (rows["a"]["rollouts"], rows["a"]["succeeded"], rows["a"]["step"], rows["a"]["rewards"]) == (4, 4, 1, [0.5])
+    assert (rows["b"]["rollouts"], rows["b"]["trainers"]) == (1, None)
+    assert [row["run_id"] for row in ask(run, "runs", run="b")] == ["b"]
+    assert [row["rollout_id"] for row in ask(run, "open-rollouts", run="a")] == []
 
 
 def test_what_there_is_not_is_named() -> None:
@@ -176,3 +231,18 @@ def test_what_there_is_not_is_named() -> None:
     with pytest.raises(QueryError, match=r"'limit' must be a number .*'many'"):
         named_query("stuck").values({"limit": "many"})
     assert named_query("stuck").values({"limit": "7"}) == {"run": None, "seconds": 60, "limit": 7}
+
+
+PAGES = sorted((Path(__file__).parents[2] / "store_views" / "dashboard" / "src").rglob("*.ts*"))
+ASKED = re.compile(r'ask<[^(]*?>\("(:[\w-]+)", (?:\{([^}]*)\}|(\w+)\()')
+
+
+def test_what_the_dashboard_asks_are_queries_that_there_are() -> None:
+    """Statements of its own would be a second home."""
+    text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name != "Sql.tsx")
+    found = ASKED.findall(text)
+    assert len(found) == text.count("ask<") - text.count("function ask<") > 15
+    for name, given, _ in found:
+        named = {part.split(":")[0].strip() for part in given.split(",") if part.strip() and "..." not in part}
+        assert named <= {parameter.name for parameter in named_query(name).parameters}
+    assert re.findall(r"\bSELECT\b", text) == []

@@ -45,8 +45,7 @@ class Question:
         """
         if not text.startswith(":"):
             return Question(text, {name: _value(value) for name, value in values.items()})
-        query = named_query(text.strip())
-        return Question(query.sql, query.values(values))
+        return Question(*named_query(text.strip()).statement(values))
 
 
 def values_given(arguments: Sequence[str], *, refuse: bool = False) -> dict[str, str]:
