@@ -54,6 +54,8 @@ class NoteReason(RecordEnum):
     JOINED_CALL = "joined_call"
     UNMATCHED_LINK = "unmatched_link"
     UNATTRIBUTED_CALL = "unattributed_call"
+    INCOMPLETE_MESSAGES = "incomplete_messages"
+    CONTENT_LEFT_OUT = "content_left_out"
 
 
 class RewardMatch(RecordEnum):

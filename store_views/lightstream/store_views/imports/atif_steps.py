@@ -166,6 +166,8 @@ def _message(step: Mapping[str, Any], where: str) -> dict[str, Any]:
     ]
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
+    if isinstance(step.get("reasoning_content"), str) and step["reasoning_content"]:
+        message["reasoning_content"] = step["reasoning_content"]
     return message
 
 

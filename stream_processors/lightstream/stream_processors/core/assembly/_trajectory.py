@@ -244,6 +244,14 @@ def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, reward
     without_times = [key[1] for key, node in buffer.nodes.items() if not node.has_times]
     nested = [other.key[1] for call in deduplicated.calls for other in call.joined]
     nested += [wrapper.key[1] for wrapper in deduplicated.wrappers]
+    # Of calls that no record of the proxy tells of: that one has the conversation whole.
+    told = [
+        (call.key[1], buffer.nodes[call.key])
+        for call in deduplicated.calls
+        if not any(observation.recorded for observation in (call, *call.joined))
+    ]
+    incomplete = [(span_id, node.incomplete) for span_id, node in told if node.incomplete]
+    left_out = [(span_id, node.left_out) for span_id, node in told if node.left_out]
     notes = [
         _note(
             NoteReason.PARENT_CYCLE, [k[1] for k in tree.cycles], "spans are among their own parents; the link is cut"
@@ -257,6 +265,8 @@ def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, reward
             [observation.key[1] for observation in deduplicated.unattributed],
             "the span names no response and has no tokens; the proxy recorded the calls",
         ),
+        _note(NoteReason.INCOMPLETE_MESSAGES, [s for s, _ in incomplete], incomplete[0][1] if incomplete else ""),
+        _note(NoteReason.CONTENT_LEFT_OUT, [s for s, _ in left_out], left_out[0][1] if left_out else ""),
     ]
     return [note for note in notes if note is not None]
 
