@@ -365,7 +365,7 @@ def replay(
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="Files of JSON or JSON lines.")],
+    files: Annotated[list[Path], typer.Argument(help="Files of JSON, JSON lines or Parquet; gzip is unpacked.")],
     run_id: Annotated[str, typer.Option(help="The run that the traces become part of.")],
     kind: Annotated[TraceFormat, typer.Option("--format", help="Form of the files.")] = TraceFormat.AUTO,
     score: Annotated[str | None, typer.Option(help="Langfuse score or Phoenix annotation that is the reward.")] = None,

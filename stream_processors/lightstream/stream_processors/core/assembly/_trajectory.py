@@ -108,12 +108,21 @@ def _reward(
     if rules.unusable:
         return MatchedRewards(), [None] * len(calls), valid_text(rules.unusable[:PROBLEM_CHARACTERS_MAX])
     rewards = match_rewards(buffer.rewards, index_calls(calls, buffer, tree, rules.reward_match), rules.reward_match)
+    if rewards.trajectory is None and _is_of_text_alone(calls):
+        # Credit gives such calls nothing, so what was given to one would be lost to queries and exports.
+        rewards.trajectory = next((value for _, value in sorted(rewards.by_call.items(), reverse=True)), None)
     steps = [
         CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
         for i, call in enumerate(calls)
     ]
     credit, problem = assign(rules.credit, steps, rewards.shared)
     return rewards, credit, problem
+
+
+def _is_of_text_alone(calls: Sequence[Observation]) -> bool:
+    """Whether nobody recorded token ids of the attempt's calls: its agent does not use the proxy."""
+    reasons = {call.reason for call in calls}
+    return DropReason.NO_TOKEN_IDS in reasons and reasons <= {DropReason.NO_TOKEN_IDS, DropReason.CALL_FAILED}
 
 
 def _set_surroundings(calls: Sequence[Observation], tree: Tree) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lightstream.schemas.attribute_names import TRUNCATED
+from lightstream.schemas.attribute_names import DROPPED_ATTRIBUTES, DROPPED_EVENTS, TRUNCATED
 from lightstream.schemas.records import SpanRecord
 
 from ..dialects import parse_json
@@ -48,18 +48,27 @@ def why_incomplete(span: SpanRecord) -> str:
         return ""
     if TRUNCATED in span.attributes:
         return "the span was over the limit of a record, and lost its largest values"
-    if span.dropped_attributes_count > 0:
-        return f"the tracer left out {span.dropped_attributes_count} attributes of the span"
-    if span.dropped_events_count > 0:
-        return f"the tracer left out {span.dropped_events_count} events of the span"
+    for count, what in (
+        (_dropped(span.dropped_attributes_count, span.attributes, DROPPED_ATTRIBUTES), "attributes"),
+        (_dropped(span.dropped_events_count, span.attributes, DROPPED_EVENTS), "events"),
+    ):
+        if count:
+            return f"the tracer left out {count} {what} of the span"
     if found := _cut(span.attributes) or _gap(span.attributes):
         return found
     for event in span.events:
-        if event.dropped_attributes_count > 0 and event.name.startswith(_OF_LLM):
-            return f"the tracer left out {event.dropped_attributes_count} attributes of the event {event.name}"
+        count = _dropped(event.dropped_attributes_count, event.attributes, DROPPED_ATTRIBUTES)
+        if count and event.name.startswith(_OF_LLM):
+            return f"the tracer left out {count} attributes of the event {event.name}"
         if found := _cut(event.attributes):
             return f"{found}, of the event {event.name}"
     return ""
+
+
+def _dropped(count: int, attributes: Mapping[str, Any], name: str) -> int:
+    """How many were left out, by the record's field or, of imported spans, by an attribute."""
+    noted = attributes.get(name)
+    return count or (noted if type(noted) is int and noted > 0 else 0)
 
 
 def _cut(attributes: Mapping[str, Any]) -> str:

@@ -256,7 +256,7 @@ class _Parts:
         elif kind in _RESULTS or kind.endswith(_RESULT_END):
             self.flush()
             call_id = _first(held, *_IDS) or _first(part, *_IDS) or _first(held, "name")
-            self.done.append(_result(call_id, _given(held, part)))
+            self.done.append(_result(call_id, _given(held, part) if inner is None or is_map(inner) else inner))
         elif kind == "refusal":
             self.refusal = as_text(part.get("refusal", ""))
         elif (found := content_part(part, kind)) is not None:

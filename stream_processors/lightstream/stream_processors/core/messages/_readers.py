@@ -110,7 +110,7 @@ def _choices(response: Any, left_out: list[str]) -> list[list[Message]]:
         if is_list(held):
             listed = held[0] if held and is_list(held[0]) else held
             return choices_of_items([_held(item) for item in listed], left_out)
-    return choices_of_items([response], left_out) if "role" in response or "kwargs" in response else []
+    return choices_of_items([response], []) if {"role", "kwargs", "type"} & response.keys() else []
 
 
 def _held(item: Any) -> Any:
