@@ -119,7 +119,7 @@ def run_sql(
             sys.stdout.write(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False) + "\n")
     elif output is RowFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(distinct_names(columns))
         writer.writerows([_csv_value(value) for value in row] for row in rows)
     else:
         console = console_for_rows()

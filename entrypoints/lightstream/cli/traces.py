@@ -27,6 +27,7 @@ notes = Console(highlight=False, stderr=True)
 
 
 PROGRESS_INTERVAL_S = 2.0
+FORM_NAMES = {"otlp": "OTLP", "atif": "ATIF", "phoenix": "of Phoenix", "langfuse": "of Langfuse"}
 
 
 def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: TraceFormat, score: str | None) -> None:
@@ -41,7 +42,7 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         from lightstream.store_views.imports import Spool, check_score_name, read_files
     progress = _Progress(files)
     with Spool() as spool:
-        read_files(spool, files, kind.value, progress.read)
+        kinds = read_files(spool, files, kind.value, progress.read)
         names = spool.score_names()
         check_score_name(names, score)
         if score is None and len(names) > 1:
@@ -50,6 +51,8 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         progress.total = len(spool)
         report = asyncio.run(_import(settings, spool.traces(score), run_id, progress.imported))
         orphans = spool.orphan_scores()
+    for file, found in zip(files, kinds, strict=True):
+        console.print(f"{file} is {FORM_NAMES.get(found, found)}.", markup=False, soft_wrap=True)
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
     console.print(f"{made}; {report.known:,} were already there.")
     if report.incomplete:

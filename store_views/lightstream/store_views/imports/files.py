@@ -27,10 +27,11 @@ ReadProgress = Callable[[Path, int], None]
 
 def read_files(
     spool: Spool, paths: Sequence[Path], kind: str = "auto", progress: ReadProgress = lambda _, __: None
-) -> None:
-    """Read the traces of files into a spool, with ``?`` for each lone surrogate: no store takes one.
+) -> list[str]:
+    """Read the traces of files into a spool; returns the form of each file.
 
-    A trace may be in several files, and its scores in another one. Of each file one document is held at a time.
+    Lone surrogates become ``?``: no store takes one. A trace may be in several files, and its scores in another one.
+    Of each file one document is held at a time.
 
     Args:
         kind: one of :data:`FORMATS`; ``auto`` decides by the first document of each file.
@@ -40,12 +41,15 @@ def read_files(
             is missing or of the wrong type.
     """
     numbers = count()
+    kinds: list[str] = []
     for path in paths:
         reader = _FileReader(spool, path, numbers, kind)
         for document in documents_of(path, lambda done, path=path: progress(path, done)):  # type: ignore[misc]  # bound
             reader.take(document)
         if reader.count == 0:
             raise SettingsError(f"{path} is in no known format: it is empty.", next_step="Name a file with traces.")
+        kinds.append(reader.kind)
+    return kinds
 
 
 def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> list[ImportedTrace]:
@@ -70,17 +74,17 @@ class _FileReader:
         self._path = path
         self._numbers = numbers
         self._file = next(numbers)
-        self._kind = kind
+        self.kind = kind
         self.count = 0
 
     def take(self, document: Any) -> None:
         self.count += 1
-        if self._kind == "auto":
-            self._kind = kind_of(self._path, document)
-        if not IS_OF_KIND[self._kind](document):
-            raise SettingsError(f"{self._where()} is not {self._kind}: {str(document)[:200]}")
+        if self.kind == "auto":
+            self.kind = kind_of(self._path, document)
+        if not IS_OF_KIND[self.kind](document):
+            raise SettingsError(f"{self._where()} is not {self.kind}: {str(document)[:200]}")
         try:
-            getattr(self, f"_take_{self._kind}")(document)
+            getattr(self, f"_take_{self.kind}")(document)
         except SettingsError as error:
             raise SettingsError(f"{self._where()}: {error.message}", next_step=error.next_step) from error
         except RecursionError as error:
