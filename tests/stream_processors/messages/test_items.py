@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.stream_processors.core.messages import read_conversation
+from lightstream.stream_processors.core.messages import read_conversation, text_of
 
 from ..assembly.build import framework_span, proxy_span
 
@@ -288,3 +288,45 @@ def test_what_no_message_can_hold_is_named() -> None:
         "encrypted reasoning",
         "int",
     ]
+
+
+THOUGHT = {"role": "assistant", "content": "3 °C.", "reasoning_content": "It is cold."}
+KEPT_APART: dict[str, dict[str, Any]] = {
+    "flat attributes": {
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "3 °C.",
+        "gen_ai.completion.0.reasoning": "It is cold.",
+    },
+    "OpenInference": {
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.contents.0.message_content.type": "reasoning",
+        "llm.output_messages.0.message.contents.0.message_content.text": "It is cold.",
+        "llm.output_messages.0.message.contents.1.message_content.type": "text",
+        "llm.output_messages.0.message.contents.1.message_content.text": "3 °C.",
+    },
+    "Vercel": {"ai.response.text": "3 °C.", "ai.response.reasoning": "It is cold."},
+    "events": {
+        "events": [{"event.name": "gen_ai.choice", "message": {"content": "3 °C.", "reasoning_content": "It is cold."}}]
+    },
+}
+
+
+@pytest.mark.parametrize("convention", KEPT_APART)
+def test_what_a_model_thought_is_kept_of_every_convention(convention: str) -> None:
+    found = read_conversation(framework_span(1, KEPT_APART[convention]))
+    assert found is not None
+    (answer,) = found.answer
+    assert answer["reasoning_content"] == THOUGHT["reasoning_content"]
+    assert text_of(answer["content"]) == THOUGHT["content"]
+
+
+def test_calls_of_the_first_interface_and_sounds() -> None:
+    messages = [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": ARGUMENTS}},
+    ]
+    answer = [{"role": "assistant", "content": None, "audio": {"id": "a", "data": "AA"}}]
+    found = read_conversation(framework_span(1, {"gen_ai.input.messages": messages, "gen_ai.output.messages": answer}))
+    assert found is not None
+    assert found.messages[1]["tool_calls"] == [{**CALL, "id": ""}]
+    assert found.left_out == ["audio of a message"]

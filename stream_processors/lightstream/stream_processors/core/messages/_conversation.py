@@ -22,6 +22,7 @@ __all__ = [
     "openai_call",
     "text_of",
     "tool_call",
+    "with_reasoning",
 ]
 
 Content = str | list[dict[str, Any]]
@@ -157,6 +158,15 @@ def message_of(value: object) -> Message | None:
         del message["reasoning"]
         if reasoning:
             message["reasoning_content"] = reasoning
+    return message
+
+
+def with_reasoning(message: Message, holder: Mapping[str, Any]) -> Message:
+    """The message with what was thought before it, where the holder has that as text. Changes the message."""
+    found = (holder.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+    thought = next((text for text in found if isinstance(text, str) and text), None)
+    if thought is not None and message["role"] == "assistant":
+        message["reasoning_content"] = thought
     return message
 
 

@@ -21,6 +21,7 @@ from ._conversation import (
     messages_of,
     openai_call,
     text_of,
+    with_reasoning,
 )
 from ._items import choices_of_items, messages_of_items
 
@@ -69,7 +70,7 @@ def _flat_message(value: Mapping[str, Any]) -> Message | None:
         message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
     if of_call is not None and role == "tool":
         message["tool_call_id"] = of_call
-    return message
+    return with_reasoning(message, value)
 
 
 def read_parts(span: SpanRecord) -> Conversation | None:
@@ -180,7 +181,7 @@ def _event_message(role: str, body: Mapping[str, Any]) -> Message:
         message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
     if role == "tool" and isinstance(body.get("id"), str):
         message["tool_call_id"] = body["id"]
-    return message
+    return with_reasoning(message, body)
 
 
 def _event_content(body: Mapping[str, Any]) -> Content:

@@ -22,7 +22,13 @@ def is_chat_message(value: object) -> bool:
     content = value.get("content")
     if not is_list(content):
         return content is None or isinstance(content, str)
-    return all(is_map(part) and (part.get("type") == "text" or part.get("type") in _OPENAI_PARTS) for part in content)
+    return all(is_map(part) and (part.get("type") == "text" or _is_openais(part)) for part in content)
+
+
+def _is_openais(part: Mapping[str, Any]) -> bool:
+    """Whether it is one of OpenAI's parts, which have what they hold under the name of their type."""
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in _OPENAI_PARTS and part.get(kind) is not None
 
 
 def messages_of_items(values: object, left_out: list[str]) -> list[Message]:
@@ -194,6 +200,11 @@ class _Reader:
             if not parts.reasoning:
                 names = ("reasoning_content", "reasoning", "thinking")
                 parts.reasoning += next((found for name in names if (found := _texts(holder.get(name)))), [])
+        legacy = value.get("function_call")
+        if not parts.calls and is_map(legacy):
+            parts.calls.append(openai_call({"function": legacy}))
+        if value.get("audio") is not None:
+            self._left_out.append("audio of a message")
         of_call = value.get("tool_call_id")
         if isinstance(value.get("refusal"), str) and value["refusal"]:
             parts.refusal = value["refusal"]
@@ -261,7 +272,7 @@ class _Parts:
             self.refusal = as_text(part.get("refusal", ""))
         elif (found := content_part(part, kind)) is not None:
             self.content.append(found)
-        elif kind in _OPENAI_PARTS:
+        elif _is_openais(part):
             self.content.append(dict(part))
         else:
             self.left_out.append(f"part of type {kind or 'unknown'}")

@@ -13,11 +13,11 @@ from ._conversation import (
     Conversation,
     Message,
     as_text,
-    content_of,
     function_tools,
     message_of,
     messages_of,
     tool_call,
+    with_reasoning,
 )
 from ._gen_ai import conversation_of_events, read_details, read_events, read_flattened, read_parts
 from ._incomplete import why_incomplete
@@ -186,16 +186,20 @@ def _openinference_message(value: dict[str, Any]) -> Message:
     message: Message = {"role": role, "content": value.get("content", "")}
     contents = value.get("contents")
     if is_list(contents):
-        message["content"] = [
-            part for item in contents if (part := _openinference_part(_below(item, "message_content")))
+        held = [_below(item, "message_content") for item in contents]
+        thoughts = [
+            item["text"] for item in held if item.get("type") == "reasoning" and isinstance(item.get("text"), str)
         ]
+        said = (item for item in held if item.get("type") != "reasoning")
+        message["content"] = [part for item in said if (part := _openinference_part(item))]
+        with_reasoning(message, {"reasoning": "\n".join(thoughts)})
     calls = value.get("tool_calls")
     if is_list(calls):
         message["content"] = message["content"] or None
         message["tool_calls"] = [_openinference_call(_below(call, "tool_call")) for call in calls]
     if isinstance(value.get("tool_call_id"), str):
         message["tool_call_id"] = value["tool_call_id"]
-    return message
+    return with_reasoning(message, value)
 
 
 def _openinference_part(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -219,6 +223,7 @@ def _below(value: object, name: str) -> dict[str, Any]:
 _VERCEL_PROMPT, _VERCEL_TOOLS = "ai.prompt.messages", "ai.prompt.tools"
 _VERCEL_TEXTS = ("ai.response.text", "ai.response.object")
 _VERCEL_CALLS = "ai.response.toolCalls"
+_VERCEL_REASONING = "ai.response.reasoning"
 
 
 def read_vercel(span: SpanRecord) -> Conversation | None:
@@ -227,26 +232,14 @@ def read_vercel(span: SpanRecord) -> Conversation | None:
     if not any(name in at for name in (_VERCEL_PROMPT, *_VERCEL_TEXTS, _VERCEL_CALLS)):
         return None
     found = Conversation("vercel", tools=function_tools(at.get(_VERCEL_TOOLS)))
-    asked = parse_json(at.get(_VERCEL_PROMPT))
-    for value in asked if is_list(asked) else ():
-        if is_map(value) and isinstance(value.get("role"), str):
-            found.messages += _vercel_messages(value["role"], value.get("content", ""))
+    found.messages = messages_of_items(at.get(_VERCEL_PROMPT), found.left_out)
     text = next((as_text(at[name]) for name in _VERCEL_TEXTS if at.get(name)), "")
     called = parse_json(at.get(_VERCEL_CALLS))
     calls = [_vercel_call(call) for call in called if is_map(call)] if is_list(called) else []
-    if text or calls:
-        found.answer = [_vercel_assistant(text, calls)]
+    thought = at.get(_VERCEL_REASONING)
+    if text or calls or thought:
+        found.answer = [with_reasoning(_vercel_assistant(text, calls), {"reasoning": thought})]
     return found
-
-
-def _vercel_messages(role: str, content: object) -> list[Message]:
-    """A message, or one for each tool result it holds."""
-    parts = [part for part in content if is_map(part)] if is_list(content) else []
-    if role == "tool":
-        return [_vercel_result(part) for part in parts if part.get("type") == "tool-result"]
-    calls = [_vercel_call(part) for part in parts if part.get("type") == "tool-call"]
-    text = content_of(content)
-    return [_vercel_assistant(text, calls)] if calls else [{"role": role, "content": text}]
 
 
 def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
@@ -256,13 +249,6 @@ def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
 
 def _vercel_call(part: Mapping[str, Any]) -> dict[str, Any]:
     return tool_call(part.get("toolCallId"), part.get("toolName"), part.get("args", part.get("input")))
-
-
-def _vercel_result(part: Mapping[str, Any]) -> Message:
-    """``result`` up to version 4, then ``output``, which names its kind."""
-    output = part.get("output")
-    result = output.get("value", "") if is_map(output) else part.get("result", output)
-    return {"role": "tool", "content": as_text(result), "tool_call_id": str(part.get("toolCallId") or "")}
 
 
 PYDANTIC_AI = "pydantic_ai"
