@@ -147,7 +147,7 @@ def check_account(stack: Stack, steps: int) -> None:
     """Each run has all its steps, and was sampled from its own versions alone."""
     view = ViewClient(stack.settings, patience_s=120.0)
     rows = view.query("SELECT run_id, step FROM training_steps ORDER BY run_id, step", at_least="now").rows
-    sampled = view.query("SELECT DISTINCT run_id, model FROM triplets", at_least="now").rows
+    sampled = view.query("SELECT DISTINCT run_id, model_version FROM triplets", at_least="now").rows
     view.close()
     assert [tuple(row) for row in rows] == list(itertools.product(sorted(RUNS), range(1, steps + 1)))
     assert sampled

@@ -62,7 +62,7 @@ def end(*programs: subprocess.Popen[str]) -> None:
 def account(stack: Stack) -> dict[str, list[int]]:
     """The steps of each run, after a check that every call was sampled from the run's own weights."""
     view = ViewClient(stack.settings, patience_s=120.0)
-    sampled = view.query("SELECT DISTINCT run_id, model FROM triplets", at_least="now").rows
+    sampled = view.query("SELECT DISTINCT run_id, model_version FROM triplets", at_least="now").rows
     rows = view.query(
         "SELECT run_id, step, metrics['logprob_diff_max'] FROM training_steps ORDER BY run_id, step",
         at_least="now",

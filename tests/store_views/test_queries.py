@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lightstream.schemas.errors import NotFoundError, QueryError
@@ -24,11 +27,16 @@ from tests.store_views.test_why_not_trained import training_step
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 
 SECOND = 1_000_000_000
+PRICES_SCHEMA = pa.schema(
+    [("model", pa.string())]
+    + [(name, pa.float64()) for name in ("prompt_price", "response_price", "cached_price")]
+    + [("given", pa.bool_())]
+)
 
 
 def ask(log: LogFile, name: str, **given: Any) -> list[dict[str, Any]]:
-    query = named_query(name)
-    return run_query(log.database.cursor(), query.sql, QueryLimits(), query.values(given)).table.to_pylist()
+    sql, values = named_query(name).statement(given)
+    return run_query(log.database.cursor(), sql, QueryLimits(), values or None).table.to_pylist()
 
 
 @pytest.fixture
@@ -127,12 +135,25 @@ def test_lost_calls_and_their_reasons(run: LogFile) -> None:
     assert ask(run, "dropped-reasons", run="b")[0]["share_of_calls"] == 1.0
 
 
-def test_cost_by_model(run: LogFile) -> None:
-    policy, other = ask(run, "cost-by-model", prompt_price=1_000_000, response_price="500000")
-    assert (policy["model"], policy["calls"], policy["failed_calls"]) == ("policy@1", 4, 0)
-    assert (policy["prompt_tokens"], policy["response_tokens"], policy["cost"]) == (12, 8, 16.0)
-    assert (other["model"], other["failed_calls"]) == ("other", 1)
-    assert [row["cost"] for row in ask(run, "cost-by-model", run="a")] == [None]
+def test_cost_by_model_adds_up_its_versions(run: LogFile) -> None:
+    prices = {
+        "model": ["policy"],
+        "prompt_price": [1e6],
+        "response_price": [5e5],
+        "cached_price": [None],
+        "given": [True],
+    }
+    run.database.replace_rows("prices", pa.table(prices).cast(PRICES_SCHEMA))
+    run.write_and_assemble(
+        opened("b2", run_id="b"), proxy_span(10, rollout_id="b2", response_model="policy@2"), closed("b2")
+    )
+    run.write(state("b2", run_id="b"))
+    ours, theirs, other = ask(run, "cost-by-model")
+    assert (ours["run_id"], ours["model"], ours["versions"], ours["calls"]) == ("a", "policy", 1, 4)
+    assert (ours["prompt_tokens"], ours["response_tokens"], ours["cost"]) == (12, 8, 16.0)
+    assert (theirs["run_id"], theirs["model"], theirs["cost"]) == ("b", "policy", 4.0)
+    assert (other["model"], other["failed_calls"], other["cost"]) == ("other", 1, None)
+    assert [row["cost"] for row in ask(run, "cost-by-model", run="a")] == [16.0]
 
 
 def test_flat_groups_have_one_reward(run: LogFile) -> None:
@@ -141,12 +162,65 @@ def test_flat_groups_have_one_reward(run: LogFile) -> None:
     assert ask(run, "flat-groups", run="b") == []
 
 
+OF_ONE_ROW = {"run", "span-count", "trained"}
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_runs_on_an_empty_view_and_says_what_it_tells(name: str, log: LogFile) -> None:
     query = QUERIES[name]
     assert query.doc.endswith(".")
-    assert {parameter.name for parameter in query.parameters} >= {"run"}
-    assert ask(log, name) == []
+    assert set(re.findall(r"\$(\w+)", query.sql)) == {parameter.name for parameter in query.parameters}
+    if name != "catalogue":
+        assert len(ask(log, name)) == (name in OF_ONE_ROW)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_runs_with_all_of_its_parameters(name: str, run: LogFile) -> None:
+    given = {parameter.name: parameter.default or "1" for parameter in QUERIES[name].parameters}
+    sql, values = named_query(name).statement(given)
+    assert sql == QUERIES[name].sql
+    run_query(run.database.cursor(), sql, QueryLimits(), values)
+
+
+def test_rollouts_are_narrowed_by_what_is_given(run: LogFile) -> None:
+    run.write(
+        training_step(
+            1,
+            StepOutcome.UPDATED,
+            run_id="a",
+            consumed=[
+                ConsumedTrajectory(rollout_id="a3", attempt_id="a3-a1", revision=0, group_id="steep", triplet_count=1)
+            ],
+        )
+    )
+
+    def found(**given: Any) -> list[str]:
+        return sorted(row["rollout_id"] for row in ask(run, "rollouts", **given))
+
+    assert found() == ["a1", "a2", "a3", "a4", "b1"]
+    assert found(run="b") == ["b1"]
+    assert found(mode="val") == found(status="failed") == []
+    assert found(group="flat") == ["a1", "a2"]
+    assert found(text="A3") == []
+    assert found(text="a3") == found(step=1) == found(step="1", run="a") == found(reason="trained") == ["a3"]
+    assert found(reason="not_consumed") == ["a1", "a2", "a4"]
+    assert found(step=1, run="b") == []
+    (last,) = ask(run, "rollouts", limit=1)
+    rest = found(nanos=last["enqueued_unix_nano"], id=last["rollout_id"])
+    assert len(rest) == 4
+    assert last["rollout_id"] not in rest
+    rows = {row["rollout_id"]: row for row in ask(run, "rollouts")}
+    assert (rows["a3"]["step"], rows["a3"]["reward"], rows["a3"]["reason_code"]) == (1, 0.0, None)
+    assert (rows["a4"]["step"], rows["a4"]["reason_code"], rows["a4"]["call_count"]) == (None, "not_consumed", 1)
+
+
+def test_runs_are_listed_with_what_became_of_them(run: LogFile) -> None:
+    run.write(training_step(1, StepOutcome.UPDATED, run_id="a", metrics={"reward/mean": 0.5}))
+    rows = {row["run_id"]: row for row in ask(run, "runs")}
+    assert (rows["a"]["rollouts"], rows["a"]["succeeded"], rows["a"]["step"], rows["a"]["rewards"]) == (4, 4, 1, [0.5])
+    assert (rows["b"]["rollouts"], rows["b"]["trainers"]) == (1, None)
+    assert [row["run_id"] for row in ask(run, "runs", run="b")] == ["b"]
+    assert [row["rollout_id"] for row in ask(run, "open-rollouts", run="a")] == []
 
 
 def test_what_there_is_not_is_named() -> None:
@@ -157,3 +231,18 @@ def test_what_there_is_not_is_named() -> None:
     with pytest.raises(QueryError, match=r"'limit' must be a number .*'many'"):
         named_query("stuck").values({"limit": "many"})
     assert named_query("stuck").values({"limit": "7"}) == {"run": None, "seconds": 60, "limit": 7}
+
+
+PAGES = sorted((Path(__file__).parents[2] / "store_views" / "dashboard" / "src").rglob("*.ts*"))
+ASKED = re.compile(r'ask<[^(]*?>\("(:[\w-]+)", (?:\{([^}]*)\}|(\w+)\()')
+
+
+def test_what_the_dashboard_asks_are_queries_that_there_are() -> None:
+    """Statements of its own would be a second home."""
+    text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name != "Sql.tsx")
+    found = ASKED.findall(text)
+    assert len(found) == text.count("ask<") - text.count("function ask<") > 15
+    for name, given, _ in found:
+        named = {part.split(":")[0].strip() for part in given.split(",") if part.strip() and "..." not in part}
+        assert named <= {parameter.name for parameter in named_query(name).parameters}
+    assert re.findall(r"\bSELECT\b", text) == []

@@ -21,7 +21,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
 from lightstream.schemas.errors import LightstreamError, QueryError
 
-from . import broker, export, model, runs, topics
+from . import broker, export, model, prices, runs, topics
 from .formats import Format, RowFormat, TraceFormat
 from .load import needs, require_stack
 
@@ -45,6 +45,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(topics.app, name="topics")
 app.add_typer(export.app, name="export")
 app.add_typer(runs.app, name="runs")
+app.add_typer(prices.app, name="prices")
 app.add_typer(model.app, name="model")
 
 
@@ -364,7 +365,7 @@ def replay(
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="Files of JSON or JSON lines.")],
+    files: Annotated[list[Path], typer.Argument(help="Files of JSON, JSON lines or Parquet; gzip is unpacked.")],
     run_id: Annotated[str, typer.Option(help="The run that the traces become part of.")],
     kind: Annotated[TraceFormat, typer.Option("--format", help="Form of the files.")] = TraceFormat.AUTO,
     score: Annotated[str | None, typer.Option(help="Langfuse score or Phoenix annotation that is the reward.")] = None,

@@ -66,7 +66,7 @@ def _print_explanation(console: Console, found: Explanation) -> None:
         found.calls,
         ["span_id", "choice", "model", "policy", "prompt_tokens", "response_tokens", "fate", "reason", "detail"],
     )
-    _print(console, "Rewards", found.rewards, ["name", "value", "match", "call_index", "span_id"])
+    _print(console, "Rewards", found.rewards, ["name", "value", "match", "link", "call_index", "span_id"])
     _print(console, "Dropped", found.dropped, ["span_id", "is_llm_call", "reason", "detail"])
     for reason in sorted({row["reason"] for row in found.dropped}):
         console.print(f"  [bold]{escape(reason)}[/]: {escape(DROP_MEANINGS.get(reason, ''))}")

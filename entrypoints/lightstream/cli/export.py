@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -57,7 +58,9 @@ def chat(out: Out, where: Where = FINAL, level: Level = "segment", reward_min: R
     with needs("view"):
         from lightstream.store_views.exports import chat_lines
     chosen: Literal["call", "segment"] = "call" if level == "call" else "segment"
-    _write_lines(chat_lines(_ask(), _trajectories(where), chosen, reward_min), "conversations", out)
+    left_out: Counter[str] = Counter()
+    lines = chat_lines(_ask(), _trajectories(where), chosen, reward_min, left_out)
+    _write_lines(lines, "conversations", out, left_out)
 
 
 @app.command()
@@ -65,9 +68,18 @@ def atif(out: Out, where: Where = FINAL) -> None:
     """Harbor's Agent Trajectory Interchange Format, one document per line."""
     with needs("view"):
         from lightstream.store_views.exports import conversations_of, to_atif
-    ask = _ask()
-    documents = (to_atif(trajectory, conversations_of(ask, trajectory)) for trajectory in _trajectories(where))
-    _write_lines(documents, "documents", out)
+    ask, left_out = _ask(), Counter[str]()
+
+    def documents() -> Iterator[Any]:
+        for trajectory in _trajectories(where):
+            told = conversations_of(ask, trajectory)
+            left_out.update(
+                f"the text of a call: {t.conversation.incomplete}" for t in told if t.conversation.incomplete
+            )
+            left_out.update(f"{kind}, of a call" for t in told for kind in t.conversation.left_out)
+            yield to_atif(trajectory, told)
+
+    _write_lines(documents(), "documents", out, left_out)
 
 
 @app.command()
@@ -100,10 +112,12 @@ def _trajectories(where: str) -> Iterator[Any]:
     return read_trajectories(_ask(), where)
 
 
-def _write_lines(values: Iterator[Any], what: str, out: Path) -> None:
+def _write_lines(values: Iterator[Any], what: str, out: Path, left_out: Counter[str]) -> None:
     with needs("view"):
         from lightstream.store_views.exports import write_json_lines
     _say(write_json_lines(values, out), what, out)
+    for kind, count in sorted(left_out.items()):
+        _notes.print(f"  left out: {count:,} × {kind}", markup=False, soft_wrap=True)
 
 
 def _say(count: int, what: str, out: Path) -> None:

@@ -27,26 +27,7 @@ console = Console(highlight=False)
 ROLLOUTS_PER_PAGE = 1000
 """So many are cancelled at a time."""
 
-RUNS_SQL = """
-SELECT coalesce(r.run_id, t.run_id) AS run, t.trainer_id, t.step,
-    coalesce(waiting, 0), coalesce(running, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(cancelled, 0),
-    s.changed
-FROM (
-    SELECT run_id,
-        count(*) FILTER (status IN ('queuing', 'requeuing')) AS waiting,
-        count(*) FILTER (status IN ('preparing', 'running')) AS running,
-        count(*) FILTER (status = 'succeeded') AS succeeded,
-        count(*) FILTER (status = 'failed') AS failed,
-        count(*) FILTER (status = 'cancelled') AS cancelled
-    FROM rollouts GROUP BY run_id
-) r
-LEFT JOIN (SELECT run_id, max(logged_unix_nano) AS changed FROM rollout_states WHERE verdict_outcome = 'applied'
-    GROUP BY run_id) s ON r.run_id = s.run_id
-FULL JOIN (SELECT run_id, string_agg(DISTINCT trainer_id, ', ') AS trainer_id, max(step) AS step
-    FROM training_steps GROUP BY run_id) t ON r.run_id = t.run_id
-ORDER BY s.changed DESC NULLS LAST, run
-"""
-"""The time of a run's last change is the log's: a Runner's clock may be wrong."""
+RUNS_SHOWN_MAX = 10_000
 
 
 @app.callback()
@@ -54,14 +35,24 @@ def runs(context: typer.Context) -> None:
     """Show the runs: trainer, last step, what became of the rollouts, and how long ago one of them last changed."""
     if context.invoked_subcommand is not None:
         return
-    rows = ask_view(Settings.load(), RUNS_SQL)["rows"]
+    with needs("view"):
+        from lightstream.store_views.queries import named_query
+    sql, values = named_query("runs").statement({"limit": RUNS_SHOWN_MAX})
+    answer = ask_view(Settings.load(), sql, params=values)
+    rows = [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
     names = ("run", "trainer", "last step", "waiting", "running", "succeeded", "failed", "cancelled", "last activity")
     table = Table(caption="An empty name: rollouts that belong to no run.", caption_justify="left")
     for name in names:
         table.add_column(name, justify="left" if name in ("run", "trainer") else "right", overflow="fold")
     now = time.time_ns()
-    for *values, changed in rows:
-        table.add_row(*("" if value is None else escape(str(value)) for value in values), _age(changed, now))
+    for row in rows:
+        counts = [row[name] or 0 for name in ("waiting", "running", "succeeded", "failed", "cancelled")]
+        shown = [row["run_id"], row["trainers"], row["step"], *counts]
+        changed = row["changed_unix_nano"]
+        table.add_row(
+            *("" if value is None else escape(str(value)) for value in shown),
+            _age(None if changed is None else int(changed), now),
+        )
     console.print(table)
 
 
@@ -94,11 +85,10 @@ async def _cancel(settings: Settings, run: str) -> int:
 
 def _open_rollouts(settings: Settings, run: str, after: str) -> list[str]:
     """Some of those that are not over, in the order of their ids."""
-    query = (
-        "SELECT rollout_id FROM rollouts WHERE run_id = ? AND rollout_id > ? "
-        "AND status NOT IN ('succeeded', 'failed', 'cancelled') ORDER BY rollout_id LIMIT ?"
-    )
-    answer = ask_view(settings, query, params=[run, after, ROLLOUTS_PER_PAGE])
+    with needs("view"):
+        from lightstream.store_views.queries import named_query
+    sql, values = named_query("open-rollouts").statement({"run": run, "after": after, "limit": ROLLOUTS_PER_PAGE})
+    answer = ask_view(settings, sql, params=dict(values))
     return [rollout_id for (rollout_id,) in answer["rows"]]
 
 

@@ -45,8 +45,7 @@ class Question:
         """
         if not text.startswith(":"):
             return Question(text, {name: _value(value) for name, value in values.items()})
-        query = named_query(text.strip())
-        return Question(query.sql, query.values(values))
+        return Question(*named_query(text.strip()).statement(values))
 
 
 def values_given(arguments: Sequence[str], *, refuse: bool = False) -> dict[str, str]:
@@ -120,7 +119,7 @@ def run_sql(
             sys.stdout.write(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False) + "\n")
     elif output is RowFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(distinct_names(columns))
         writer.writerows([_csv_value(value) for value in row] for row in rows)
     else:
         console = console_for_rows()

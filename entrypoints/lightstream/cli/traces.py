@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["run_attach_trace", "run_import"]
 
 console = Console(highlight=False)
+notes = Console(highlight=False, stderr=True)
+
+
+PROGRESS_INTERVAL_S = 2.0
+FORM_NAMES = {"otlp": "OTLP", "atif": "ATIF", "phoenix": "of Phoenix", "langfuse": "of Langfuse"}
 
 
 def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: TraceFormat, score: str | None) -> None:
@@ -33,10 +39,20 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         StoreError: a trace cannot be stored, or somebody else ended its rollout; all others were imported.
     """
     with needs("view"):
-        from lightstream.store_views.imports import check_score, read_traces
-    traces = [trace for file in files for trace in read_traces(file, kind.value, score)]
-    check_score(traces, score)
-    report = asyncio.run(_import(settings, traces, run_id))
+        from lightstream.store_views.imports import Spool, check_score_name, read_files
+    progress = _Progress(files)
+    with Spool() as spool:
+        kinds = read_files(spool, files, kind.value, progress.read)
+        names = spool.score_names()
+        check_score_name(names, score)
+        if score is None and len(names) > 1:
+            for _ in spool.traces(None):  # a trace of which the reward is not clear is told before any is imported
+                pass
+        progress.total = len(spool)
+        report = asyncio.run(_import(settings, spool.traces(score), run_id, progress.imported))
+        orphans = spool.orphan_scores()
+    for file, found in zip(files, kinds, strict=True):
+        console.print(f"{file} is {FORM_NAMES.get(found, found)}.", markup=False, soft_wrap=True)
     made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
     console.print(f"{made}; {report.known:,} were already there.")
     if report.incomplete:
@@ -44,16 +60,53 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
             f"{report.incomplete:,} of these lack {report.spans_missing:,} spans of the files. They were not imported: "
             "a rollout that is over takes no more. Import all files of a trace together, into another run."
         )
+    if orphans:
+        console.print(
+            f"{orphans:,} scores are of traces that these files do not have, and were left out: import the files of "
+            "traces and scores together."
+        )
 
 
-async def _import(settings: Settings, traces: list[ImportedTrace], run_id: str) -> ImportReport:
+class _Progress:
+    """Says on standard error how far an import is, every few seconds."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._sizes = {path: path.stat().st_size for path in files if path.is_file()}
+        self._done: dict[Path, int] = {}
+        self._next_s = time.monotonic() + PROGRESS_INTERVAL_S
+        self.total = 0
+
+    def read(self, path: Path, done_bytes: int) -> None:
+        self._done[path] = done_bytes
+        if self._is_due():
+            read, size = sum(self._done.values()) / MEGABYTE, sum(self._sizes.values()) / MEGABYTE
+            notes.print(f"read {read:,.0f} of {size:,.0f} MB", soft_wrap=True)
+
+    def imported(self, done: int) -> None:
+        if self._is_due():
+            notes.print(f"imported {done:,} of {self.total:,} traces", soft_wrap=True)
+
+    def _is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + PROGRESS_INTERVAL_S
+        return True
+
+
+MEGABYTE = 1_000_000
+
+
+async def _import(
+    settings: Settings, traces: Iterator[ImportedTrace], run_id: str, progress: Callable[[int], None]
+) -> ImportReport:
     with needs("view"):
         from lightstream.store_views.imports import import_traces
         from lightstream.store_views.stores import KafkaLightningStore
     store = KafkaLightningStore(settings)
     try:
         await store.start()
-        return await import_traces(store, traces, run_id)
+        return await import_traces(store, traces, run_id, progress)
     finally:
         await store.close()
 

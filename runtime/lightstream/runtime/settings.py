@@ -236,6 +236,11 @@ class Settings(BaseSettings):
         description="Memory of the view's whole process, beyond which it ends (`lightstream up` starts it again) and "
         "refuses for ten minutes what ran; unset means 3 GiB more than its queries and caches may have.",
     )
+    prices_file: Path | None = Field(
+        None,
+        description="File of what models cost by token, for the view `costs`, on its machine: `lightstream prices` "
+        "writes it; unset means `prices.csv` in the data folder.",
+    )
 
     # --- Rollouts and Runners
     rollout_timeout_s: float = Field(

@@ -25,6 +25,8 @@ __all__ = [
     "AGL_VIRTUAL",
     "ATTEMPT_ID",
     "CHOICE_INDEX",
+    "DROPPED_ATTRIBUTES",
+    "DROPPED_EVENTS",
     "ERROR_MESSAGE",
     "ERROR_TYPE",
     "LOG_BODY",
@@ -85,3 +87,7 @@ AGL_OPERATION_NAME = "agentlightning.operation.name"
 AGL_OPERATION_INPUT = "agentlightning.operation.input"
 AGL_OPERATION_OUTPUT = "agentlightning.operation.output"
 AGL_TRACER_NAME = "agentlightning.tracer.name"
+
+# --- of a span or an event whose tracer left something out, where there is no field for it (OpenTelemetry's names)
+DROPPED_ATTRIBUTES = "otel.dropped_attributes_count"
+DROPPED_EVENTS = "otel.dropped_events_count"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
-__all__ = ["base_of_model", "policy_of_model", "run_of_resources", "version_of_model", "version_of_text"]
+__all__ = [
+    "MODEL_VERSION",
+    "base_of_model",
+    "model_family",
+    "policy_of_model",
+    "run_of_resources",
+    "version_of_model",
+    "version_of_text",
+]
 
 VERSION_MAX = 2**63 - 1
 """Records have versions as Avro's ``long``."""
@@ -30,6 +39,17 @@ def base_of_model(model: str | None) -> str:
     """``policy`` of ``policy@7``; the whole name where it has no version."""
     base, at, _ = (model or "").rpartition("@")
     return base if at else model or ""
+
+
+MODEL_VERSION = r"(@[0-9]+|[-@][0-9]{8}(-v[0-9]+(:[0-9]+)?)?|-[0-9]{4}-[0-9]{2}-[0-9]{2})$"
+"""End of a model's name that says which version of it: ``@7`` of ours, a date of a public one (``-20250514``,
+``@20250514``, ``-2024-07-18``; at Bedrock ``-20241022-v2:0``). Python and DuckDB read it alike."""
+
+
+def model_family(model: str) -> str:
+    """``digits`` of ``digits@7``, ``gpt-4o-mini`` of ``gpt-4o-mini-2024-07-18``; the name itself where it has no
+    version. The view's SQL function of this name is the same."""
+    return re.sub(MODEL_VERSION, "", model)
 
 
 def policy_of_model(model: str) -> str:

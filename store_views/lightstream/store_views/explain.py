@@ -104,7 +104,7 @@ _PARTS: Mapping[str, tuple[str, str, str]] = {
     "calls": ("llm_calls", _OF_CALL, "start_unix_nano, choice_index"),
     "rewards": (
         "rewards",
-        "attempt_id, name, dimension, value, match, call_index, span_id, source_partition, source_offset",
+        "attempt_id, name, dimension, value, match, link, call_index, span_id, source_partition, source_offset",
         "source_offset, dimension",
     ),
     "dropped": ("dropped", _LOST, "log_partition, log_offset"),

@@ -83,8 +83,7 @@ class View:
 
     def _ask(self, sql: str, params: dict[str, Any]) -> pa.Table:
         if sql.startswith(":"):
-            query = named_query(sql)
-            sql, params = query.sql, query.values(params)
+            sql, params = named_query(sql).statement(params)
         answer = self._client.arrow(sql, self._at_least, params=params or None)
         if answer.truncated:
             cut_off = f"only the first {answer.table.num_rows:,} rows came; add LIMIT or aggregate."

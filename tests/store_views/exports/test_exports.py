@@ -334,6 +334,6 @@ def test_chat_lines_of_calls_without_token_ids(log: LogFile) -> None:
     spans = [proxy_span(n, request_json=request, response_json=answer, **untold) for n in (1, 2)]
     (trajectory,) = log.write_and_assemble(opened(), *spans, reward_span(3, 0.5), closed())
     (line,) = chat_lines(asks(log), [trajectory])
-    assert (line["messages"], line["reward"], line["call_index"]) == ([*ASKED, SECOND], 0.5, None)
+    assert (line["messages"], line["reward"], line["call_index"]) == ([*ASKED, SECOND], 0.5, 1)
     assert len(list(chat_lines(asks(log), [trajectory], level="call"))) == 2
     assert list(chat_lines(asks(log), [trajectory], reward_min=0.6)) == []

@@ -169,7 +169,7 @@ def test_drivers_find_their_way_in_the_catalogue(connection: Any) -> None:
     assert found["rollouts_latest"] == "TABLE"
     assert "spans" not in found
     schema_of_funnel = connection.adbc_get_table_schema("funnel")
-    assert schema_of_funnel.names == ["stage", "count", "reason"]
+    assert schema_of_funnel.names == ["run_id", "stage", "count", "reason"]
 
 
 @pytest.mark.parametrize("header", ["Bearer wrong", "secret"])

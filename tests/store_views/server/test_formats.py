@@ -165,3 +165,17 @@ def test_pieces_are_small(log: LogFile) -> None:
     outcome: Any = ask(log, MIXED)
     for answer_format in (AnswerFormat.JSON, AnswerFormat.NDJSON, AnswerFormat.CSV, AnswerFormat.ARROW):
         assert max(map(len, pieces_of(outcome, answer_format))) < 2_000_000
+
+
+def test_columns_of_one_name_are_all_there_in_every_form(log: LogFile) -> None:
+    outcome = ask(log, "SELECT 1 AS a, 2 AS a, 3 AS a_1")
+    names = ["a", "a_1", "a_1_1"]
+    assert list(csv.DictReader(io.StringIO(written(outcome, AnswerFormat.CSV).decode()))) == [
+        dict(zip(names, "123", strict=True))
+    ]
+    assert json.loads(written(outcome, AnswerFormat.NDJSON)) == dict(zip(names, (1, 2, 3), strict=True))
+    for table in (
+        pq.read_table(io.BytesIO(written(outcome, AnswerFormat.PARQUET))),
+        pa.ipc.open_stream(written(outcome, AnswerFormat.ARROW)).read_all(),
+    ):
+        assert table.to_pylist() == [dict(zip(names, (1, 2, 3), strict=True))]

@@ -49,6 +49,11 @@ NOTE_MEANINGS: Mapping[NoteReason, str] = MappingProxyType(
         NoteReason.UNMATCHED_LINK: "A reward names no call of the attempt, nor a span above one, and rewards nothing.",
         NoteReason.UNATTRIBUTED_CALL: "A span of LLM kind has neither tokens nor a response id, and matches no "
         "call that the proxy recorded.",
+        NoteReason.INCOMPLETE_MESSAGES: "A call's span lost part of its conversation, to the limits of the tracer "
+        "(`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT`) or of a record; exports of text "
+        "leave the call out.",
+        NoteReason.CONTENT_LEFT_OUT: "A call's span has content that no chat message can hold; the detail names its "
+        "kinds, and exports of text are without it.",
     }
 )
 """Every code of the trajectories' ``notes``."""

@@ -54,6 +54,8 @@ class NoteReason(RecordEnum):
     JOINED_CALL = "joined_call"
     UNMATCHED_LINK = "unmatched_link"
     UNATTRIBUTED_CALL = "unattributed_call"
+    INCOMPLETE_MESSAGES = "incomplete_messages"
+    CONTENT_LEFT_OUT = "content_left_out"
 
 
 class RewardMatch(RecordEnum):
@@ -86,6 +88,8 @@ class RewardRecord(Record):
     dimension: int = 0
     """Number of the dimension; 0 counts as the reward, the others are kept with it."""
     source_offset: int = -1
+    link: str = ""
+    """What it says it is for, such as ``gen_ai.response.id=resp-1``; empty where it does not say."""
 
 
 class Drop(Record):
@@ -103,6 +107,12 @@ class Drop(Record):
     """More about the reason, in words."""
     choice_index: int = 0
     source_offset: int = -1
+    call_index: int | None = None
+    """Number of the call within its attempt, from 0, as rewards name it; ``None`` for what is no call of its own."""
+    agent_name: str | None = None
+    """Agent that made the call, where its spans name one."""
+    model: str = ""
+    """Model that answered, where that is known."""
 
 
 class Note(Record):

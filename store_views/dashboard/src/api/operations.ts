@@ -15,18 +15,10 @@ export interface DropRow {
   log_offset: number;
 }
 
-const DROPS = `
-SELECT reason, is_llm_call, count(*) AS count, arg_max(detail, log_offset) AS detail,
-  arg_max(rollout_id, log_offset) AS rollout_id, arg_max(span_id, log_offset) AS span_id,
-  arg_max(log_partition, log_offset)::INTEGER AS log_partition, max(log_offset) AS log_offset
-FROM dropped
-WHERE $run IS NULL OR rollout_id IS NULL OR rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = $run)
-GROUP BY ALL ORDER BY count DESC`;
-
 export const dropsQuery = (run: string | undefined) =>
   queryOptions({
     queryKey: ["drops", run],
-    queryFn: ({ signal }) => ask<DropRow>(DROPS, { run: run ?? null }, signal),
+    queryFn: ({ signal }) => ask<DropRow>(":drops", { run: run ?? null }, signal),
     meta: { reads: ["dropped"] },
   });
 
@@ -44,15 +36,9 @@ export interface LetterRow {
   log_offset: number;
 }
 
-/** Of the value, what is printable as text; DuckDB writes other bytes as \\xNN. */
-const LETTERS = `
-SELECT reason, detail, origin_topic, origin_partition, origin_offset, value_size, left(value::VARCHAR, 2000) AS value,
-  reported_by, observed_unix_nano::VARCHAR AS observed_unix_nano, log_partition, log_offset
-FROM dead_letters ORDER BY log_offset DESC LIMIT 200`;
-
 export const lettersQuery = queryOptions({
   queryKey: ["dead-letters"],
-  queryFn: ({ signal }) => ask<LetterRow>(LETTERS, {}, signal),
+  queryFn: ({ signal }) => ask<LetterRow>(":dead-letters", {}, signal),
   meta: { reads: ["dead_letters"] },
 });
 
@@ -68,14 +54,9 @@ export interface WorkerRow {
   stats_json: string;
 }
 
-const WORKERS = `
-SELECT worker_id, kind, host, pid, status, len(rollout_ids) AS rollouts, rollout_ids[1] AS first_rollout,
-  heartbeat_unix_nano::VARCHAR AS heartbeat_unix_nano, stats_json
-FROM workers ORDER BY workers.heartbeat_unix_nano DESC LIMIT 500`;
-
 export const workersQuery = queryOptions({
   queryKey: ["workers"],
-  queryFn: ({ signal }) => ask<WorkerRow>(WORKERS, {}, signal),
+  queryFn: ({ signal }) => ask<WorkerRow>(":workers", {}, signal),
   meta: { reads: ["workers"] },
 });
 
@@ -93,18 +74,10 @@ export interface ResourcesRow {
   log_offset: number;
 }
 
-const RESOURCES = `
-SELECT version.resources_id, version, model, checkpoint_url, created_unix_nano::VARCHAR AS created_unix_nano,
-  resources::VARCHAR AS resources, made_with::VARCHAR AS made_with, used.rollouts, used.reward, log_partition, log_offset
-FROM resources AS version
-LEFT JOIN (SELECT resources_id, count(*) AS rollouts, avg(reward) AS reward FROM trajectories_latest
-  WHERE final AND run_id = $run GROUP BY resources_id) AS used USING (resources_id)
-WHERE run_id = $run ORDER BY log_offset DESC LIMIT 500`;
-
 export const resourcesQuery = (run: string) =>
   queryOptions({
     queryKey: ["resources", run],
-    queryFn: ({ signal }) => ask<ResourcesRow>(RESOURCES, { run }, signal),
+    queryFn: ({ signal }) => ask<ResourcesRow>(":resources", { run }, signal),
     meta: { reads: ["resources", "trajectories_latest"] },
   });
 
@@ -118,14 +91,10 @@ export interface PromptRow {
   measurements: number;
 }
 
-const PROMPTS = `
-SELECT prompt, parent, critique, template, score, tasks, measurements FROM prompts WHERE run_id = $run
-ORDER BY score DESC NULLS LAST, prompt`;
-
 export const promptsQuery = (run: string) =>
   queryOptions({
     queryKey: ["prompts", run],
-    queryFn: ({ signal }) => ask<PromptRow>(PROMPTS, { run }, signal),
+    queryFn: ({ signal }) => ask<PromptRow>(":prompts", { run }, signal),
     meta: { reads: ["prompts"] },
   });
 
@@ -134,13 +103,9 @@ export interface CatalogueColumn {
   column_name: string;
 }
 
-const CATALOGUE = `
-SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND schema_name = 'main'
-ORDER BY table_name, column_index`;
-
 export const catalogueQuery = queryOptions({
   queryKey: ["catalogue"],
-  queryFn: ({ signal }) => ask<CatalogueColumn>(CATALOGUE, {}, signal),
+  queryFn: ({ signal }) => ask<CatalogueColumn>(":catalogue", {}, signal),
   staleTime: Infinity,
 });
 

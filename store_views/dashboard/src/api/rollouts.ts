@@ -3,7 +3,7 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 
 import { ask, getJson, type Parameters } from "./request";
-import { LEARNED, LIVE_MS } from "./runs";
+import { LIVE_MS } from "./runs";
 
 export const PAGE_ROWS = 100;
 
@@ -38,58 +38,17 @@ interface Cursor {
   id: string;
 }
 
-function rolloutsSql(filters: RolloutFilters, after: Cursor | null): { sql: string; params: Parameters } {
-  const conditions: string[] = [];
-  const params: Parameters = {};
-  const add = (condition: string, name: string, value: string | number) => {
-    conditions.push(condition);
-    params[name] = value;
-  };
-  if (filters.run !== undefined) add("run_id = $run", "run", filters.run);
-  if (filters.status) add("status = $status", "status", filters.status);
-  if (filters.mode) add("mode = $mode", "mode", filters.mode);
-  if (filters.group) add("coalesce(group_id, rollout_id) = $group", "group", filters.group);
-  if (filters.text)
-    add("(contains(rollout_id, $text) OR contains(lower(input_json), lower($text)))", "text", filters.text);
-  if (filters.reason === "trained")
-    conditions.push(`rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE ${LEARNED})`);
-  else if (filters.reason)
-    add("rollout_id IN (SELECT rollout_id FROM reason_codes WHERE reason_code = $reason)", "reason", filters.reason);
-  if (filters.step !== undefined)
-    add("rollout_id IN (SELECT rollout_id FROM consumed_raw WHERE step = $step AND ($run IS NULL OR run_id = $run))", "step", filters.step);
-  if (filters.step !== undefined && filters.run === undefined) params["run"] = null;
-  if (after) {
-    conditions.push("(enqueued_unix_nano, rollout_id) < ($nanos::BIGINT, $id)");
-    params["nanos"] = after.nanos;
-    params["id"] = after.id;
-  }
-  const where = conditions.length > 0 ? `WHERE ${conditions.join(" AND ")}` : "";
-  const sql = `
-WITH page AS (
-  SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json,
-    enqueued_unix_nano, seconds
-  FROM rollouts ${where} ORDER BY enqueued_unix_nano DESC, rollout_id DESC LIMIT ${PAGE_ROWS}
-)
-SELECT page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), made.reward, made.call_count,
-  used.step, why.reason_code
-FROM page
-LEFT JOIN (SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count FROM trajectories_latest
-  WHERE final AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS made USING (rollout_id)
-LEFT JOIN (SELECT rollout_id, max(step) AS step FROM consumed_raw
-  WHERE ${LEARNED} AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id) AS used USING (rollout_id)
-LEFT JOIN (SELECT rollout_id, reason_code FROM reason_codes
-  WHERE rollout_id IN (SELECT rollout_id FROM page)) AS why USING (rollout_id)
-ORDER BY page.enqueued_unix_nano DESC, page.rollout_id DESC`;
-  return { sql, params };
+/** The parameters of the query that narrow its answer. */
+function given({ run, status, mode, group, reason, step, text }: RolloutFilters, after: Cursor | null): Parameters {
+  const named = { run, step, status: status || undefined, mode: mode || undefined, group: group || undefined };
+  const all = { ...named, reason: reason || undefined, text: text || undefined, limit: PAGE_ROWS, ...after };
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined)) as Parameters;
 }
 
 export const rolloutsQuery = (filters: RolloutFilters) =>
   infiniteQueryOptions({
     queryKey: ["rollouts", filters],
-    queryFn: ({ pageParam, signal }) => {
-      const { sql, params } = rolloutsSql(filters, pageParam);
-      return ask<RolloutRow>(sql, params, signal);
-    },
+    queryFn: ({ pageParam, signal }) => ask<RolloutRow>(":rollouts", given(filters, pageParam), signal),
     initialPageParam: null as Cursor | null,
     getNextPageParam: (page): Cursor | null => {
       const last = page.at(-1);
@@ -221,37 +180,16 @@ export interface SpanSkeleton {
   spans: SpanRow[];
 }
 
-/**
- * What the tree needs, and no more: some 100 bytes a span. Times are microseconds since the first span: exact, and small
- * enough for JSON's numbers; `origin` is in the first row alone.
- */
-const SPANS = `
-WITH mine AS (
-  SELECT span_id, parent_id, name, status, start_unix_nano, end_unix_nano, is_llm_call, has_reward, log_partition,
-    log_offset, min(start_unix_nano) FILTER (start_unix_nano > 0) OVER () AS origin
-  FROM spans WHERE rollout_id = $rollout
-), timed AS (
-  SELECT * EXCLUDE (start_unix_nano, end_unix_nano),
-    CASE WHEN start_unix_nano > 0 THEN (start_unix_nano - origin) / 1e3 ELSE 0 END AS start,
-    CASE WHEN end_unix_nano > 0 THEN (end_unix_nano - origin) / 1e3 END AS end
-  FROM mine
-)
-SELECT * REPLACE (CASE WHEN row_number() OVER (ORDER BY start, log_offset) = 1 THEN origin::VARCHAR END AS origin)
-FROM timed ORDER BY start, log_offset`;
-
-/** A span that has come stays as it is, so their number tells whether others have: all of them may be megabytes. */
-const SPANS_COUNTED = "SELECT count(*) AS count FROM spans WHERE rollout_id = $rollout";
-
 export const spansQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["spans", rollout],
     queryFn: async ({ signal, client, queryKey }): Promise<SpanSkeleton> => {
       const had = client.getQueryData<SpanSkeleton>(queryKey);
       if (had) {
-        const [now] = await ask<{ count: number }>(SPANS_COUNTED, { rollout }, signal);
+        const [now] = await ask<{ count: number }>(":span-count", { rollout }, signal);
         if (now?.count === had.spans.length) return had;
       }
-      const rows = await ask<SpanRow & { origin: string | null }>(SPANS, { rollout }, signal);
+      const rows = await ask<SpanRow & { origin: string | null }>(":spans", { rollout }, signal);
       return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
     },
     meta: { reads: ["spans"] },
@@ -280,24 +218,13 @@ export interface SpanDetail {
 /** Beyond this, texts of a span come cut: enough for a book, and no burden for a browser. */
 export const TEXT_CHARACTERS_MAX = 1_000_000;
 
-const SPAN = `
-SELECT attempt_id, name, trace_id, status_message, start_unix_nano::VARCHAR AS start_unix_nano,
-  end_unix_nano::VARCHAR AS end_unix_nano, left(attributes::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS attributes,
-  left(events::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS events, left(links::VARCHAR, ${TEXT_CHARACTERS_MAX}) AS links, scope_name,
-  left(llm_request_json, ${TEXT_CHARACTERS_MAX}) AS llm_request_json,
-  left(llm_response_json, ${TEXT_CHARACTERS_MAX}) AS llm_response_json,
-  greatest(length(attributes::VARCHAR), length(llm_request_json), length(llm_response_json)) AS characters,
-  llm_error_message, llm_http_status,
-  log_partition, log_offset
-FROM spans WHERE rollout_id = $rollout AND span_id = $span AND log_partition = $partition AND log_offset = $offset`;
-
 export const spanQuery = (rollout: string, span: SpanRow | undefined) =>
   queryOptions({
     queryKey: ["span", rollout, span?.span_id, span?.log_partition, span?.log_offset],
     queryFn: async ({ signal }) => {
       if (!span) return null;
       const place = { partition: span.log_partition, offset: span.log_offset };
-      return (await ask<SpanDetail>(SPAN, { rollout, span: span.span_id, ...place }, signal))[0] ?? null;
+      return (await ask<SpanDetail>(":span", { rollout, span: span.span_id, ...place }, signal))[0] ?? null;
     },
     enabled: span !== undefined,
     staleTime: Infinity,
@@ -326,38 +253,9 @@ export interface TokenRow {
   texts: string[] | null;
 }
 
-const TOKENS = `
-WITH finished AS (
-  SELECT rollout_id, run_id, mode, coalesce(group_id, rollout_id) AS group_id, reward FROM trajectories_latest WHERE final
-), own AS (SELECT run_id, mode, group_id, reward FROM finished WHERE rollout_id = $rollout),
-compared AS (
-  SELECT own.reward - if(min(finished.reward) = max(finished.reward), min(finished.reward), avg(finished.reward)) AS above_mean,
-    stddev_samp(finished.reward) AS deviation, any_value(mode) AS mode
-  FROM finished JOIN own USING (run_id, mode, group_id) GROUP BY own.reward
-), made AS (
-  SELECT arg_min(made_with, version)::JSON ->> '$.options' AS options
-  FROM resources WHERE run_id = (SELECT any_value(run_id) FROM own) AND made_with::VARCHAR <> '{}'
-)
-SELECT (SELECT above_mean FROM compared) AS above_mean, (SELECT deviation FROM compared) AS deviation,
-  (SELECT above_mean / (deviation + 1e-6) FROM compared, made WHERE mode = 'train' AND options ->> '$.advantage' = 'grpo'
-    AND options ->> '$.advantage_per' = 'rollout' AND options ->> '$.reward_missing' = 'exclude'
-    AND options ->> '$.reward_dimensions' = '{}' AND options ->> '$.reward_model' IS NULL
-    AND options ->> '$.kl_reward_coefficient' = '0.0') AS divided,
-  call_index, span_id, prompt_token_ids, response_token_ids, response_logprobs, response_mask, reward,
-  policy_version, policy_version_runs, finish_reason, log_partition, log_offset, said.texts
-FROM triplets
-LEFT JOIN (
-  SELECT llm_choice_index AS choice_index, any_value(list_transform(
-    range(1, len(llm_response_token_ends) + 1),
-    lambda i: llm_response_tokens_text[coalesce(llm_response_token_ends[i - 1], 0) + 1 : llm_response_token_ends[i]]
-  )) AS texts
-  FROM spans_raw WHERE rollout_id = $rollout AND span_id = $span GROUP BY llm_choice_index
-) AS said USING (choice_index)
-WHERE rollout_id = $rollout AND span_id = $span ORDER BY choice_index`;
-
 export const tokensQuery = (rollout: string, span: string) =>
   queryOptions({
     queryKey: ["tokens", rollout, span],
-    queryFn: ({ signal }) => ask<TokenRow>(TOKENS, { rollout, span }, signal),
+    queryFn: ({ signal }) => ask<TokenRow>(":tokens", { rollout, span }, signal),
     staleTime: Infinity,
   });

@@ -15,7 +15,7 @@ import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
 
-const FIRST = "SELECT stage, count, reason\nFROM funnel";
+const FIRST = "SELECT run_id, stage, count, reason\nFROM funnel";
 
 /** Enough to scroll through; programs ask for more with `lightstream sql`. */
 const ROWS_MAX = 100_000;

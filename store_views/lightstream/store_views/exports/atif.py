@@ -14,12 +14,12 @@ from typing import Any
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import TOKEN_BYTES, unpack_float32, unpack_int32
-from lightstream.schemas.records import RewardMatch, RewardRecord, Trajectory, TripletRecord
+from lightstream.schemas.records import Drop, Trajectory, TripletRecord
 from lightstream.stream_processors.core.dialects import is_list, is_map, parse_json
 from lightstream.stream_processors.core.messages import Conversation
-from lightstream.stream_processors.core.rewards import AUTOMATIC
 
-from .conversations import Told
+from .conversations import Told, calls_of_text
+from .given import rewards_given
 
 __all__ = ["ATIF_VERSION", "to_atif"]
 
@@ -31,17 +31,24 @@ EXTRA = "lightstream"
 
 
 def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
-    """A document as plain values. ``told`` are the trajectory's conversations; a call without has an empty message."""
-    said = {told_call.triplet.call_index: told_call.conversation for told_call in told}
+    """A document as plain values: each call with token ids, and each that only lacks these.
+
+    Args:
+        told: the trajectory's conversations. A call without has an empty message, and so has one whose conversation is
+            incomplete: its step says why, in ``extra``.
+    """
+    said = {_identity(told_call.call): told_call.conversation for told_call in told}
     given = rewards_given(trajectory)
     steps = _Steps()
-    for triplet in trajectory.triplets:
-        conversation = said.get(triplet.call_index)
-        if conversation is not None:
+    calls = [call for call in calls_of_text(trajectory) if isinstance(call, TripletRecord) or _identity(call) in said]
+    for call in calls:
+        conversation = said.get(_identity(call))
+        if conversation is not None and not conversation.incomplete:
             steps.add_messages(conversation.messages)
-        steps.add_call(triplet, conversation, given.get(triplet.call_index, []))
-    names = [t.agent_name for t in trajectory.triplets if t.agent_name is not None]
-    models = {t.model for t in trajectory.triplets}
+        rewards = given.get(call.call_index, []) if call.call_index is not None else []
+        steps.add_call(call, conversation, rewards)
+    names = [call.agent_name for call in calls if call.agent_name is not None]
+    models = {call.model for call in calls}
     tools = next((c.tools for c in said.values() if c.tools), None)
     agent: dict[str, Any] = {"name": names[0] if names else "agent", "version": AGENT_VERSION}
     if len(models) == 1 and (model := models.pop()):  # else readers would take it for that of calls without one
@@ -73,6 +80,10 @@ def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
     }
 
 
+def _identity(call: TripletRecord | Drop) -> tuple[str, str, int, int]:
+    return call.trace_id, call.span_id, call.choice_index, call.source_offset
+
+
 class _Steps:
     """Steps in order, and which messages they hold already."""
 
@@ -90,44 +101,64 @@ class _Steps:
             if role == "tool":
                 self._add_result(message)
             elif role == "assistant":  # said by nobody in this trajectory: few-shot examples, or a rewritten history
-                self._add({"source": "agent", "message": _text(message.get("content")), "llm_call_count": 0})
+                self._add_said(message)
             else:
                 source = "system" if role in ("system", "developer") else "user"
                 self._add({"source": source, "message": _text(message.get("content"))})
         self._known = list(messages)
 
     def add_call(
-        self, triplet: TripletRecord, conversation: Conversation | None, rewards: Sequence[Mapping[str, Any]]
+        self, call: TripletRecord | Drop, conversation: Conversation | None, rewards: Sequence[Mapping[str, Any]]
     ) -> None:
         """The step of a call, with the rewards that were given to it."""
-        answer = {} if conversation is None else conversation.choice(triplet.choice_index)
+        incomplete = "" if conversation is None else conversation.incomplete
+        told = None if incomplete else conversation
+        before = [] if told is None else told.before_choice(call.choice_index)
+        answer = {} if told is None else told.choice(call.choice_index)
         step: dict[str, Any] = {"source": "agent", "message": _text(answer.get("content")), "llm_call_count": 1}
-        if triplet.end_unix_nano:
-            step["timestamp"] = datetime.fromtimestamp(triplet.end_unix_nano / NANOS_PER_SECOND, UTC).isoformat()
-        if triplet.model:
-            step["model_name"] = triplet.model
-        if isinstance(answer.get("reasoning_content"), str):
-            step["reasoning_content"] = answer["reasoning_content"]
-        step["metrics"] = _metrics(triplet)
-        step["extra"] = {
-            EXTRA: {
-                "reward": triplet.reward,
-                "rewards": rewards,
-                "policy_version": triplet.policy_version,
-                "agent_name": triplet.agent_name,
-                "response_id": triplet.response_id,
-                "choice_index": triplet.choice_index,
-                "finish_reason": triplet.finish_reason,
-            }
+        if isinstance(call, TripletRecord) and call.end_unix_nano:
+            step["timestamp"] = datetime.fromtimestamp(call.end_unix_nano / NANOS_PER_SECOND, UTC).isoformat()
+        if call.model:
+            step["model_name"] = call.model
+        if reasoning := _reasoning((*before, answer)):
+            step["reasoning_content"] = reasoning
+        extra: dict[str, Any] = {
+            "reward": call.reward if isinstance(call, TripletRecord) else None,
+            "rewards": rewards,
+            "policy_version": call.policy_version if isinstance(call, TripletRecord) else None,
+            "agent_name": call.agent_name,
+            "response_id": call.response_id,
+            "choice_index": call.choice_index,
+            "finish_reason": call.finish_reason if isinstance(call, TripletRecord) else None,
         }
-        asked = answer.get("tool_calls")
-        calls = [_tool_call(call) for call in asked if is_map(call)] if is_list(asked) else []
-        if calls:
-            step["tool_calls"] = calls
+        if isinstance(call, TripletRecord):
+            step["metrics"] = _metrics(call)
+        if incomplete:
+            extra["incomplete"] = incomplete
+        choices = _other_choices(call, told)
+        if choices:
+            extra["choices"] = choices
+        step["extra"] = {EXTRA: extra}
+        asked = [_tool_call(item) for message in (*before, answer) for item in _calls_of(message)]
+        if asked:
+            step["tool_calls"] = asked
         self._add(step)
-        self._asked = {call["tool_call_id"]: step for call in calls}
+        self._asked = {item["tool_call_id"]: step for item in asked}
+        for message in before:  # the model server ran these tools itself
+            if message.get("role") == "tool":
+                self._add_result(message)
         if answer:
-            self._known.append(answer)
+            self._known += [*before, answer]
+
+    def _add_said(self, message: Mapping[str, Any]) -> None:
+        step: dict[str, Any] = {"source": "agent", "message": _text(message.get("content")), "llm_call_count": 0}
+        if reasoning := _reasoning([message]):
+            step["reasoning_content"] = reasoning
+        asked = [_tool_call(call) for call in _calls_of(message)]
+        if asked:
+            step["tool_calls"] = asked
+        self._add(step)
+        self._asked = {call["tool_call_id"]: step for call in asked}
 
     def _add_result(self, message: Mapping[str, Any]) -> None:
         call_id = str(message.get("tool_call_id") or "")
@@ -142,6 +173,23 @@ class _Steps:
     def _add(self, step: dict[str, Any]) -> None:
         step["step_id"] = len(self.values) + 1
         self.values.append(step)
+
+
+def _calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    asked = message.get("tool_calls")
+    return [call for call in asked if is_map(call)] if is_list(asked) else []
+
+
+def _reasoning(messages: Sequence[Mapping[str, Any]]) -> str:
+    thoughts = (message.get("reasoning_content") for message in messages)
+    return "\n".join(thought for thought in thoughts if isinstance(thought, str) and thought)
+
+
+def _other_choices(call: TripletRecord | Drop, conversation: Conversation | None) -> list[dict[str, Any]]:
+    """Further answers to a call without token ids; those with are calls of their own."""
+    if conversation is None or isinstance(call, TripletRecord):
+        return []
+    return [answer for i, answer in enumerate(conversation.answer) if i != call.choice_index]
 
 
 def _metrics(triplet: TripletRecord) -> dict[str, Any]:
@@ -187,26 +235,3 @@ def _text(content: object) -> str:
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return json.dumps(content, ensure_ascii=False)
-
-
-_MATCHED = (RewardMatch.LINK, RewardMatch.LOG_ORDER, RewardMatch.TRAJECTORY)
-
-
-def rewards_given(trajectory: Trajectory) -> dict[int | None, list[dict[str, Any]]]:
-    """Call (``None``: the whole trajectory) -> name and value of each dimension of the reward that counts.
-
-    That is the last one with a first dimension. Automatic rewards are left out: rules make them anew.
-    """
-    counted: dict[int | None, tuple[str, str, int]] = {}
-    for reward in trajectory.rewards:
-        if reward.dimension == 0 and reward.match in _MATCHED and not reward.name.startswith(f"{AUTOMATIC}."):
-            counted[reward.call_index] = _source(reward)
-    given: dict[int | None, list[dict[str, Any]]] = {}
-    for reward in trajectory.rewards:
-        if counted.get(reward.call_index) == _source(reward) and reward.match in _MATCHED:
-            given.setdefault(reward.call_index, []).append({"name": reward.name, "value": reward.value})
-    return given
-
-
-def _source(reward: RewardRecord) -> tuple[str, str, int]:
-    return reward.trace_id, reward.span_id, reward.source_offset

@@ -7,52 +7,73 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightstream.schemas.records import LlmCall, SpanEventRecord, SpanRecord, Trajectory, TripletRecord
-from lightstream.stream_processors.core.messages import Conversation, read_conversation
+from lightstream.schemas.records import (
+    Drop,
+    DropReason,
+    LlmCall,
+    SpanEventRecord,
+    SpanRecord,
+    Trajectory,
+    TripletRecord,
+)
+from lightstream.stream_processors.core.messages import Conversation, read_conversation, why_incomplete
 
 from ..sql_literal import sql_literal
 from .paging import Ask, rows_of
 
-__all__ = ["Told", "conversations_of", "requests_of", "said_by"]
+__all__ = ["Told", "calls_of_text", "conversations_of", "requests_of", "said_by"]
 
 IDS_PER_QUERY_MAX = 500
 """Span ids in one IN list: 20 bytes each, far below the largest request."""
 
 _COLUMNS = """log_offset, trace_id, span_id, name, attributes::VARCHAR AS attributes,
-    events::VARCHAR AS events, llm_choice_index, llm_request_json, llm_response_json"""
+    events::VARCHAR AS events, dropped_attributes_count, dropped_events_count,
+    llm_choice_index, llm_request_json, llm_response_json"""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A call and its messages."""
+    """A call and its messages: one that is training data, or one without token ids."""
 
-    triplet: TripletRecord
+    call: TripletRecord | Drop
     conversation: Conversation
 
 
-def conversations_of(ask: Ask, trajectory: Trajectory, triplets: Sequence[TripletRecord] | None = None) -> list[Told]:
-    """The messages of these calls (all, by default), in their order; calls whose spans have none are left out.
+def calls_of_text(trajectory: Trajectory) -> list[TripletRecord | Drop]:
+    """The calls that text can be exported of, in log order: those with token ids, and those that only lack these."""
+    dropped = [drop for drop in trajectory.drops if drop.is_llm_call and drop.reason == DropReason.NO_TOKEN_IDS]
+    return sorted([*trajectory.triplets, *dropped], key=lambda call: (call.source_offset, call.choice_index))
 
-    A call's own span is asked first, then the other spans that describe it.
+
+def conversations_of(
+    ask: Ask, trajectory: Trajectory, calls: Sequence[TripletRecord | Drop] | None = None
+) -> list[Told]:
+    """The messages of these calls (by default :func:`calls_of_text`), in their order; calls whose spans have none are
+    left out, unless they lost them: then the conversation says that it is incomplete.
+
+    A call's own span is asked first, then the other spans that describe it; one that is whole counts before others.
 
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.
     """
-    wanted = trajectory.triplets if triplets is None else triplets
+    wanted = calls_of_text(trajectory) if calls is None else calls
     found: list[Told] = []
     for start in range(0, len(wanted), IDS_PER_QUERY_MAX):
         some = wanted[start : start + IDS_PER_QUERY_MAX]
-        ids = [span_id for triplet in some for span_id in (triplet.span_id, *triplet.joined_span_ids)]
-        said = said_by(ask, trajectory, ids)
-        for triplet in some:
-            conversation = next((said[i] for i in (triplet.span_id, *triplet.joined_span_ids) if i in said), None)
-            if conversation is not None:
-                found.append(Told(triplet, conversation))
+        said = said_by(ask, trajectory, [span_id for call in some for span_id in _spans_of(call)])
+        for call in some:
+            conversations = [said[span_id] for span_id in _spans_of(call) if span_id in said]
+            whole = [conversation for conversation in conversations if not conversation.incomplete]
+            found += [Told(call, conversation) for conversation in (*whole, *conversations)[:1]]
     return found
 
 
+def _spans_of(call: TripletRecord | Drop) -> tuple[str, ...]:
+    return (call.span_id, *call.joined_span_ids) if isinstance(call, TripletRecord) else (call.span_id,)
+
+
 def said_by(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[str, Conversation]:
-    """Span id -> what this span of the attempt says; spans that say nothing are left out.
+    """Span id -> what this span of the attempt says; spans that say nothing, and lost nothing, are left out.
 
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.
@@ -92,7 +113,13 @@ def _said(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str
     where = _among(trajectory, span_ids)
     said: dict[str, Conversation] = {}
     for row in rows_of(ask, f"SELECT {_COLUMNS} FROM spans_raw", ["log_offset"], where=where):  # noqa: S608  # our names
-        if row["span_id"] not in said and (conversation := read_conversation(_span(row))) is not None:
+        if row["span_id"] in said:
+            continue
+        span = _span(row)
+        conversation = read_conversation(span)
+        if conversation is None and (why := why_incomplete(span)):
+            conversation = Conversation("", incomplete=why)
+        if conversation is not None:
             said[row["span_id"]] = conversation
     return said
 
@@ -112,9 +139,15 @@ def _span(row: dict[str, Any]) -> SpanRecord:
         name=row["name"],
         attributes=_parsed(row["attributes"]) or {},
         events=[
-            SpanEventRecord(name=event["name"], attributes=event["attributes"])
+            SpanEventRecord(
+                name=event["name"],
+                attributes=event["attributes"],
+                dropped_attributes_count=event.get("dropped_attributes_count", 0),
+            )
             for event in _parsed(row["events"]) or ()
         ],
+        dropped_attributes_count=row["dropped_attributes_count"],
+        dropped_events_count=row["dropped_events_count"],
         llm_call=call,
     )
 

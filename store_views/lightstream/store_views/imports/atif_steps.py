@@ -107,6 +107,8 @@ class StepSpans:
             PROMPT_TOKEN_IDS: metrics.get("prompt_token_ids"),
             RESPONSE_TOKEN_IDS: metrics.get("completion_token_ids"),
             RESPONSE_LOGPROBS: metrics.get("logprobs"),
+            "gen_ai.usage.input_tokens": metrics.get("prompt_tokens"),
+            "gen_ai.usage.output_tokens": metrics.get("completion_tokens"),
             POLICY_VERSION: ours.get("policy_version"),
             CHOICE_INDEX: choice or None,
             "langfuse.observation.input": json.dumps(asked),
@@ -166,6 +168,8 @@ def _message(step: Mapping[str, Any], where: str) -> dict[str, Any]:
     ]
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
+    if isinstance(step.get("reasoning_content"), str) and step["reasoning_content"]:
+        message["reasoning_content"] = step["reasoning_content"]
     return message
 
 

@@ -1,136 +1,130 @@
-"""From a file to traces."""
+"""From files to traces."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import Span
-from lightstream.schemas.valid_text import valid_text
 
-from .atif import atif_trace, is_atif
-from .langfuse import is_langfuse, langfuse_trace, observation_span
-from .otlp import is_otlp, is_otlp_span, otlp_spans
-from .phoenix import add_annotations, is_annotation, is_phoenix, phoenix_span
+from .atif import atif_trace
+from .documents import documents_of
+from .kinds import FORMATS, IS_OF_KIND, kind_of
+from .langfuse import is_score, langfuse_trace, observation_span, score_of_row, scores_of_trace
+from .otlp import is_otlp_span, otlp_spans
+from .phoenix import annotation_score, is_annotation, phoenix_span
+from .spool import Spool
 from .trace import ImportedTrace
 
-__all__ = ["FORMATS", "read_traces"]
+__all__ = ["FORMATS", "read_files", "read_traces"]
 
-FILE_BYTES_MAX = 2 * 1024 * 1024 * 1024
-"""A file is held as a whole: the spans of a trace may be anywhere in it. Split larger ones by trace."""
+ReadProgress = Callable[[Path, int], None]
+"""Is told of which file how many bytes were read so far."""
 
-_IS: dict[str, Callable[[object], bool]] = {
-    "otlp": is_otlp,
-    "atif": is_atif,
-    "phoenix": is_phoenix,
-    "langfuse": is_langfuse,
-}
-FORMATS = ("auto", *_IS)
+
+def read_files(
+    spool: Spool, paths: Sequence[Path], kind: str = "auto", progress: ReadProgress = lambda _, __: None
+) -> list[str]:
+    """Read the traces of files into a spool; returns the form of each file.
+
+    Lone surrogates become ``?``: no store takes one. A trace may be in several files, and its scores in another one.
+    Of each file one document is held at a time.
+
+    Args:
+        kind: one of :data:`FORMATS`; ``auto`` decides by the first document of each file.
+
+    Raises:
+        SettingsError: a file is missing, cannot be read, or is in no known format; or a document of it has a part that
+            is missing or of the wrong type.
+    """
+    numbers = count()
+    kinds: list[str] = []
+    for path in paths:
+        reader = _FileReader(spool, path, numbers, kind)
+        for document in documents_of(path, lambda done, path=path: progress(path, done)):  # type: ignore[misc]  # bound
+            reader.take(document)
+        if reader.count == 0:
+            raise SettingsError(f"{path} is in no known format: it is empty.", next_step="Name a file with traces.")
+        kinds.append(reader.kind)
+    return kinds
 
 
 def read_traces(path: Path, kind: str = "auto", score: str | None = None) -> list[ImportedTrace]:
-    """The traces of a file of JSON or JSON lines, with ``?`` for each lone surrogate: no store takes one.
+    """The traces of one file, all at once: as :func:`read_files`, with their scores as rewards.
 
     Args:
-        kind: one of :data:`FORMATS`; ``auto`` decides by the first document.
         score: name of the score (Langfuse) or annotation (Phoenix) that is the reward.
 
     Raises:
-        SettingsError: the file is missing, too large, not JSON, or in no known format; or a document of it has a part
-            that is missing or of the wrong type.
+        SettingsError: as :func:`read_files`; or a trace has scores of several names, and none is chosen.
     """
-    documents = _documents(path)
-    if kind == "auto":
-        kind = next((name for name, is_one in _IS.items() if documents and is_one(documents[0])), "unknown")
-    if kind not in _IS:
-        raise SettingsError(f"{path} is in no known format.", next_step=f"Name one of {list(_IS)} with --format.")
-    wrong = next((index for index, document in enumerate(documents) if not _IS[kind](document)), None)
-    if wrong is not None:
-        raise SettingsError(f"document {wrong + 1} of {path} is not {kind}: {str(documents[wrong])[:200]}")
-    numbered = list(enumerate(documents, start=1))
-    if kind == "atif":
-        return [_read(path, number, atif_trace, document) for number, document in numbered]
-    if kind == "langfuse" and all("observations" in document for document in documents):
-        return [_read(path, number, partial(langfuse_trace, score=score), document) for number, document in numbered]
-    annotated = kind == "phoenix"
-    annotations = [document for document in documents if annotated and is_annotation(document)]
-    by_trace: dict[str, ImportedTrace] = {}
-    for span in _spans(path, kind, [(n, d) for n, d in numbered if not (annotated and is_annotation(d))]):
-        by_trace.setdefault(span.trace_id, ImportedTrace(span.trace_id)).spans.append(span)
-    traces = list(by_trace.values())
-    add_annotations(traces, annotations, score)
-    return traces
+    with Spool() as spool:
+        read_files(spool, [path], kind)
+        return list(spool.traces(score))
 
 
-T = TypeVar("T")
+class _FileReader:
+    """Takes the documents of one file in their order."""
 
+    def __init__(self, spool: Spool, path: Path, numbers: Iterator[int], kind: str) -> None:
+        self._spool = spool
+        self._path = path
+        self._numbers = numbers
+        self._file = next(numbers)
+        self.kind = kind
+        self.count = 0
 
-def _read(path: Path, number: int, reader: Callable[[Any], T], document: Any) -> T:
-    """Reads a document; errors name the document."""
-    try:
-        return reader(document)
-    except SettingsError as error:
-        raise SettingsError(f"document {number} of {path}: {error.message}", next_step=error.next_step) from error
-    except RecursionError as error:
-        raise SettingsError(f"document {number} of {path} is nested too deeply.") from error
+    def take(self, document: Any) -> None:
+        self.count += 1
+        if self.kind == "auto":
+            self.kind = kind_of(self._path, document)
+        if not IS_OF_KIND[self.kind](document):
+            raise SettingsError(f"{self._where()} is not {self.kind}: {str(document)[:200]}")
+        try:
+            getattr(self, f"_take_{self.kind}")(document)
+        except SettingsError as error:
+            raise SettingsError(f"{self._where()}: {error.message}", next_step=error.next_step) from error
+        except RecursionError as error:
+            raise SettingsError(f"{self._where()} is nested too deeply.") from error
 
+    def _where(self) -> str:
+        return f"document {self.count} of {self._path}"
 
-def _spans(path: Path, kind: str, documents: Sequence[tuple[int, Any]]) -> list[Span]:
-    """In the order in which they ended; spans that collectors wrote, in the order in which they came."""
-    spans = [span for number, document in documents for span in _read(path, number, _READERS[kind], document)]
-    if kind == "otlp" and not all(is_otlp_span(document) for _, document in documents):
-        return spans
-    return sorted(spans, key=lambda span: span.end_time or span.start_time or 0.0)
+    def _add_spans(self, spans: Sequence[Span], *, is_ordered: bool) -> None:
+        by_trace: dict[str, list[Span]] = {}
+        for span in spans:
+            by_trace.setdefault(span.trace_id, []).append(span)
+        for trace_id, of_trace in by_trace.items():
+            self._spool.add(trace_id, self._file, of_trace, is_ordered=is_ordered)
 
+    def _add_whole(self, trace: ImportedTrace) -> None:
+        self._spool.add(trace.trace_id, next(self._numbers), trace.spans, is_ordered=True, task=trace.task)
 
-_READERS: dict[str, Callable[[Any], list[Span]]] = {
-    "otlp": otlp_spans,
-    "phoenix": lambda row: [phoenix_span(row)],
-    "langfuse": lambda row: [observation_span(row)],
-}
+    def _take_otlp(self, document: Any) -> None:
+        self._add_spans(otlp_spans(document), is_ordered=not is_otlp_span(document))
 
+    def _take_atif(self, document: Any) -> None:
+        trace = atif_trace(document)
+        self._add_whole(trace)
 
-def _documents(path: Path) -> list[Any]:
-    """The objects of a file: one, a list of them (also below ``data``), or one per line."""
-    try:
-        size = path.stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise SettingsError(
-                f"{path} has {size:,} bytes, more than {FILE_BYTES_MAX:,}.", next_step="Split it by trace."
-            )
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.") from error
-    try:
-        value: Any = _parsed(text)
-    except (ValueError, RecursionError):
-        return _lines(path, text)
-    if isinstance(value, dict) and isinstance(value.get("data"), list):
-        value = value["data"]
-    return value if isinstance(value, list) else [value]
+    def _take_phoenix(self, row: Any) -> None:
+        if is_annotation(row):
+            scored = annotation_score(row)
+            if scored is not None:
+                self._spool.add_annotation(*scored)
+        else:
+            self._add_spans([phoenix_span(row)], is_ordered=False)
 
-
-def _lines(path: Path, text: str) -> list[Any]:
-    documents: list[Any] = []
-    # Not splitlines(): it takes for an end of line what a string in JSON may hold, as U+2028.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                documents.append(_parsed(line))
-            except (ValueError, RecursionError) as error:
-                raise SettingsError(f"line {number} of {path} is not valid JSON: {error}.") from error
-    return documents
-
-
-def _parsed(text: str) -> Any:
-    value = json.loads(text)
-    return valid_text(value) if _SURROGATE.search(text) else value
-
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""The beginning of a surrogate in JSON; most are one half of a pair, which is whole."""
+    def _take_langfuse(self, document: Any) -> None:
+        if is_score(document):
+            trace_id, scores = score_of_row(document)
+            self._spool.add_scores(trace_id, scores)
+        elif "observations" in document:
+            trace = langfuse_trace(document)
+            self._add_whole(trace)
+            self._spool.add_scores(trace.trace_id, scores_of_trace(document))
+        else:
+            self._add_spans([observation_span(document)], is_ordered=False)

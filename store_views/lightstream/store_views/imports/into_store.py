@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import RolloutConfig, Span
+from lightstream.schemas.types import RolloutConfig
 
-from .trace import ImportedTrace
+from .trace import ImportedTrace, merged
 
 __all__ = ["ImportReport", "import_traces"]
 
@@ -41,13 +41,24 @@ class ImportReport:
     spans_missing: int = 0
 
 
-async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], run_id: str) -> ImportReport:
+async def import_traces(
+    store: LightningStore,
+    traces: Iterable[ImportedTrace],
+    run_id: str,
+    progress: Callable[[int], None] = lambda _: None,
+) -> ImportReport:
     """Make a succeeded rollout from each trace. Its id comes from run and trace, so importing again adds nothing.
+
+    A trace of a list may be there in several parts. An iterator gives each trace whole; it is taken as far as there is
+    work for, so that few are held.
 
     Spans get sequence ids in their order; the assembler takes them from there as it takes those of agents.
 
     A trace that fails stops no other: the first error is raised when all are done, the others are logged. What was
     imported stays. The rollout of a trace that failed may stay open: importing again continues it.
+
+    Args:
+        progress: is told how many traces are done so far.
 
     Raises:
         ServiceUnavailableError: the store's cluster does not answer. Traces that were not begun are not tried; this is
@@ -55,26 +66,26 @@ async def import_traces(store: LightningStore, traces: Sequence[ImportedTrace], 
         StoreError: a trace has something that the store does not take, or somebody else ended its rollout meanwhile.
     """
     report = ImportReport()
-    gate = asyncio.Semaphore(AT_ONCE_MAX)
-    away = False
+    failed: list[tuple[str, BaseException]] = []
+    waiting = iter(merged(traces) if isinstance(traces, Sequence) else traces)
+    done = 0
 
-    async def one(trace: ImportedTrace) -> None:
-        nonlocal away
-        async with gate:
-            if away:
+    async def work() -> None:
+        nonlocal done
+        for trace in waiting:
+            if any(isinstance(error, ServiceUnavailableError) for _, error in failed):
                 return
             try:
                 await _import_one(store, trace, run_id, report)
-            except ServiceUnavailableError:
-                away = True
-                raise
+            except Exception as error:  # noqa: BLE001  # one trace's failure stops no other; raised below
+                failed.append((trace.trace_id, error))
+            done += 1
+            progress(done)
 
-    all_traces = merged(traces)
-    outcomes = await asyncio.gather(*map(one, all_traces), return_exceptions=True)
-    failed = [(trace, error) for trace, error in zip(all_traces, outcomes, strict=True) if error is not None]
+    await asyncio.gather(*(work() for _ in range(AT_ONCE_MAX)))
     failed.sort(key=lambda pair: not isinstance(pair[1], ServiceUnavailableError))
-    for trace, error in failed[1:]:
-        logger.warning("trace %s was not imported: %s", trace.trace_id, error)
+    for trace_id, error in failed[1:]:
+        logger.warning("trace %s was not imported: %s", trace_id, error)
     if failed:
         raise failed[0][1]
     return report
@@ -123,32 +134,3 @@ async def _attempt_of(store: LightningStore, rollout_id: str, trace: ImportedTra
 
 
 _OPEN = ("preparing", "running", "unresponsive")
-
-
-def merged(traces: Iterable[ImportedTrace]) -> list[ImportedTrace]:
-    """Each trace once, with the spans of all that have its id. ``traces`` are unchanged.
-
-    A span that is there twice counts once. Spans of several files are in the order in which they ended, those without
-    a time behind them.
-    """
-    by_id: dict[str, list[ImportedTrace]] = {}
-    for trace in traces:
-        by_id.setdefault(trace.trace_id, []).append(trace)
-    return [parts[0] if len(parts) == 1 else _one(parts) for parts in by_id.values()]
-
-
-def _one(parts: list[ImportedTrace]) -> ImportedTrace:
-    spans: list[Span] = []
-    by_span_id: dict[str, list[Span]] = {}
-    for span in (span for part in parts for span in part.spans):
-        known = by_span_id.setdefault(span.span_id, [])
-        if span not in known:
-            known.append(span)
-            spans.append(span)
-    spans.sort(key=_ended)
-    task = next((part.task for part in parts if part.task is not None), None)
-    return ImportedTrace(parts[0].trace_id, task, spans, {score for part in parts for score in part.scores})
-
-
-def _ended(span: Span) -> float:
-    return span.end_time or span.start_time or math.inf

@@ -10,32 +10,55 @@ from lightstream.schemas.types import Span
 from .json_parts import as_float, id_in, map_in, maps_in
 from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, json_text, made_span, seconds
 
-__all__ = ["is_langfuse", "langfuse_trace", "observation_span"]
+__all__ = ["is_langfuse", "is_score", "langfuse_trace", "observation_span", "score_of_row", "scores_of_trace"]
 
 
 def is_langfuse(row: object) -> bool:
-    """Whether a document is a trace with observations, or one observation."""
+    """Whether a document is a trace with observations, one observation, or a score."""
     if not isinstance(row, dict):
         return False
-    if isinstance(row.get("observations"), list):
+    if isinstance(row.get("observations"), list) or is_score(row):
         return True
     return _of(row, "traceId", "trace_id") is not None and isinstance(row.get("type"), str)
 
 
-def langfuse_trace(document: Mapping[str, Any], score: str | None) -> ImportedTrace:
-    """One trace, with the scores named ``score`` (``None``: the only name) as rewards, and the others next to them.
+def is_score(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a score that stands by itself, as exports of scores have it."""
+    return (
+        _of(row, "traceId", "trace_id") is not None
+        and "value" in row
+        and isinstance(row.get("name"), str)
+        and not isinstance(row.get("type"), str)
+        and not isinstance(row.get("observations"), list)
+    )
+
+
+def langfuse_trace(document: Mapping[str, Any]) -> ImportedTrace:
+    """One trace, without its scores.
 
     Raises:
-        SettingsError: there are several names of scores for one thing, and ``score`` is ``None``; or it or one of its
-            observations has no id; or a part of it is of another type than Langfuse writes.
+        SettingsError: it or one of its observations has no id; or a part of it is of another type than Langfuse writes.
     """
     head = map_in(document, "trace", "the document") or document
     trace_id = hex_id(id_in(head, "id", "the trace"), TRACE_DIGITS)
     observations = sorted(maps_in(document, "observations", "the document"), key=_ended)
-    trace = ImportedTrace(trace_id, head.get("input"), [observation_span(row, trace_id) for row in observations])
+    return ImportedTrace(trace_id, head.get("input"), [observation_span(row, trace_id) for row in observations])
+
+
+def scores_of_trace(document: Mapping[str, Any]) -> dict[str | None, dict[str, float]]:
+    """The scores in a trace: span (``None``: the whole trace) -> name -> value.
+
+    Raises:
+        SettingsError: they are of another type than Langfuse writes.
+    """
+    head = map_in(document, "trace", "the document") or document
     scores = maps_in(document, "scores", "the document") or maps_in(head, "scores", "the trace")
-    trace.add_scores(_scores(scores), score)
-    return trace
+    return _scores(scores)
+
+
+def score_of_row(row: Mapping[str, Any]) -> tuple[str, dict[str | None, dict[str, float]]]:
+    """The trace that a score is of, and the score; none where it is a category, which is no number."""
+    return hex_id(_of(row, "traceId", "trace_id"), TRACE_DIGITS), _scores([row])
 
 
 def _ended(row: Mapping[str, Any]) -> float:
@@ -59,6 +82,9 @@ def observation_span(row: Mapping[str, Any], trace_id: str | None = None) -> Spa
     if kind == "generation":
         model = _of(row, "model", "providedModelName", "provided_model_name")
         attributes["gen_ai.request.model"] = model
+        usage = _of(row, "usageDetails", "usage_details", "usage")
+        if usage is not None:
+            attributes["langfuse.observation.usage_details"] = json_text(usage)
     parent = _of(row, "parentObservationId", "parent_observation_id")
     failed = row.get("level") == "ERROR"
     return made_span(
@@ -77,12 +103,22 @@ def _scores(scores: Iterable[Mapping[str, Any]]) -> dict[str | None, dict[str, f
     """Span (``None``: the whole trace) -> name -> value."""
     by_span: dict[str | None, dict[str, float]] = {}
     for score in scores:
-        value = score.get("value")
-        if isinstance(value, bool | int | float):
+        value = _number(score.get("value"))
+        if value is not None:
             observation = _of(score, "observationId", "observation_id") or _judged_observation(score)
             target = hex_id(observation, SPAN_DIGITS) if observation else None
-            by_span.setdefault(target, {})[str(score.get("name") or "")] = as_float(value)
+            by_span.setdefault(target, {})[str(score.get("name") or "")] = value
     return by_span
+
+
+def _number(value: object) -> float | None:
+    """A number, which rows of tables may have as text; other text is missing."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return as_float(value) if isinstance(value, bool | int | float) else None
 
 
 def _judged_observation(score: Mapping[str, Any]) -> Any:

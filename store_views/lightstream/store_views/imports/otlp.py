@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightstream.schemas.attribute_names import DROPPED_ATTRIBUTES, DROPPED_EVENTS
 from lightstream.schemas.types import Event, Link, OtelResource, Span, SpanContext
 from lightstream.stream_processors.core.dialects import is_list, is_map
 
@@ -64,7 +65,7 @@ def _span(value: Mapping[str, Any], resource: OtelResource, where: str) -> Span:
         _id(_first(value, "spanId", "span_id"), SPAN_DIGITS),
         _id(_first(value, "parentSpanId", "parent_span_id"), SPAN_DIGITS) or None,
         str(value.get("name") or ""),
-        _attributes(value, where),
+        _attributes(value, where) | _dropped(value),
         start=_first(value, "startTimeUnixNano", "start_time_unix_nano"),
         end=_first(value, "endTimeUnixNano", "end_time_unix_nano"),
         error=str(status.get("message") or "") if failed else None,
@@ -73,7 +74,7 @@ def _span(value: Mapping[str, Any], resource: OtelResource, where: str) -> Span:
     span.events = [
         Event(
             name=str(event.get("name") or ""),
-            attributes=_attributes(event, f"an event of {where}"),
+            attributes=_attributes(event, f"an event of {where}") | _dropped(event),
             timestamp=seconds(_first(event, "timeUnixNano", "time_unix_nano")),
         )
         for event in maps_in(value, "events", where)
@@ -106,6 +107,22 @@ def _id(value: object, digits: int) -> str:
 
 def _attributes(holder: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {_key(item): _value(item.get("value"), 0) for item in maps_in(holder, "attributes", where)}
+
+
+def _dropped(holder: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tracer left out, under OpenTelemetry's names for those who have no field for it."""
+    counts: dict[str, Any] = {}
+    for name, *spellings in _DROPPED:
+        count = _first(holder, *spellings)
+        if isinstance(count, int | str) and str(count).isdecimal() and int(count) > 0:
+            counts[name] = int(count)
+    return counts
+
+
+_DROPPED = (
+    (DROPPED_ATTRIBUTES, "droppedAttributesCount", "dropped_attributes_count"),
+    (DROPPED_EVENTS, "droppedEventsCount", "dropped_events_count"),
+)
 
 
 def _key(item: Mapping[str, Any]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lightstream.schemas.types import Span
 from lightstream.stream_processors.core.dialects import is_map, parse_json
 
 from .json_parts import as_float, id_in, map_in
-from .trace import SPAN_DIGITS, TRACE_DIGITS, ImportedTrace, hex_id, made_span
+from .trace import SPAN_DIGITS, TRACE_DIGITS, hex_id, made_span
 
-__all__ = ["add_annotations", "is_annotation", "is_phoenix", "phoenix_span"]
+__all__ = ["annotation_score", "is_annotation", "is_phoenix", "phoenix_span"]
 
 ATTRIBUTES = "attributes."
 DEPTH_MAX = 64
@@ -28,22 +28,12 @@ def is_annotation(row: Mapping[str, Any]) -> bool:
     return "span_id" in row and is_map(row.get("result"))
 
 
-def add_annotations(traces: Sequence[ImportedTrace], rows: Iterable[Mapping[str, Any]], chosen: str | None) -> None:
-    """Add a reward for each span with an annotation named ``chosen`` (``None``: the only name).
-
-    Raises:
-        SettingsError: a span has annotations of several names, and ``chosen`` is ``None``.
-    """
-    by_span: dict[str, dict[str, float]] = {}
-    for row in rows:
-        score = row["result"].get("score")
-        if isinstance(score, bool | int | float):
-            span_id = hex_id(row["span_id"], SPAN_DIGITS)
-            by_span.setdefault(span_id, {})[str(row.get("name") or "")] = as_float(score)
-    for trace in traces:
-        trace.add_scores(
-            {span.span_id: by_span[span.span_id] for span in trace.spans if span.span_id in by_span}, chosen
-        )
+def annotation_score(row: Mapping[str, Any]) -> tuple[str, str, float] | None:
+    """Span, name and score of an annotation; ``None`` where it has only a label."""
+    score = row["result"].get("score")
+    if not isinstance(score, bool | int | float):
+        return None
+    return hex_id(row["span_id"], SPAN_DIGITS), str(row.get("name") or ""), as_float(score)
 
 
 def phoenix_span(row: Mapping[str, Any]) -> Span:

@@ -19,9 +19,11 @@ from .json_parts import as_float
 __all__ = [
     "ImportedTrace",
     "check_score",
+    "check_score_name",
     "hex_id",
     "json_text",
     "made_span",
+    "merged",
     "reward_span",
     "seconds",
 ]
@@ -73,13 +75,47 @@ class ImportedTrace:
             self.spans.append(reward_span(self.trace_id, list((first | dict(values)).items()), target))
 
 
+def merged(traces: Iterable[ImportedTrace]) -> list[ImportedTrace]:
+    """Each trace once, with the spans of all that have its id. ``traces`` are unchanged.
+
+    A span that is there twice counts once. Spans of several files are in the order in which they ended, those without
+    a time behind them.
+    """
+    by_id: dict[str, list[ImportedTrace]] = {}
+    for trace in traces:
+        by_id.setdefault(trace.trace_id, []).append(trace)
+    return [parts[0] if len(parts) == 1 else _one(parts) for parts in by_id.values()]
+
+
+def _one(parts: list[ImportedTrace]) -> ImportedTrace:
+    spans: list[Span] = []
+    by_span_id: dict[str, list[Span]] = {}
+    for span in (span for part in parts for span in part.spans):
+        known = by_span_id.setdefault(span.span_id, [])
+        if span not in known:
+            known.append(span)
+            spans.append(span)
+    spans.sort(key=_ended)
+    task = next((part.task for part in parts if part.task is not None), None)
+    return ImportedTrace(parts[0].trace_id, task, spans, {score for part in parts for score in part.scores})
+
+
+def _ended(span: Span) -> float:
+    return span.end_time or span.start_time or math.inf
+
+
 def check_score(traces: Iterable[ImportedTrace], chosen: str | None) -> None:
     """Whether the chosen score is one that any of the traces has.
 
     Raises:
         SettingsError: none has it.
     """
-    names = {name for trace in traces for name in trace.scores}
+    check_score_name({name for trace in traces for name in trace.scores}, chosen)
+
+
+def check_score_name(names: Iterable[str], chosen: str | None) -> None:
+    """As :func:`check_score`, of the names that there are."""
+    names = set(names)
     if chosen is not None and chosen not in names:
         raise SettingsError(
             f"no trace has a score named {chosen!r}; there are {sorted(names)}.",
@@ -105,6 +141,8 @@ def seconds(value: object) -> float | None:
 
 
 def _seconds(value: object) -> float | None:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, str) and not value.replace(".", "", 1).isdecimal():
         try:
             at = datetime.fromisoformat(value)

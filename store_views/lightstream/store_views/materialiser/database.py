@@ -174,6 +174,25 @@ class ViewDatabase:
         # Offsets alone count as something, too.
         self._unwritten_bytes += 1 + sum(rows.nbytes for rows in tables.values())
 
+    def replace_rows(self, name: str, rows: pa.Table) -> None:
+        """Put these rows in place of all that a table has, which follows from no topic. For the thread that writes.
+
+        Raises:
+            duckdb.Error: the disk is full, say; the table is unchanged.
+        """
+        connection, planned = self._connection, self._planned
+        connection.execute("BEGIN TRANSACTION")
+        try:
+            planned.execute(f"DELETE FROM {name}")  # noqa: S608  # our name
+            planned.execute(f"INSERT INTO {name} FROM incoming_{name}", **{f"incoming_{name}": rows})
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(duckdb.Error):
+                connection.execute("ROLLBACK")
+            planned.forget()
+            raise
+        self._unwritten_bytes += 1 + rows.nbytes
+
     def checkpoint_if_due(self) -> None:
         """Take what was appended into the file, if that is enough or has waited long enough. Reading goes on meanwhile.
 

@@ -24,6 +24,7 @@ from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import DeadLetter
 from lightstream.schemas.topics import DEAD_LETTERS
 
+from ..prices import prices_path
 from ..tables.kept import UNREAD_RECORDS
 from .batch import Batch, BatchBuilder
 from .batch_reader import BatchReader
@@ -32,6 +33,7 @@ from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase, tables_fingerprint
 from .metrics import ROWS, TRANSACTION_PROCESSOR_SECONDS, TRANSACTION_SECONDS
 from .positions import Place, Positions
+from .prices_table import PricesTable
 
 __all__ = ["Materialiser", "default_path", "files_of_other_versions", "transaction_interval_s"]
 
@@ -140,6 +142,8 @@ class Materialiser:
                 ", ".join(map(str, others)),
             )
         self._read_kept()
+        self._prices = PricesTable(prices_path(self._settings))
+        self._prices.follow(self.database)
         self.positions = Positions(self.database.next_offsets())
         self._reader = BatchReader(
             self._settings,
@@ -262,6 +266,7 @@ class Materialiser:
     def _write(self) -> None:
         while not self._stopping.is_set():
             self._passed("writer")
+            self._prices.follow(self.database)
             try:
                 batch = self._batches.get(timeout=HAND_OVER_POLL_S)
             except queue.Empty:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lightstream.schemas.policy_names import model_family
 from lightstream.schemas.records import RolloutState, RolloutStatus, StepOutcome, TrainingStep, Trajectory
 
 from ..tables import tables_of
@@ -37,6 +38,7 @@ _PLACE = ("log_partition", "log_offset")
 _OF_RUN = ("run_id", "mode", "final", "reward")
 _OF_ROLLOUT = ("rollout_id", "attempt_sequence", "revision")
 _OUTCOME = ("triplets", "prompt_tokens", "response_tokens", "rewarded_triplets", "dropped")
+_NAMES = ("agent_name", "model")
 _OF_GROUP = ("group_id", "rollout_id")
 _WHOSE = ("group_id", *_OF_ROLLOUT, "final")
 
@@ -163,7 +165,8 @@ def _add_states(planned: PlannedSql, rows: pa.Table, groups: set[str]) -> bool:
 
 def _add_trajectories(planned: PlannedSql, tables: Mapping[str, pa.Table], groups: set[str]) -> bool:
     outcomes = _outcomes(tables)
-    went, came = _ATTEMPTS.replace(planned, _with_outcomes(tables[_TRAJECTORIES.name], outcomes))
+    rows = _with_names(_with_outcomes(tables[_TRAJECTORIES.name], outcomes), tables)
+    went, came = _ATTEMPTS.replace(planned, rows.select(list(TRAJECTORIES_LATEST.types)))
     described = list(rows_of(tables[_TRAJECTORIES.name], _OF_RUN))
     calls: Changes = {}
     rewards: Changes = {}
@@ -246,7 +249,30 @@ def _with_outcomes(rows: pa.Table, outcomes: list[Outcome]) -> pa.Table:
     for name, values in zip(_OUTCOME, numbers, strict=False):
         rows = rows.append_column(name, pa.array(values, pa.int64()))
     reasons = pa.array([list(of_it.items()) for of_it in dropped], pa.map_(pa.string(), pa.int64()))
-    return rows.append_column(_OUTCOME[-1], reasons).select(list(TRAJECTORIES_LATEST.types))
+    return rows.append_column(_OUTCOME[-1], reasons)
+
+
+def _with_names(rows: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """``rows`` with the agents and models of their calls, in the order of the alphabet; a version is no model of its
+    own."""
+    names: dict[tuple[Row, str], set[str]] = {}
+    for table in (_TRIPLETS.name, _DROPS.name):
+        calls = tables.get(table)
+        if calls is not None and table == _DROPS.name:
+            calls = calls.filter(calls.column("is_llm_call"))
+        for *place, agent, model in rows_of(calls, (*_PLACE, *_NAMES)) if calls is not None else ():
+            names.setdefault((tuple(place), "agent_name"), set()).add(agent or NO_AGENT)
+            if model:
+                names.setdefault((tuple(place), "model"), set()).add(model_family(model))
+    places = list(rows_of(rows, _PLACE))
+    for name, default in (("agent_name", NO_AGENT), ("model", "")):
+        values = [", ".join(sorted(names.get((place, name), ()))) or default for place in places]
+        rows = rows.append_column(name, pa.array(values, pa.string()))
+    return rows
+
+
+NO_AGENT = "agent"
+"""The name, in views, of an agent that nothing names."""
 
 
 def _change(changes: Changes, key: Row, sign: int, numbers: tuple[float, ...]) -> None:

@@ -5,9 +5,7 @@ SELECT
     count(*) AS dropped,
     count(DISTINCT rollout_id) AS rollouts,
     CASE WHEN is_llm_call THEN count(*) / (
-        SELECT count(*) FROM llm_calls
-        LEFT JOIN rollouts USING (rollout_id)
-        WHERE $run::VARCHAR IS NULL OR rollouts.run_id = $run
+        SELECT count(*) FROM llm_calls WHERE $run::VARCHAR IS NULL OR run_id = $run
     ) END AS share_of_calls,
     any_value(detail) AS example
 FROM dropped

@@ -14,6 +14,8 @@ from lightstream.schemas.errors import NotFoundError, QueryError
 
 __all__ = ["QUERIES", "NamedQuery", "QueryParameter", "named_query", "queries_as_markdown"]
 
+_OPTIONAL = re.compile(r"-- where \$(\w+) is given$")
+_NAME = re.compile(r"\$(\w+)")
 _PARAMETER = re.compile(r"\$(\w+)(?: = (.+?))?: (.+)")
 
 
@@ -53,7 +55,8 @@ class NamedQuery:
         name: that of its file.
         doc: a sentence.
         parameters: in the file's order.
-        sql: the statement, with ``$name`` for parameters.
+        sql: the statement, with ``$name`` for parameters. A line with ``-- where $name is given`` narrows it by that
+            parameter, and lets everything through without it.
     """
 
     name: str
@@ -75,6 +78,20 @@ class NamedQuery:
             name: parameter.value_of(given[name]) if name in given else parameter.default
             for name, parameter in known.items()
         }
+
+    def statement(self, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The statement to run for these values, and the values of its parameters: without the lines that would let
+        everything through, for which DuckDB would read their tables all the same.
+
+        Raises:
+            QueryError: as :meth:`values`.
+        """
+        values = self.values(given)
+        lines = self.sql.split("\n")
+        kept = [line for line in lines if (found := _OPTIONAL.search(line)) is None or values[found[1]] is not None]
+        sql = "\n".join(kept)
+        named = set(_NAME.findall(sql))
+        return sql, {name: value for name, value in values.items() if name in named}
 
 
 def named_query(name: str) -> NamedQuery:

@@ -2,7 +2,7 @@
 -- $run: only this run.
 -- $mode: only train, val or test.
 SELECT
-    run_id, coalesce(agent_name, '') AS agent_name,
+    run_id, agent_name,
     count(*) AS calls,
     count(DISTINCT rollout_id) AS rollouts,
     count(reward) AS rewarded_calls,

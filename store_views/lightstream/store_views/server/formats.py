@@ -85,10 +85,15 @@ def pieces_of(
         case AnswerFormat.CSV:
             pieces = _csv(outcome)
         case AnswerFormat.PARQUET:
-            pieces = _parquet(outcome.table)
+            pieces = _parquet(_distinct(outcome))
         case AnswerFormat.ARROW:
-            pieces = _arrow(outcome.table)
+            pieces = _arrow(_distinct(outcome))
     return _gathered(pieces)
+
+
+def _distinct(outcome: QueryOutcome) -> pa.Table:
+    """The answer with a name for each column: readers of Parquet, and polars, take no two of one name."""
+    return outcome.table.rename_columns(distinct_names(outcome.columns))
 
 
 def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -115,7 +120,7 @@ def _ndjson(outcome: QueryOutcome, integers: Integers) -> Iterator[bytes]:
 def _csv(outcome: QueryOutcome) -> Iterator[bytes]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(outcome.columns)
+    writer.writerow(distinct_names(outcome.columns))
     for part in parts(outcome.table):
         writer.writerows([_csv_value(value) for value in row] for row in rows_of(part))
         yield text.getvalue().encode("utf-8", errors="replace")

@@ -107,7 +107,7 @@ def _named(name: str, given: Any) -> tuple[str, Parameters]:
         raise QueryError(error.message, next_step="`GET /v1/named-queries` lists those that there are.") from error
     if isinstance(given, list):
         raise QueryError(f"'params' of {name} must be an object: its parameters have names.")
-    return query.sql, query.values(given or {})
+    return query.statement(given or {})
 
 
 def _query_id(values: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from .declared import LOG_COLUMNS, tables_of
 __all__ = [
     "GROUPS_CHANGED",
     "KEPT_TABLES",
+    "PRICES",
     "REASONS_SETTLED",
     "ROLLOUTS_LATEST",
     "RUN_CALLS",
@@ -99,6 +100,7 @@ _LATEST_OF_TRAJECTORY = (
     "source_partition",
     "source_last_offset",
     "full_from_offset",
+    "rollout_status",
 )
 _OF_TRAJECTORY = {column.name: column for column in _TRAJECTORIES.all_columns}
 _TOKENS = {
@@ -112,12 +114,15 @@ TRAJECTORIES_LATEST = KeptTable(
     "The latest revision of each assembled attempt, as in the view `trajectories`, with what its calls became.",
     {name: _OF_TRAJECTORY[name].sql_type for name in _LATEST_OF_TRAJECTORY}
     | {"triplets": "BIGINT", "rewarded_triplets": "BIGINT", "dropped": "MAP(VARCHAR, BIGINT)"}
-    | dict.fromkeys(_TOKENS, "BIGINT"),
+    | dict.fromkeys(_TOKENS, "BIGINT")
+    | {"agent_name": "VARCHAR", "model": "VARCHAR"},
     {name: _OF_TRAJECTORY[name].meaning for name in _LATEST_OF_TRAJECTORY}
     | {
         "triplets": "how many calls are training data.",
         "rewarded_triplets": "how many of these have a finite reward.",
         "dropped": "how many calls were dropped, by reason.",
+        "agent_name": "agent that made its LLM calls, or several (`planner, writer`); `agent` where nothing names one.",
+        "model": "model that answered them, whichever version of it, or several; empty where it has no call.",
     }
     | _TOKENS,
 )
@@ -229,6 +234,27 @@ UNREAD_RECORDS = KeptTable(
     },
 )
 
+PRICES = KeptTable(
+    "prices",
+    (),
+    "What a million tokens of a model cost: as the file of prices says (`lightstream prices`); of public models, as "
+    "LiteLLM knew them when it was installed.",
+    {
+        "model": "VARCHAR",
+        "prompt_price": "DOUBLE",
+        "response_price": "DOUBLE",
+        "cached_price": "DOUBLE",
+        "given": "BOOLEAN",
+    },
+    {
+        "model": "the model; without a version, also of its versions that have no price of their own.",
+        "prompt_price": "price of a million prompt tokens.",
+        "response_price": "price of a million response tokens.",
+        "cached_price": "price of a million prompt tokens from the model server's cache; NULL: as of any others.",
+        "given": "true where the file of prices has it; false for those that came with LiteLLM, in US dollars.",
+    },
+)
+
 KEPT_TABLES = (
     ROLLOUTS_LATEST,
     TRAJECTORIES_LATEST,
@@ -239,4 +265,5 @@ KEPT_TABLES = (
     GROUPS_CHANGED,
     REASONS_SETTLED,
     UNREAD_RECORDS,
+    PRICES,
 )

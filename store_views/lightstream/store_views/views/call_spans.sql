@@ -4,19 +4,25 @@
 --   fate: `triplet`, `dropped`, `pending`, `repeated` or `unaccounted`.
 --   reason: why the call was dropped; the codes are listed under Reasons.
 --   detail: more about the reason, in words.
+--   call_index: number of the call within its attempt, from 0; NULL while it is not assembled.
+--   agent_name: agent that made the call; NULL while it is not assembled.
+--   reward: reward of a call that is training data.
 --   fates: how many triplets and drops the assembler made of the span; more than one is an error of ours.
 WITH accounted AS (
     SELECT source_partition AS log_partition, source_offset AS log_offset, rollout_id,
-        'triplet' AS fate, NULL AS reason, '' AS detail
+        'triplet' AS fate, NULL AS reason, '' AS detail, call_index, agent_name, reward
     FROM triplets
     UNION ALL
-    SELECT source_partition, source_offset, rollout_id, if(is_llm_call, 'dropped', 'repeated'), reason, detail
+    SELECT source_partition, source_offset, rollout_id, if(is_llm_call, 'dropped', 'repeated'), reason, detail,
+        call_index, agent_name, NULL
     FROM assembler_drops
     WHERE is_llm_call OR reason = 'conflicting_span'  -- of whose call another span with its id told first
 ),
 by_place AS (
     SELECT log_partition, log_offset, rollout_id,
-        any_value(fate) AS fate, any_value(reason) AS reason, any_value(detail) AS detail, count(*) AS fates
+        any_value(fate) AS fate, any_value(reason) AS reason, any_value(detail) AS detail,
+        any_value(call_index) AS call_index, any_value(agent_name) AS agent_name,
+        any_value(reward) AS reward, count(*) AS fates
     FROM accounted
     GROUP BY ALL
 )
@@ -25,7 +31,7 @@ SELECT
     call.llm_choice_index AS choice_index, fate,
     CASE WHEN fate = 'dropped' THEN reason END AS reason,
     CASE WHEN fate = 'dropped' THEN detail ELSE '' END AS detail,
-    fates, log_partition, log_offset
+    by_place.call_index, by_place.agent_name, by_place.reward, fates, log_partition, log_offset
 FROM spans_raw AS call
 JOIN by_place USING (log_partition, log_offset, rollout_id)
 WHERE call.llm_choice_index IS NOT NULL

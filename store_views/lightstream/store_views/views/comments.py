@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 
 import duckdb
 
+from lightstream.schemas.policy_names import MODEL_VERSION
 from lightstream.schemas.records import AttemptState, LlmCall
 from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 
 from ..sql_literal import sql_literal
 from ..tables import KEPT_TABLES, RAW_TABLES
-from .declared import VIEWS, SqlView, time_column
+from .declared import VIEWS, SqlView, time_column, times_of
 
 __all__ = ["OFFSETS_DOC", "column_meanings", "make_views", "views_fingerprint"]
+
+MODEL_FAMILY = f"CREATE OR REPLACE MACRO model_family(name) AS regexp_replace(name, {sql_literal(MODEL_VERSION)}, '')"
+"""As Python's function of this name."""
 
 OFFSETS_DOC = "How far the tables reflect each partition."
 OFFSETS = {
@@ -31,10 +35,11 @@ def make_views(connection: duckdb.DuckDBPyConnection) -> None:
     columns: dict[str, list[str]] = {table.name: [column.name for column in table.all_columns] for table in RAW_TABLES}
     columns |= {table.name: list(table.types) for table in KEPT_TABLES}
     columns |= {"offsets": list(OFFSETS), "origin": list(ORIGIN)}
+    connection.execute(MODEL_FAMILY)
     for view in VIEWS:
         selected = [name for name, *_ in connection.execute(f"DESCRIBE {view.select}").fetchall()]
         connection.execute(view.ddl(selected))
-        columns[view.name] = [*selected, *filter(None, map(time_column, selected))]
+        columns[view.name] = [*dict.fromkeys([*selected, *times_of(selected)])]
     meanings = column_meanings()
     for kind, name, doc in _relations():
         connection.execute(f"COMMENT ON {kind} {name} IS {sql_literal(doc)}")
@@ -44,7 +49,7 @@ def make_views(connection: duckdb.DuckDBPyConnection) -> None:
 
 def views_fingerprint() -> str:
     """Return another text where :func:`make_views` makes something else: it takes most of a second."""
-    parts = [duckdb.__version__, repr(column_meanings()), repr([*_relations()]), *map(_text_of, VIEWS)]
+    parts = [duckdb.__version__, MODEL_FAMILY, repr(column_meanings()), repr([*_relations()]), *map(_text_of, VIEWS)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

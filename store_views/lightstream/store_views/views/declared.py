@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VIEWS", "SqlView", "time_column"]
+__all__ = ["VIEWS", "SqlView", "time_column", "times_of"]
 
+_INDENT = "  "
 _NANOS = "_unix_nano"
 _FOLDER = Path(__file__).parent
 
@@ -23,8 +24,11 @@ _NAMES = (
     "unaccounted_calls",
     "call_spans",
     "unassembled",
+    "recorded_calls",
     "llm_calls",
+    "costs",
     "dropped",
+    "tools",
     "shared_spans",
     "resources",
     "prompts",
@@ -72,8 +76,9 @@ class SqlView:
             columns: those of :attr:`select`.
         """
         select = self.select
-        if any(map(time_column, columns)):
-            select = f"SELECT {', '.join(map(_with_time, columns))} FROM (\n{select}\n)"  # noqa: S608  # our files
+        if times := times_of(columns):
+            shown = [column for column in columns if column not in times]  # a view that it reads may have them already
+            select = f"SELECT {', '.join(map(_with_time, shown))} FROM (\n{select}\n)"  # noqa: S608  # our files
         return f"CREATE OR REPLACE VIEW {self.name} AS\n{select}"
 
 
@@ -81,6 +86,11 @@ def time_column(name: str) -> str | None:
     """``x_at`` for a column ``x_unix_nano``, ``None`` for any other."""
     stem = name.removesuffix(_NANOS)
     return None if stem == name else f"{stem}_at"
+
+
+def times_of(columns: Iterable[str]) -> list[str]:
+    """The times that a view with these columns has beside them."""
+    return [at for name in columns if (at := time_column(name)) is not None]
 
 
 def _with_time(name: str) -> str:
@@ -103,9 +113,16 @@ def _read(name: str) -> SqlView:
 
 
 def _meanings(lines: Iterable[str]) -> dict[str, str]:
-    """Column -> meaning of lines such as ``made: how many LLM calls there were.``"""
+    """Column -> meaning of lines such as ``made: how many LLM calls there were.``; one that is indented further goes on
+    with the line before it."""
     meanings: dict[str, str] = {}
+    whole: list[str] = []
     for line in lines:
+        if line.startswith(_INDENT * 2):
+            whole[-1] += f" {line.strip()}"
+        else:
+            whole.append(line)
+    for line in whole:
         columns, _, meaning = line.strip().partition(": ")
         meanings |= dict.fromkeys(columns.split(", "), meaning)
     return meanings

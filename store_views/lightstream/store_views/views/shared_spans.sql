@@ -1,6 +1,6 @@
 -- Spans that were logged under several rollouts: a call among them is training data of each. Only the log of all
 -- partitions shows them; the assembler of one rollout does not.
--- Columns of `spans_raw`, and:
+-- Columns of `spans_raw` and `rollouts`, and:
 --   is_llm_call: true where the span was recorded as an LLM call.
 --   reason: always `shared_span`.
 --   detail: the other rollouts that the span was logged under.
@@ -9,7 +9,7 @@ SELECT
     span.llm_choice_index IS NOT NULL AS is_llm_call, 'shared_span' AS reason,
     'also logged under ' || array_to_string(list_filter(shared.rollout_ids, lambda id: id <> span.rollout_id), ', ')
         AS detail,
-    span.log_partition, span.log_offset
+    rollout.run_id, rollout.mode, span.log_partition, span.log_offset
 FROM spans_raw AS span
 JOIN (
     SELECT trace_id, span_id, list_sort(list(DISTINCT rollout_id)) AS rollout_ids
@@ -26,6 +26,7 @@ JOIN (
     GROUP BY ALL
     HAVING len(rollout_ids) > 1
 ) AS shared USING (trace_id, span_id)
+LEFT JOIN (SELECT rollout_id, run_id, mode FROM rollouts_latest) AS rollout ON rollout.rollout_id = span.rollout_id
 WHERE span.rollout_id IS NOT NULL
 QUALIFY row_number() OVER (
     PARTITION BY span.rollout_id, span.log_partition, span.attempt_id, span.trace_id, span.span_id

@@ -1,12 +1,16 @@
 -- Every span once: of repeated spans the first in the log, of attached ones the one in its rollout.
--- Columns of `spans_raw`, and:
+-- Columns of `spans_raw` and `rollouts`, and:
+--   rollout_status: status of the rollout now.
+--   seconds: how long it took, in seconds.
 --   is_llm_call: true where the writer recorded the span as an LLM call.
 SELECT
     span.* REPLACE (
         attributes::JSON AS attributes, events::JSON AS events, links::JSON AS links,
         resource_attributes::JSON AS resource_attributes
     ),
-    llm_choice_index IS NOT NULL AS is_llm_call
+    llm_choice_index IS NOT NULL AS is_llm_call,
+    (span.end_unix_nano - span.start_unix_nano) / 1e9 AS seconds,
+    rollout.run_id, rollout.mode, rollout.status AS rollout_status
 FROM spans_raw AS span
 -- Repeated ones are few, and joined by `rollout_id = `: so a filter on it reaches them too.
 LEFT JOIN (
@@ -41,4 +45,6 @@ LEFT JOIN (
     WHERE alone.rollout_id IS NULL AND attached.rollout_id IS NOT NULL
 ) AS homeless
     ON homeless.log_partition = span.log_partition AND homeless.log_offset = span.log_offset
+LEFT JOIN (SELECT rollout_id, run_id, mode, status FROM rollouts_latest) AS rollout
+    ON rollout.rollout_id = span.rollout_id
 WHERE repeated.log_offset IS NULL AND homeless.log_offset IS NULL

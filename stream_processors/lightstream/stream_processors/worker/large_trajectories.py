@@ -63,6 +63,9 @@ def without_triplets(trajectory: Trajectory, detail: str) -> Trajectory:
             detail=detail,
             choice_index=triplet.choice_index,
             source_offset=triplet.source_offset,
+            call_index=triplet.call_index,
+            agent_name=triplet.agent_name,
+            model=triplet.model,
         )
         for triplet in trajectory.triplets
     ]

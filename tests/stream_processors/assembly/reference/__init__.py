@@ -23,6 +23,9 @@ from ._spans import observations_in, parents_without_cycles
 __all__ = ["Expected", "expected"]
 
 
+NO_CALLS_OF_THEIR_OWN = ("duplicate_call", "conflicting_span")
+
+
 def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules: AssemblyRules) -> Expected:
     """The trajectory of the spans in ``log`` (span, offset)."""
     result = Expected()
@@ -38,6 +41,11 @@ def expected(log: Sequence[tuple[SpanRecord, int]], closed: AttemptClosed, rules
     calls = sets_of(observations, parents, result)
     calls.sort(key=lambda group: (believed(group).offset, believed(group).choice))
     kept, agents = judge(calls, parents, spans, closed, rules, result)
-    credit(calls, kept, agents, match(spans, parents, calls, rules, result), rules, result)
+    rewards = match(spans, parents, calls, rules, result)
+    credit(calls, kept, agents, rewards, rules, result)
+    reasons = [reason for _, _, reason, is_call in result.drops if is_call and reason not in NO_CALLS_OF_THEIR_OWN]
+    without_tokens = "no_token_ids" in reasons and set(reasons) <= {"no_token_ids", "call_failed"}
+    if result.reward is None and not any(kept) and without_tokens and rewards[0]:
+        result.reward = rewards[0][max(rewards[0])]
     result.drops.sort(key=lambda drop: drop[0])
     return result

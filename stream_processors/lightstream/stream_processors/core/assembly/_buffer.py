@@ -11,7 +11,7 @@ from lightstream.schemas.records import AttemptOpened, Drop, DropReason, LlmCall
 from ..dialects import ReadCall, agent_name, read_calls
 from ..rewards import RewardReading, automatic_rules, encloses_reward, read_automatic, read_rewards
 from ._calls import Observation
-from ._fingerprints import answer_fingerprint, span_fingerprint
+from ._fingerprints import answer_fingerprint, faults_of_conversation, span_fingerprint
 from ._rules import AssemblyRules
 from ._trainability import find_fault
 from ._tree import Node, SpanKey, TokenData
@@ -106,6 +106,8 @@ class AttemptBuffer:
             self.rewards.extend(read_automatic(self._automatic, span, offset))
         if calls:
             node.tells_of_call = True
+            if span.llm_call is None:
+                node.incomplete, node.left_out = faults_of_conversation(span)
             if len(calls) > 1:
                 calls.sort(key=lambda call: call.choice_index)
             for read in calls:

@@ -11,7 +11,7 @@ from typing import Any
 from lightstream.schemas.records import LlmCall, SpanRecord
 
 from ..dialects import is_list, is_map, parse_json
-from ..messages import as_text, read_conversation, text_of
+from ..messages import as_text, read_conversation, text_of, why_incomplete
 
 __all__ = ["answer_fingerprint", "span_fingerprint"]
 
@@ -77,6 +77,19 @@ def answer_fingerprint(span: SpanRecord) -> int | None:
     listed = answer.get("tool_calls")
     calls = tuple(_name_and_arguments(call) for call in listed) if is_list(listed) else ()
     return hash((text, calls)) if text or calls else None
+
+
+def faults_of_conversation(span: SpanRecord) -> tuple[str, str]:
+    """Why the conversation of a call's span is not whole, and what of it no message can hold; empty where that is not
+    so."""
+    found = read_conversation(span)
+    if found is None:
+        return why_incomplete(span), ""
+    return found.incomplete, ", ".join(sorted(set(found.left_out)))[:_LEFT_OUT_CHARS_MAX]
+
+
+_LEFT_OUT_CHARS_MAX = 200
+"""Kinds are texts of the span's."""
 
 
 def _name_and_arguments(tool_call: object) -> tuple[str, str]:

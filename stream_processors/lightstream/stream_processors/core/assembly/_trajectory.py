@@ -108,12 +108,21 @@ def _reward(
     if rules.unusable:
         return MatchedRewards(), [None] * len(calls), valid_text(rules.unusable[:PROBLEM_CHARACTERS_MAX])
     rewards = match_rewards(buffer.rewards, index_calls(calls, buffer, tree, rules.reward_match), rules.reward_match)
+    if rewards.trajectory is None and _is_of_text_alone(calls):
+        # Credit gives such calls nothing, so what was given to one would be lost to queries and exports.
+        rewards.trajectory = next((value for _, value in sorted(rewards.by_call.items(), reverse=True)), None)
     steps = [
         CreditStep(call.reason is None, rewards.by_call.get(i), call.agent_name, rewards.added.get(i))
         for i, call in enumerate(calls)
     ]
     credit, problem = assign(rules.credit, steps, rewards.shared)
     return rewards, credit, problem
+
+
+def _is_of_text_alone(calls: Sequence[Observation]) -> bool:
+    """Whether nobody recorded token ids of the attempt's calls: its agent does not use the proxy."""
+    reasons = {call.reason for call in calls}
+    return DropReason.NO_TOKEN_IDS in reasons and reasons <= {DropReason.NO_TOKEN_IDS, DropReason.CALL_FAILED}
 
 
 def _set_surroundings(calls: Sequence[Observation], tree: Tree) -> None:
@@ -192,9 +201,9 @@ def _triplet(call_index: int, call: Observation, reward: float | None, images: d
 def _drops(calls: Sequence[Observation], rewards: MatchedRewards, buffer: AttemptBuffer) -> list[Drop]:
     """Everything that became no training data, in log order."""
     drops = list(buffer.conflicts.values())
-    for call in calls:
+    for index, call in enumerate(calls):
         if call.reason is not None:
-            drops.append(_drop(call, call.reason, call.detail))
+            drops.append(_drop(call, call.reason, call.detail, index))
         if call.joined:
             drops.extend(drop for other in call.joined if (drop := _duplicate(other, call)) is not None)
     drops.extend(
@@ -224,7 +233,7 @@ def _duplicate(other: Observation, call: Observation) -> Drop | None:
     return drop
 
 
-def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
+def _drop(observation: Observation, reason: DropReason, detail: str, call_index: int | None = None) -> Drop:
     return Drop(
         span_id=observation.key[1],
         trace_id=observation.key[0],
@@ -233,6 +242,9 @@ def _drop(observation: Observation, reason: DropReason, detail: str) -> Drop:
         detail=detail,
         choice_index=observation.read.choice_index,
         source_offset=observation.offset,
+        call_index=call_index,
+        agent_name=observation.agent_name,
+        model=observation.read.model,
     )
 
 
@@ -241,6 +253,14 @@ def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, reward
     without_times = [key[1] for key, node in buffer.nodes.items() if not node.has_times]
     nested = [other.key[1] for call in deduplicated.calls for other in call.joined]
     nested += [wrapper.key[1] for wrapper in deduplicated.wrappers]
+    # Of calls that no record of the proxy tells of: that one has the conversation whole.
+    told = [
+        (call.key[1], buffer.nodes[call.key])
+        for call in deduplicated.calls
+        if not any(observation.recorded for observation in (call, *call.joined))
+    ]
+    incomplete = [(span_id, node.incomplete) for span_id, node in told if node.incomplete]
+    left_out = [(span_id, node.left_out) for span_id, node in told if node.left_out]
     notes = [
         _note(
             NoteReason.PARENT_CYCLE, [k[1] for k in tree.cycles], "spans are among their own parents; the link is cut"
@@ -254,6 +274,8 @@ def _notes(buffer: AttemptBuffer, tree: Tree, deduplicated: Deduplicated, reward
             [observation.key[1] for observation in deduplicated.unattributed],
             "the span names no response and has no tokens; the proxy recorded the calls",
         ),
+        _note(NoteReason.INCOMPLETE_MESSAGES, [s for s, _ in incomplete], incomplete[0][1] if incomplete else ""),
+        _note(NoteReason.CONTENT_LEFT_OUT, [s for s, _ in left_out], left_out[0][1] if left_out else ""),
     ]
     return [note for note in notes if note is not None]
 

@@ -28,6 +28,8 @@ class Node:
         tells_of_call: a dialect found an LLM call in it.
         has_times: start and end are set.
         attributes: short attributes, by which a reward may link to a call.
+        incomplete: why its conversation is not whole, where it describes a call.
+        left_out: kinds of what its conversation has and no message can hold.
     """
 
     parent: SpanKey | None
@@ -39,6 +41,8 @@ class Node:
     tells_of_call: bool = False
     has_times: bool = True
     attributes: dict[str, str] | None = None
+    incomplete: str = ""
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from ..dialects import grouped, in_order, unflattened
 from ._conversation import Conversation, as_text, text_of
+from ._incomplete import why_incomplete
 from ._readers import READERS, Reader, read_conversation
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "read_conversation",
     "text_of",
     "unflattened",
+    "why_incomplete",
 ]

@@ -15,12 +15,14 @@ __all__ = [
     "Message",
     "as_text",
     "content_of",
+    "content_part",
     "function_tools",
     "message_of",
     "messages_of",
     "openai_call",
     "text_of",
     "tool_call",
+    "with_reasoning",
 ]
 
 Content = str | list[dict[str, Any]]
@@ -60,15 +62,22 @@ def _part(value: object) -> dict[str, Any] | None:
     if not is_map(value):
         return None
     kind = value.get("type", value.get("kind", "text"))
-    if not isinstance(kind, str):
-        return None
+    return content_part(value, kind) if isinstance(kind, str) else None
+
+
+def content_part(value: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+    """Text or an image of a message; ``None`` for anything else."""
     if kind in _TEXT:
         text = value.get("content", value.get("text"))
         return {"type": "text", "text": text} if isinstance(text, str) else None
-    if kind == "image_url":
+    if kind in ("image_url", "input_image"):
         image = value.get("image_url")
+        if kind == "input_image":
+            return {"type": "image_url", "image_url": {"url": image}} if isinstance(image, str) else None
         return {"type": kind, "image_url": dict(image) if is_map(image) else {"url": str(image)}}
-    url = _image(kind, value) if kind in _IMAGES else None
+    source = value.get("source")
+    inner = source if is_map(source) else value  # Anthropic's
+    url = _image(kind, inner) if kind in _IMAGES else None
     return None if url is None else {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -102,12 +111,23 @@ class Conversation:
         answer: what came back: one assistant message a choice.
         tools: the tools on offer, as OpenAI's function tools; ``None`` where the span names none.
         source: name of the reader.
+        before: of each choice, what the model server did on the way to it: calls of its own tools, and their results.
+        left_out: kinds of what the span has and no message can hold.
+        incomplete: why part of the conversation is missing; empty where nothing shows that it is.
     """
 
     source: str
     messages: list[Message] = field(default_factory=list[Message])
     answer: list[Message] = field(default_factory=list[Message])
     tools: list[dict[str, Any]] | None = None
+    before: list[list[Message]] = field(default_factory=list[list[Message]])
+    left_out: list[str] = field(default_factory=list[str])
+    incomplete: str = ""
+
+    def take_answers(self, choices: Sequence[Sequence[Message]]) -> None:
+        """Take the choices of an answer: of each, the messages up to it."""
+        self.answer = [choice[-1] for choice in choices]
+        self.before = [list(choice[:-1]) for choice in choices] if any(len(choice) > 1 for choice in choices) else []
 
     def choice(self, index: int) -> Message:
         """A choice of the answer: the first where the span has fewer, empty where it has none."""
@@ -118,14 +138,36 @@ class Conversation:
     def whole(self, choice_index: int) -> list[Message]:
         """The messages sent, then this choice of the answer, as far as the span has them."""
         chosen = self.choice(choice_index)
-        return [*self.messages, chosen] if chosen else list(self.messages)
+        return [*self.messages, *self.before_choice(choice_index), chosen] if chosen else list(self.messages)
+
+    def before_choice(self, index: int) -> list[Message]:
+        """What was done on the way to a choice of the answer."""
+        if not self.before:
+            return []
+        return self.before[index if index < len(self.before) else 0]
 
 
 def message_of(value: object) -> Message | None:
-    """A chat message as it is sent to OpenAI's API, as it is; ``None`` for anything else."""
+    """A chat message as OpenAI's API takes it, as it is, and what was thought as ``reasoning_content``; ``None`` for
+    anything else."""
     if not is_map(value) or not isinstance(value.get("role"), str):
         return None
-    return {str(key): item for key, item in value.items() if item is not None or key == "content"}
+    message = {str(key): item for key, item in value.items() if item is not None or key == "content"}
+    reasoning = message.get("reasoning")  # vLLM's name of it
+    if isinstance(reasoning, str) and not message.get("reasoning_content"):
+        del message["reasoning"]
+        if reasoning:
+            message["reasoning_content"] = reasoning
+    return message
+
+
+def with_reasoning(message: Message, holder: Mapping[str, Any]) -> Message:
+    """The message with what was thought before it, where the holder has that as text. Changes the message."""
+    found = (holder.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+    thought = next((text for text in found if isinstance(text, str) and text), None)
+    if thought is not None and message["role"] == "assistant":
+        message["reasoning_content"] = thought
+    return message
 
 
 def tool_call(call_id: object, name: object, arguments: object) -> dict[str, Any]:
@@ -142,7 +184,7 @@ def openai_call(call: Mapping[str, Any]) -> dict[str, Any]:
     """As :func:`tool_call`, from a tool call with its function inside or spread out beside its id."""
     function = call.get("function")
     inner = function if is_map(function) else call
-    return tool_call(call.get("id"), inner.get("name"), inner.get("arguments"))
+    return tool_call(call.get("id"), inner.get("name"), inner.get("arguments", inner.get("args")))
 
 
 def function_tools(values: object) -> list[dict[str, Any]] | None:

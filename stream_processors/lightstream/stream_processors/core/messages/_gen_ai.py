@@ -16,18 +16,17 @@ from ._conversation import (
     Content,
     Conversation,
     Message,
-    as_text,
     content_of,
     function_tools,
     messages_of,
     openai_call,
     text_of,
-    tool_call,
+    with_reasoning,
 )
+from ._items import choices_of_items, messages_of_items
 
 __all__ = [
     "conversation_of_events",
-    "messages_of_parts",
     "read_details",
     "read_events",
     "read_flattened",
@@ -71,7 +70,7 @@ def _flat_message(value: Mapping[str, Any]) -> Message | None:
         message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
     if of_call is not None and role == "tool":
         message["tool_call_id"] = of_call
-    return message
+    return with_reasoning(message, value)
 
 
 def read_parts(span: SpanRecord) -> Conversation | None:
@@ -88,26 +87,11 @@ def read_details(span: SpanRecord) -> Conversation | None:
 def _of_parts(at: Mapping[str, Any]) -> Conversation | None:
     if "gen_ai.input.messages" not in at and "gen_ai.output.messages" not in at:
         return None
-    return Conversation(
-        "gen_ai",
-        system_message(at.get("gen_ai.system_instructions")) + messages_of_parts(at.get("gen_ai.input.messages")),
-        messages_of_parts(at.get("gen_ai.output.messages")),
-        function_tools(at.get("gen_ai.tool.definitions")),
-    )
-
-
-def messages_of_parts(values: object) -> list[Message]:
-    """The chat messages of a list of ``{"role": …, "parts": […]}``, structured or as JSON; what is none is left out."""
-    values = parse_json(values)
-    messages: list[Message] = []
-    for value in values if is_list(values) else ():
-        if not is_map(value) or not isinstance(value.get("role"), str):
-            continue
-        if is_list(value.get("parts")):
-            messages += _messages_of(value)
-        else:
-            messages.append({"role": value["role"], "content": value.get("content", "")})
-    return messages
+    found = Conversation("gen_ai", system_message(at.get("gen_ai.system_instructions")))
+    found.messages += messages_of_items(at.get("gen_ai.input.messages"), found.left_out)
+    found.take_answers(choices_of_items(at.get("gen_ai.output.messages"), found.left_out))
+    found.tools = function_tools(at.get("gen_ai.tool.definitions"))
+    return found
 
 
 def system_message(instructions: object) -> list[Message]:
@@ -125,32 +109,6 @@ def system_message(instructions: object) -> list[Message]:
 def _parts_of(item: object) -> list[Any]:
     inner = item.get("parts") if is_map(item) else None
     return list(inner) if is_list(inner) else [item]
-
-
-def _messages_of(value: Mapping[str, Any]) -> list[Message]:
-    """A message, or one for each tool result it holds. LiteLLM keeps tool calls and their ids beside the parts."""
-    parts = [part for part in value["parts"] if is_map(part)]
-    results = [part for part in parts if part.get("type") == "tool_call_response"]
-    messages: list[Message] = [
-        {
-            "role": "tool",
-            "content": as_text(part.get("response", part.get("result", ""))),
-            "tool_call_id": str(part.get("id") or ""),
-        }
-        for part in results
-    ]
-    calls = [tool_call(p.get("id"), p.get("name"), p.get("arguments")) for p in parts if p.get("type") == "tool_call"]
-    beside = value.get("tool_calls")
-    calls += [openai_call(call) for call in beside if is_map(call)] if is_list(beside) else []
-    content = content_of(parts)
-    if calls:
-        messages.append({"role": value["role"], "content": content or None, "tool_calls": calls})
-    elif content or not results:
-        message: Message = {"role": value["role"], "content": content}
-        if value["role"] == "tool" and isinstance(value.get("tool_call_id"), str):
-            message["tool_call_id"] = value["tool_call_id"]
-        messages.append(message)
-    return messages
 
 
 CHOICE = "gen_ai.choice"
@@ -223,7 +181,7 @@ def _event_message(role: str, body: Mapping[str, Any]) -> Message:
         message["tool_calls"] = [openai_call(call) for call in calls if is_map(call)]
     if role == "tool" and isinstance(body.get("id"), str):
         message["tool_call_id"] = body["id"]
-    return message
+    return with_reasoning(message, body)
 
 
 def _event_content(body: Mapping[str, Any]) -> Content:

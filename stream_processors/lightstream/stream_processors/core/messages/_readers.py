@@ -13,13 +13,15 @@ from ._conversation import (
     Conversation,
     Message,
     as_text,
-    content_of,
     function_tools,
     message_of,
     messages_of,
     tool_call,
+    with_reasoning,
 )
-from ._gen_ai import conversation_of_events, messages_of_parts, read_details, read_events, read_flattened, read_parts
+from ._gen_ai import conversation_of_events, read_details, read_events, read_flattened, read_parts
+from ._incomplete import why_incomplete
+from ._items import choices_of_items, is_chat_message, messages_of_items
 
 __all__ = ["READERS", "Reader", "read_conversation"]
 
@@ -68,30 +70,71 @@ _KEPT = (
 
 
 def request_and_response(source: str, request: Any, response: Any) -> Conversation | None:
-    """A request body (or its list of messages) and a response body (or its message)."""
+    """A request body (or its list of messages) and a response body (or its message), of any model's interface."""
     found = Conversation(source)
     if is_map(request):
-        found.messages = _asked(request, 0)
+        found.messages = _asked(request, 0, found.left_out)
         found.tools = function_tools(request.get("tools"))
-        alone = message_of(request)
-        if not found.messages and alone is not None:
-            found.messages = [alone]
+        if not found.messages:
+            found.messages = _messages([request], []) if "role" in request or "kwargs" in request else []
     else:
-        found.messages = messages_of(request)
+        found.messages = _messages(request, found.left_out)
     if is_map(response) and is_list(response.get("choices")):
         answers = [_of_choice(choice) for choice in response["choices"] if is_map(choice)]
         found.answer = [answer for answer in answers if answer is not None]
-    elif is_list(response):
+    elif is_list(response) and all(map(is_chat_message, response)):
         found.answer = messages_of(response)
     else:
-        answer = message_of(response)
-        found.answer = [] if answer is None else [answer]
+        found.take_answers(_choices(response, found.left_out))
     return found if found.messages or found.answer else None
 
 
-def _asked(request: Mapping[str, Any], choice_index: int) -> list[Message]:
-    """The messages; of a request for completions its prompt as the user's, of several prompts the choice's own."""
-    messages = messages_of(parse_json(request.get("messages")))
+def _messages(values: object, left_out: list[str]) -> list[Message]:
+    """OpenAI's chat messages as they are; those of other shapes as chat messages."""
+    if is_list(values) and all(map(is_chat_message, values)):
+        return messages_of(values)
+    return messages_of_items(values, left_out)
+
+
+def _choices(response: Any, left_out: list[str]) -> list[list[Message]]:
+    """The answers in a body of Responses, Gemini, Bedrock, LangChain or Anthropic; and of OpenAI's chat one message."""
+    if not is_map(response):
+        return choices_of_items(response, left_out) if is_list(response) else []
+    if is_chat_message(response):
+        answer = message_of(response)
+        return [] if answer is None else [[answer]]
+    for name in ("output", "candidates", "generations"):
+        held = response.get(name)
+        if is_map(held):  # Bedrock's
+            return choices_of_items([held], left_out)
+        if is_list(held):
+            listed = held[0] if held and is_list(held[0]) else held
+            return choices_of_items([_held(item) for item in listed], left_out)
+    return choices_of_items([response], []) if {"role", "kwargs", "type"} & response.keys() else []
+
+
+def _held(item: Any) -> Any:
+    """Gemini's candidates hold their message as ``content``."""
+    content = item.get("content") if is_map(item) and "role" not in item else None
+    return content if is_map(content) else item
+
+
+def _asked(request: Mapping[str, Any], choice_index: int, left_out: list[str] | None = None) -> list[Message]:
+    """The messages; of a request for completions its prompt as the user's, of several prompts the choice's own.
+
+    Args:
+        left_out: with it, those of other interfaces too.
+    """
+    listed = parse_json(request.get("messages"))
+    if left_out is None:
+        messages = messages_of(listed)
+    else:
+        of_others = (request.get(name) for name in ("input", "contents"))
+        others = next((values for values in of_others if is_list(values)), ())
+        messages = _messages(listed if is_list(listed) else others, left_out)
+        instructions = request.get("system", request.get("instructions"))
+        if messages and instructions and messages[0]["role"] != "system":
+            messages = [*messages_of_items([{"role": "system", "content": instructions}], left_out), *messages]
     prompt = request.get("prompt")
     if messages or not prompt:
         return messages
@@ -143,16 +186,20 @@ def _openinference_message(value: dict[str, Any]) -> Message:
     message: Message = {"role": role, "content": value.get("content", "")}
     contents = value.get("contents")
     if is_list(contents):
-        message["content"] = [
-            part for item in contents if (part := _openinference_part(_below(item, "message_content")))
+        held = [_below(item, "message_content") for item in contents]
+        thoughts = [
+            item["text"] for item in held if item.get("type") == "reasoning" and isinstance(item.get("text"), str)
         ]
+        said = (item for item in held if item.get("type") != "reasoning")
+        message["content"] = [part for item in said if (part := _openinference_part(item))]
+        with_reasoning(message, {"reasoning": "\n".join(thoughts)})
     calls = value.get("tool_calls")
     if is_list(calls):
         message["content"] = message["content"] or None
         message["tool_calls"] = [_openinference_call(_below(call, "tool_call")) for call in calls]
     if isinstance(value.get("tool_call_id"), str):
         message["tool_call_id"] = value["tool_call_id"]
-    return message
+    return with_reasoning(message, value)
 
 
 def _openinference_part(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -176,6 +223,7 @@ def _below(value: object, name: str) -> dict[str, Any]:
 _VERCEL_PROMPT, _VERCEL_TOOLS = "ai.prompt.messages", "ai.prompt.tools"
 _VERCEL_TEXTS = ("ai.response.text", "ai.response.object")
 _VERCEL_CALLS = "ai.response.toolCalls"
+_VERCEL_REASONING = "ai.response.reasoning"
 
 
 def read_vercel(span: SpanRecord) -> Conversation | None:
@@ -184,26 +232,14 @@ def read_vercel(span: SpanRecord) -> Conversation | None:
     if not any(name in at for name in (_VERCEL_PROMPT, *_VERCEL_TEXTS, _VERCEL_CALLS)):
         return None
     found = Conversation("vercel", tools=function_tools(at.get(_VERCEL_TOOLS)))
-    asked = parse_json(at.get(_VERCEL_PROMPT))
-    for value in asked if is_list(asked) else ():
-        if is_map(value) and isinstance(value.get("role"), str):
-            found.messages += _vercel_messages(value["role"], value.get("content", ""))
+    found.messages = messages_of_items(at.get(_VERCEL_PROMPT), found.left_out)
     text = next((as_text(at[name]) for name in _VERCEL_TEXTS if at.get(name)), "")
     called = parse_json(at.get(_VERCEL_CALLS))
     calls = [_vercel_call(call) for call in called if is_map(call)] if is_list(called) else []
-    if text or calls:
-        found.answer = [_vercel_assistant(text, calls)]
+    thought = at.get(_VERCEL_REASONING)
+    if text or calls or thought:
+        found.answer = [with_reasoning(_vercel_assistant(text, calls), {"reasoning": thought})]
     return found
-
-
-def _vercel_messages(role: str, content: object) -> list[Message]:
-    """A message, or one for each tool result it holds."""
-    parts = [part for part in content if is_map(part)] if is_list(content) else []
-    if role == "tool":
-        return [_vercel_result(part) for part in parts if part.get("type") == "tool-result"]
-    calls = [_vercel_call(part) for part in parts if part.get("type") == "tool-call"]
-    text = content_of(content)
-    return [_vercel_assistant(text, calls)] if calls else [{"role": role, "content": text}]
 
 
 def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
@@ -213,13 +249,6 @@ def _vercel_assistant(content: object, calls: list[dict[str, Any]]) -> Message:
 
 def _vercel_call(part: Mapping[str, Any]) -> dict[str, Any]:
     return tool_call(part.get("toolCallId"), part.get("toolName"), part.get("args", part.get("input")))
-
-
-def _vercel_result(part: Mapping[str, Any]) -> Message:
-    """``result`` up to version 4, then ``output``, which names its kind."""
-    output = part.get("output")
-    result = output.get("value", "") if is_map(output) else part.get("result", output)
-    return {"role": "tool", "content": as_text(result), "tool_call_id": str(part.get("toolCallId") or "")}
 
 
 PYDANTIC_AI = "pydantic_ai"
@@ -234,7 +263,9 @@ def read_pydantic_ai(span: SpanRecord) -> Conversation | None:
             named = [(str(event.get("event.name")), event) for event in events if is_map(event)]
             return _ended(conversation_of_events(PYDANTIC_AI, named))
     if "pydantic_ai.all_messages" in at:
-        return _ended(Conversation(PYDANTIC_AI, messages_of_parts(at["pydantic_ai.all_messages"])))
+        found = Conversation(PYDANTIC_AI)
+        found.messages = messages_of_items(at["pydantic_ai.all_messages"], found.left_out)
+        return _ended(found)
     return None
 
 
@@ -269,5 +300,6 @@ def read_conversation(span: SpanRecord) -> Conversation | None:
     for reader in READERS:
         found = reader(span)
         if found is not None and (found.messages or found.answer):
+            found.incomplete = why_incomplete(span)
             return found
     return None

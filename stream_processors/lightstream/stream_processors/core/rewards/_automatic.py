@@ -14,6 +14,7 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import SpanRecord, SpanStatus
 from lightstream.schemas.valid_text import valid_text
 
+from ..dialects import tool_name
 from ..user_function import is_function_name, user_function
 from ._read import RewardReading, is_reward
 
@@ -25,21 +26,9 @@ AutomaticRule = Callable[[SpanRecord], float | None]
 AUTOMATIC = "automatic"
 """Names of such rewards begin with it: ``automatic.tool_error``."""
 
-_TOOL_KINDS = {
-    "openinference.span.kind": "TOOL",
-    "gen_ai.operation.name": "EXECUTE_TOOL",
-    "agentops.span.kind": "TOOL",
-    "traceloop.span.kind": "TOOL",
-    "langfuse.observation.type": "TOOL",
-}
-"""Attribute -> its value, in capitals, on the span of a tool's run."""
-
 
 def _is_tool(span: SpanRecord) -> bool:
-    attributes = span.attributes
-    return any(
-        isinstance(value := attributes.get(name), str) and value.upper() == kind for name, kind in _TOOL_KINDS.items()
-    )
+    return tool_name(span) is not None
 
 
 def _failed(span: SpanRecord) -> bool:

@@ -209,6 +209,7 @@ def _match_one(reading: RewardReading, calls: CallIndex, call_before: _CallBefor
         if primary is not None:
             matched.trajectory = primary
             matched.shared = primary if before < 0 else None
+    link = _shown(reading.links)
     for target in targets:
         if target is not None and primary is not None:
             matched.by_call[target] = primary
@@ -223,6 +224,7 @@ def _match_one(reading: RewardReading, calls: CallIndex, call_before: _CallBefor
                     trace_id=reading.trace_id,
                     dimension=dimension,
                     source_offset=reading.offset,
+                    link=link,
                 )
             )
 

@@ -4,7 +4,8 @@ Agent Lightning 0.3: ``agentlightning.reward.N.name`` / ``.value``, the first di
 ``agentlightning.link.N.key_match`` / ``.value_match`` that must all match. Before 0.3: an ``agentlightning.reward``
 span with ``reward``, or AgentOps output ``{"type": "reward", "value": …}``. OpenTelemetry: events
 ``gen_ai.evaluation.result``, which judge the response they name or the span they sit on; those that judge the same are
-dimensions of one reward, the first event being the reward.
+dimensions of one reward, the first event being the reward. Sent as a log record, or as a span of that name, such an
+event judges the response it names or the span that it is below, and without either the trajectory.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def read_rewards(span: SpanRecord, offset: int) -> list[RewardReading]:
     attributes = span.attributes
     if attributes and (reading := _of_attributes(span, attributes, offset)):
         readings.append(reading)
-    if span.events:
+    if span.events or span.name == _EVALUATION:
         readings.extend(_of_events(span, offset))
     return readings
 
@@ -104,23 +105,28 @@ def _of_events(span: SpanRecord, offset: int) -> list[RewardReading]:
 
     One without a score (it may have only a label) does not count.
     """
-    readings: dict[tuple[str, str], RewardReading] = {}
-    dimensions: dict[tuple[str, str], int] = {}
-    for event in span.events:
-        score = event.attributes.get("gen_ai.evaluation.score.value") if event.name == _EVALUATION else None
+    readings: dict[tuple[str, str] | None, RewardReading] = {}
+    dimensions: dict[tuple[str, str] | None, int] = {}
+    on_span = ("span_id", span.span_id)
+    told: list[tuple[Mapping[str, Any], tuple[str, str] | None]] = [
+        (event.attributes, on_span) for event in span.events if event.name == _EVALUATION
+    ]
+    if span.name == _EVALUATION:
+        told.append((span.attributes, ("span_id", span.parent_id) if span.parent_id else None))
+    for attributes, otherwise in told:
+        score = attributes.get("gen_ai.evaluation.score.value")
         if score is None:
             continue
-        response = event.attributes.get("gen_ai.response.id")
-        by_response = isinstance(response, str) and response
-        target = ("gen_ai.response.id", str(response)) if by_response else ("span_id", span.span_id)
+        response = attributes.get("gen_ai.response.id")
+        target = ("gen_ai.response.id", response) if isinstance(response, str) and response else otherwise
         judged = readings.get(target)
         if judged is None:
             judged = readings[target] = RewardReading(
-                span.span_id, span.trace_id, offset, links=[target], scope=_scope(span)
+                span.span_id, span.trace_id, offset, links=[] if target is None else [target], scope=_scope(span)
             )
         dimension = dimensions[target] = dimensions.get(target, -1) + 1
         if dimension < DIMENSIONS_MAX:
-            name = event.attributes.get("gen_ai.evaluation.name")
+            name = attributes.get("gen_ai.evaluation.name")
             judged.add(dimension, name if isinstance(name, str) else "", score)
         elif dimension == DIMENSIONS_MAX:
             judged.problems.append(_beyond(dimension))

@@ -1,0 +1,15 @@
+-- The tree of the spans of a rollout. Times are microseconds since the first of them, whose row alone has `origin`, in
+-- nanoseconds since 1970.
+-- $rollout: the rollout.
+WITH mine AS (
+  SELECT span_id, parent_id, name, status, start_unix_nano, end_unix_nano, is_llm_call, has_reward, log_partition,
+    log_offset, min(start_unix_nano) FILTER (start_unix_nano > 0) OVER () AS origin
+  FROM spans WHERE rollout_id = $rollout
+), timed AS (
+  SELECT * EXCLUDE (start_unix_nano, end_unix_nano),
+    CASE WHEN start_unix_nano > 0 THEN (start_unix_nano - origin) / 1e3 ELSE 0 END AS start,
+    CASE WHEN end_unix_nano > 0 THEN (end_unix_nano - origin) / 1e3 END AS end
+  FROM mine
+)
+SELECT * REPLACE (CASE WHEN row_number() OVER (ORDER BY start, log_offset) = 1 THEN origin::VARCHAR END AS origin)
+FROM timed ORDER BY start, log_offset
