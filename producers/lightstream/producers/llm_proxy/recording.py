@@ -36,6 +36,9 @@ API_ATTRIBUTE = "lightstream.proxy.api"
 UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
 """The model server's id of an answer that the agent saw under another."""
 
+NOT_ASKED_FOR_ATTRIBUTE = "lightstream.proxy.not_asked_for"
+"""List of what the proxy did not ask the model server for (``name: reason``): token ids, log-probabilities."""
+
 TRANSLATED = ("messages", "responses")
 
 CUT_ORDER = (
@@ -76,6 +79,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
     notes: list[str] = [call.error_message] if call.error_message else []
     version, runs = _versions(call, choice)
     texts = choice.token_texts or []
+    message = choice.message.recorded()
     has_texts = bool(texts) and len(texts) == len(choice.token_ids or ())
     llm_call = LlmCall(
         response_id=call.seen_response_id or completion.response_id,
@@ -93,7 +97,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         http_status=call.http_status,
         error_message=call.error_message,
         request_json=request_json,
-        response_json=to_json(choice.message).decode() if choice.message else None,
+        response_json=to_json(message).decode() if message else None,
         response_tokens_text="".join(texts) if has_texts else None,
         response_token_ends=pack_int32(accumulate(map(len, texts))) if has_texts else None,
         sampling_json=call.sampling_json,
@@ -140,6 +144,7 @@ def _attributes(call: Call) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
     }
+    values[NOT_ASKED_FOR_ATTRIBUTE] = [f"{name}: {why}" for name, why in call.not_asked_for.items()] or None
     return {name: value for name, value in values.items() if value is not None}
 
 
