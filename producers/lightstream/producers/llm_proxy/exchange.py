@@ -18,7 +18,6 @@ from lightstream.runtime.http_server import (
     CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
-    read_body,
     unless_disconnected,
 )
 from lightstream.runtime.settings import Settings
@@ -30,11 +29,11 @@ from .capture import Completion, Wanted, capture, policy_version_of, without_ext
 from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
 from .extras import Extras
-from .json_text import half_pair_in, read_json_as_sent
 from .recording import CallRecorder
 from .relay import StreamRelay
+from .request_body import UnreadableBodyError, json_object, unpacked_body
 from .seeds import CallSeeds
-from .server_answers import as_stream, completion_in, shown
+from .server_answers import as_stream, completion_in, json_answer_in, shown
 from .upstream import Upstream, UpstreamAnswer, UpstreamError
 
 __all__ = ["Exchange", "error_reply", "response_of"]
@@ -63,10 +62,11 @@ class Exchange:
     async def answer(self, request: Request, call: Call) -> Response:
         """Answer one request: read, ask, record, and only then reply. Gives up once the client has disconnected."""
         try:
-            body = await read_body(request, self._settings.llm_request_bytes_max)
-        except BodyTooLargeError as error:
+            body = await unpacked_body(request, self._settings.llm_request_bytes_max)
+        except (BodyTooLargeError, UnreadableBodyError) as error:
             call.started_unix_nano = self._clock.now_unix_nano()
-            return response_of(await self._recorded(call, self._failed(call, 413, str(error))))
+            status = error.status if isinstance(error, UnreadableBodyError) else 413
+            return response_of(await self._recorded(call, self._failed(call, status, str(error))))
         call.is_retry = request.headers.get(RETRIES_HEADER, "0") != "0"
         try:
             reply = await unless_disconnected(request, self._ask(call, body))
@@ -92,18 +92,9 @@ class Exchange:
         call.started_unix_nano = self._clock.now_unix_nano()
         call.request_body = body
         try:
-            asked, has_halves = read_json_as_sent(body)
-        except ValueError as error:
-            return self._failed(call, 400, f"the request is not JSON: {error}")
-        half = half_pair_in(asked) if has_halves else None
-        if half is not None:
-            message = (
-                f"the text at {half} has half of a surrogate pair (one of \\ud800 to \\udfff alone), which is no "
-                "character: it was cut within one. Cut the text between characters, or encode it with errors='replace'."
-            )
-            return self._failed(call, 400, message)
-        if not isinstance(asked, dict):
-            return self._failed(call, 400, "the request is not a JSON object")
+            asked = json_object(body)
+        except UnreadableBodyError as error:
+            return self._failed(call, error.status, str(error))
         call.requested_model = str(asked.get("model") or "")
         call.streams = asked.get("stream") is True
         try:
@@ -116,7 +107,8 @@ class Exchange:
         call.sampling_json = sampling_of_request(request)
         call.wanted = _wanted(request, call.dialect.endpoint)
         call.choices_wanted = _choices_wanted(request)
-        call.asked = request | {"model": self._settings.llm_model} if self._settings.llm_model else request
+        model = self._settings.llm_model if call.dialect.is_sampled else None
+        call.asked = request | {"model": model} if model else request
         try:
             answer = await self._ask_with_extras(call, call.asked)
             return await self._reply(call, answer)
@@ -133,17 +125,17 @@ class Exchange:
             return error_reply(call.dialect, 503, message)
         return reply
 
-    async def models(self, dialect: Dialect) -> Reply:
-        """The upstream's list of models."""
+    async def models(self, dialect: Dialect, name: str = "") -> Reply:
+        """The upstream's list of models, or what it says of one."""
         try:
-            answer = await self._upstream.models()
+            answer = await self._upstream.models(name)
         except UpstreamError as error:
             return error_reply(dialect, error.status, str(error))
         return Reply(answer.status, answer.body or b"", content_type=answer.content_type)
 
     def _seeded(self, call: Call, request: dict[str, Any]) -> dict[str, Any]:
         """The request, with a seed if its run has one and it has none of its own."""
-        if call.run_seed is None or request.get("seed") is not None:
+        if call.run_seed is None or not call.dialect.is_sampled or request.get("seed") is not None:
             return request
         call.drawn_seed = self._seeds.draw(call.run_seed, call.caller, request, is_retry=call.is_retry)
         return request if call.drawn_seed is None else request | {"seed": call.drawn_seed.value}
@@ -187,13 +179,16 @@ class Exchange:
             reply.body = call.dialect.passed_on_error(answer.status, reply.body)
         elif answer.pieces is not None:
             reply.stream = answer
-        elif call.streams:
+        elif call.streams and call.dialect.is_sampled:
             reply.stream, reply.content_type = _streamed(answer), EVENT_STREAM
         else:
             await self._read_whole(call, reply, version)
         return reply
 
     async def _read_whole(self, call: Call, reply: Reply, version: str | None) -> None:
+        if not call.dialect.is_sampled:
+            capture(call.completion, json_answer_in(reply.body))
+            return
         body = completion_in(reply.body)
         capture(call.completion, body, is_whole=True)
         while call.completion.is_interrupted:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 EXTRAS: Mapping[Endpoint, dict[str, Any]] = {
     "chat/completions": {"logprobs": True, "return_token_ids": True},
     "completions": {"logprobs": 1, "return_token_ids": True},  # a number there: so many alternatives
+    "embeddings": {},
 }
 """What is asked for, by the model server's endpoint."""
 

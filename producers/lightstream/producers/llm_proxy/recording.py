@@ -109,7 +109,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         trace_id=call.caller.trace_id,
         span_id=secrets.token_hex(8),
         parent_id=call.caller.parent_id,
-        name=SPAN_NAME,
+        name=SPAN_NAME if call.dialect.is_sampled else call.dialect.api,
         kind=SpanKind.CLIENT,
         status=SpanStatus.ERROR if failed else SpanStatus.OK,
         status_message="; ".join(notes),
@@ -135,7 +135,7 @@ def _attributes(call: Call) -> dict[str, Any]:
     """OpenTelemetry's GenAI conventions, as far as they are known."""
     usage = call.completion.usage or {}
     values: dict[str, Any] = {
-        "gen_ai.operation.name": "text_completion" if call.dialect.api == "text_completion" else "chat",
+        "gen_ai.operation.name": "chat" if call.dialect.api in ("chat", *TRANSLATED) else call.dialect.api,
         "gen_ai.request.model": call.requested_model,
         "gen_ai.response.model": call.completion.model,
         "gen_ai.response.id": call.seen_response_id or call.completion.response_id,

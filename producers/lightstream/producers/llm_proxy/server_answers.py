@@ -11,7 +11,7 @@ from .events import event_of
 from .json_text import read_json
 from .upstream import UpstreamError
 
-__all__ = ["SERVER_LOG", "as_stream", "completion_in", "error_in", "shown"]
+__all__ = ["SERVER_LOG", "as_stream", "completion_in", "error_in", "json_answer_in", "shown"]
 
 ERROR_TEXT_MAX = 2000
 """Characters of an upstream's error that go into the record."""
@@ -28,8 +28,8 @@ def shown(body: bytes | None) -> str:
     return (body or b"")[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")
 
 
-def completion_in(content: bytes) -> dict[str, Any]:
-    """The body of a whole answer.
+def json_answer_in(content: bytes, what: str = "JSON object") -> dict[str, Any]:
+    """The object in the body of a whole answer.
 
     Raises:
         UpstreamError: it is another body, or an error.
@@ -38,10 +38,22 @@ def completion_in(content: bytes) -> dict[str, Any]:
         body: Any = read_json(content)
     except ValueError:
         body = None
-    refused = error_in(body) if isinstance(body, dict) else None
+    if not isinstance(body, dict):
+        raise UpstreamError(f"the LLM server's answer is not a {what}: {shown(content)}. {IS_IT_ONE}", status=502)
+    refused = error_in(body)
     if refused is not None:
         raise UpstreamError(f"the LLM server answered with an error: {refused[1]}. {SERVER_LOG}", status=refused[0])
-    if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
+    return body
+
+
+def completion_in(content: bytes) -> dict[str, Any]:
+    """The body of a whole completion.
+
+    Raises:
+        UpstreamError: it is another body, or an error.
+    """
+    body = json_answer_in(content, "completion")
+    if not isinstance(body.get("choices"), list):
         raise UpstreamError(f"the LLM server's answer is not a completion: {shown(content)}. {IS_IT_ONE}", status=502)
     if not any(isinstance(choice, dict) for choice in body["choices"]):
         raise UpstreamError(f"the LLM server's answer has no choice. {SERVER_LOG}", status=502)

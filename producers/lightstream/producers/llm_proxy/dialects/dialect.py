@@ -12,9 +12,9 @@ from ..capture import Completion
 from ..events import event_of
 from ..normal_form import Part
 
-__all__ = ["CHAT", "COMPLETIONS", "Dialect", "Endpoint", "StreamEvent", "Translation", "openai_error"]
+__all__ = ["CHAT", "COMPLETIONS", "EMBEDDINGS", "Dialect", "Endpoint", "StreamEvent", "Translation", "openai_error"]
 
-Endpoint: TypeAlias = Literal["chat/completions", "completions"]
+Endpoint: TypeAlias = Literal["chat/completions", "completions", "embeddings"]
 """Path asked of the model server, below its base URL."""
 
 
@@ -78,6 +78,11 @@ class Dialect(Protocol):
         """The model server's endpoint that answers it."""
         ...
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a model samples the answer; embeddings are computed."""
+        ...
+
     async def translate(self, request: dict[str, Any]) -> Translation:
         """Begin a call.
 
@@ -118,6 +123,7 @@ class PlainDialect:
 
     api: str
     endpoint: Endpoint
+    is_sampled: bool = True
 
     async def translate(self, request: dict[str, Any]) -> Translation:
         return _AsItIs(request)
@@ -140,3 +146,4 @@ def openai_error(status: int, message: str) -> dict[str, Any]:
 
 CHAT = PlainDialect("chat", "chat/completions")
 COMPLETIONS = PlainDialect("text_completion", "completions")
+EMBEDDINGS = PlainDialect("embeddings", "embeddings", is_sampled=False)

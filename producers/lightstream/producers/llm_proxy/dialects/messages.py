@@ -39,6 +39,7 @@ class MessagesDialect:
 
     api = "messages"
     endpoint: Endpoint = "chat/completions"
+    is_sampled = True
 
     async def translate(self, request: dict[str, Any]) -> Translation:
         await asyncio.to_thread(imported_litellm)

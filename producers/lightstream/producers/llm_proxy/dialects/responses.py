@@ -111,6 +111,7 @@ class ResponsesDialect:
 
     api = "responses"
     endpoint: Endpoint = "chat/completions"
+    is_sampled = True
 
     def __init__(self) -> None:
         self._conversations = Conversations()
