@@ -18,6 +18,7 @@ from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.http_access import Access, bearer_token
 from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError, client_gone
 from lightstream.runtime.kafka import Publisher
+from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 
 from .call import Call, Reply, caller_of
@@ -64,7 +65,7 @@ def create_app(
         stop: called (in a thread) after the last request: time to flush the publisher.
     """
     clock = clock or SystemClock()
-    exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
+    exchange = Exchange(settings, upstream, CallRecorder(publisher, clock, codec_for(settings)), clock)
     access = proxy_access(settings)
     dialects: dict[str, Dialect] = {
         "/chat/completions": CHAT,

@@ -21,7 +21,7 @@ from lightstream.runtime.http_server import (
     unless_disconnected,
 )
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.errors import LightstreamError, RecordTooLargeError
 from lightstream.schemas.sampling import sampling_of_request
 
 from .call import Call, Reply
@@ -122,7 +122,7 @@ class Exchange:
             await self._recorder.record(call)
         except LightstreamError as error:
             message = f"the call could not be recorded, so its answer is withheld: {error}"
-            return error_reply(call.dialect, 503, message)
+            return error_reply(call.dialect, 413 if isinstance(error, RecordTooLargeError) else 503, message)
         return reply
 
     async def models(self, dialect: Dialect, name: str = "") -> Reply:

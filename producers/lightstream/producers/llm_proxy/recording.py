@@ -14,9 +14,11 @@ from pydantic_core import to_json
 
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.http_server import CLIENT_GONE
-from lightstream.runtime.kafka import Position, Publisher
+from lightstream.runtime.kafka import Outgoing, Position, Publisher
 from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.attribute_names import TRUNCATED
+from lightstream.schemas.both_ends import both_ends
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall, PolicyVersionRun, SpanKind, SpanRecord, SpanStatus
@@ -49,6 +51,9 @@ CUT_ORDER = (
 )
 """Fields in the order of cutting: texts follow from token ids, and a call without tokens cannot be trained on."""
 
+TEXT_CHARS_MAX = 500
+"""Of an error's text, in a record of which all else was cut."""
+
 
 def _span_records(call: Call) -> list[SpanRecord]:
     """One record per choice; a single one without tokens where the call gave none.
@@ -71,7 +76,15 @@ def _smaller(record: SpanRecord) -> SpanRecord | None:
             without = LlmCall.model_copy(call, update=dict.fromkeys(names)) if call is not None else None
             attributes = record.attributes | {TRUNCATED: cut}
             return record.model_copy(update={"llm_call": without, "attributes": attributes})
-    return None
+    if call is None or max(len(call.error_message or ""), len(record.status_message)) <= TEXT_CHARS_MAX:
+        return None
+    message = both_ends(call.error_message or "", TEXT_CHARS_MAX) or None
+    told = {
+        "llm_call": LlmCall.model_copy(call, update={"error_message": message}),
+        "status_message": both_ends(record.status_message, TEXT_CHARS_MAX),
+        "attributes": {TRUNCATED: [*cut, "attributes"]},
+    }
+    return record.model_copy(update=told)
 
 
 def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
@@ -168,10 +181,12 @@ class CallRecorder:
     Args:
         publisher: makes records durable; bounds how long that may take.
         clock: time of a call's end.
+        codec: encodes what goes out in place of a record that is too large.
     """
 
-    def __init__(self, publisher: Publisher, clock: Clock) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, codec: Codec | None = None) -> None:
         self._publisher = publisher
+        self._codec = codec or Codec()
         self._clock = clock
 
     async def record(self, call: Call) -> None:
@@ -201,14 +216,28 @@ class CallRecorder:
     def _publish(self, key: str, record: SpanRecord) -> Future[Position]:
         while True:
             try:
-                return self._publisher.publish(SPANS, key, record)
+                return self._publisher.publish(SPANS, key, record, instead=partial(self._instead, key, record))
             except RecordTooLargeError as error:
-                cut = _smaller(record)
+                cut = _cut(record, error)
                 if cut is None:
                     raise
-                with logged_ids_of(record):
-                    logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
                 record = cut
+
+    def _instead(self, key: str, record: SpanRecord, error: RecordTooLargeError) -> Outgoing | None:
+        """The record without its next field, for a topic that takes less than it did."""
+        cut = _cut(record, error)
+        if cut is None:
+            return None
+        return Outgoing(SPANS, key, self._codec.encode(cut), instead=partial(self._instead, key, cut))
+
+
+def _cut(record: SpanRecord, error: RecordTooLargeError) -> SpanRecord | None:
+    """The record with less in it, logged; ``None`` where nothing is left to cut."""
+    cut = _smaller(record)
+    if cut is not None:
+        with logged_ids_of(record):
+            logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
+    return cut
 
 
 def _log_failure(call: Call, future: Future[Position]) -> None:
