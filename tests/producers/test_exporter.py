@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from lightstream.producers.context import AttemptRef
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.exporter.fitting import shortened
-from lightstream.runtime.kafka import Delivered
+from lightstream.runtime.kafka import Delivered, Instead
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import BackpressureError, PublishError, RecordTooLargeError
@@ -46,7 +46,9 @@ class Stuck:
         self.futures: list[Future[None]] = []
         self.full = False
 
-    def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
+    def send(
+        self, topic: Topic, key: str, record: Record, delivered: Delivered, *, instead: Instead | None = None
+    ) -> None:
         if self.full:
             raise BackpressureError("full.")
         future: Future[None] = Future()
@@ -140,7 +142,9 @@ def test_shortening_finds_what_is_big_wherever_it_is() -> None:
 
 def test_span_that_cannot_be_made_to_fit_is_an_error_at_the_flush(settings: Settings) -> None:
     class Tiny(Stuck):
-        def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
+        def send(
+            self, topic: Topic, key: str, record: Record, delivered: Delivered, *, instead: Instead | None = None
+        ) -> None:
             raise RecordTooLargeError(topic.name, len(Codec().encode(record)), 10)
 
     exporter = KafkaSpanExporter(settings, publisher=Tiny())

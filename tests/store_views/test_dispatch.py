@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 
 from lightstream.runtime.clock import SystemClock
-from lightstream.runtime.kafka import BY_KEY, Headers, Position, QueueSummary
+from lightstream.runtime.kafka import BY_KEY, Headers, Instead, Position, QueueSummary
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import (
@@ -102,7 +102,14 @@ class Log:
         self.more = asyncio.Event()
 
     def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
+        self,
+        topic: Topic,
+        key: str,
+        record: Record | None,
+        *,
+        headers: Headers | None = None,
+        partition: int = BY_KEY,
+        instead: Instead | None = None,
     ) -> Future[Position]:
         assert isinstance(record, TaskRequest)
         self.written.append((record, partition))

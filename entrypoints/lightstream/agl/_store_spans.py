@@ -13,7 +13,7 @@ from lightstream.schemas.records import Record, SpanRecord
 from lightstream.schemas.topics import Topic
 
 if TYPE_CHECKING:
-    from lightstream.runtime.kafka import Headers, Position
+    from lightstream.runtime.kafka import Headers, Instead, Position
 
 __all__ = ["StorePublisher", "store_for_spans"]
 
@@ -40,7 +40,14 @@ class StorePublisher:
         self._store = store
 
     def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = -1
+        self,
+        topic: Topic,
+        key: str,
+        record: Record | None,
+        *,
+        headers: Headers | None = None,
+        partition: int = -1,
+        instead: Instead | None = None,
     ) -> Future[Position]:
         if not isinstance(record, SpanRecord):
             raise PublishError(f"a store takes spans from the proxy, and no {type(record).__name__}")

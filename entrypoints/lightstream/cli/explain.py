@@ -13,6 +13,7 @@ from rich.markup import escape
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS, SHARED_SPAN_MEANING
 from lightstream.store_views.explain import Explanation, explain
+from lightstream.store_views.sql_literal import sql_literal
 from lightstream.stream_processors.core.segments import Segment
 
 from .formats import Format
@@ -20,6 +21,15 @@ from .rows import console_for_rows, print_rows
 from .view_query import ask_view
 
 __all__ = ["run_explain"]
+
+_DECISIONS = """
+SELECT span_id, array_to_string(json_extract(attributes, '$."lightstream.proxy.not_asked_for"')::VARCHAR[], '; ')
+    AS not_asked_for
+FROM spans
+WHERE rollout_id = {} AND json_extract(attributes, '$."lightstream.proxy.not_asked_for"') IS NOT NULL
+ORDER BY start_unix_nano
+"""
+"""Calls for which the proxy did not ask the model server for token ids or log-probabilities, and why."""
 
 notes = Console(highlight=False, stderr=True)
 
@@ -41,10 +51,13 @@ def run_explain(settings: Settings, rollout_id: str, output: Format) -> None:
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
     found = explain(ask, rollout_id)
+    decisions = ask(_DECISIONS.format(sql_literal(rollout_id)))
     if output is Format.JSON:
-        sys.stdout.write(json.dumps(_as_json(found), default=str, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(_as_json(found) | {"proxy": decisions}, default=str, ensure_ascii=False) + "\n")
         return
     _print_explanation(console_for_rows(), found)
+    if decisions:
+        _print(console_for_rows(), "Decided by the LLM proxy", decisions, ["span_id", "not_asked_for"])
 
 
 def _print_explanation(console: Console, found: Explanation) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.runtime.kafka import KafkaPublisher, create_topics, run_headers
+from lightstream.runtime.kafka import Instead, KafkaPublisher, Outgoing, create_topics, run_headers
 from lightstream.runtime.large_records import large_records_folder, put_aside
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
@@ -156,10 +156,26 @@ def _published(trajectories: Iterable[Trajectory], settings: Settings) -> Iterat
     folder = large_records_folder(settings)
     waiting: list[Any] = []
 
+    def instead_of(trajectory: Trajectory) -> Instead | None:
+        """The address of the trajectory in a file, for a topic that takes less than we do."""
+        if folder is None or trajectory.payload_url:
+            return None
+
+        def aside(_error: RecordTooLargeError) -> Outgoing:
+            value = codec.encode(put_aside(trajectory, codec, folder))
+            return Outgoing(
+                TRAJECTORIES, trajectory.group_id or trajectory.rollout_id, value, run_headers(trajectory.run_id)
+            )
+
+        return aside
+
     def publish(trajectory: Trajectory) -> None:
         key = trajectory.group_id or trajectory.rollout_id
         try:
-            waiting.append(publisher.publish(TRAJECTORIES, key, trajectory, headers=run_headers(trajectory.run_id)))
+            headers = run_headers(trajectory.run_id)
+            waiting.append(
+                publisher.publish(TRAJECTORIES, key, trajectory, headers=headers, instead=instead_of(trajectory))
+            )
         except BackpressureError:
             if not waiting:
                 raise

@@ -93,16 +93,17 @@ class RecordTooLargeError(PublishError):
 
     Attributes:
         size_bytes: encoded size of the record.
-        limit_bytes: largest size the topic takes.
+        limit_bytes: largest size the topic takes; where that is not known, one that is worth a try.
     """
 
-    def __init__(self, topic: str, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, topic: str, size_bytes: int, limit_bytes: int | None) -> None:
+        limit = "limit" if limit_bytes is None else f"limit of {limit_bytes:,} bytes"
         super().__init__(
-            f"a record of {size_bytes:,} bytes is over the limit of {limit_bytes:,} bytes of {topic!r}.",
+            f"a record of {size_bytes:,} bytes is over the {limit} of {topic!r}.",
             next_step="Raise LIGHTSTREAM_RECORD_BYTES_MAX and the topic's max.message.bytes, or shrink the record.",
         )
         self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
+        self.limit_bytes = size_bytes * 3 // 4 if limit_bytes is None else limit_bytes
 
 
 class BackpressureError(PublishError):

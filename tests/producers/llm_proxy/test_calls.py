@@ -75,7 +75,7 @@ def test_a_stream_is_passed_on_and_recorded(
     call = _call(record)
     assert _numbers(call) == ([1, 2, 3], [1, 2, 3], [-1.0, -2.0, -3.0])
     assert (call.streamed, call.finish_reason, call.error_message) == (True, "stop", None)
-    assert json.loads(call.response_json or "") == {"content": "<1><2><3>"}
+    assert json.loads(call.response_json or "") == {"role": "assistant", "content": "<1><2><3>"}
 
 
 def test_the_end_of_a_stream_waits_for_the_record_and_nothing_else_does(

@@ -21,11 +21,11 @@ PARENT = "00f067aa0ba902b7"
 
 def test_a_whole_answer_gives_its_tokens() -> None:
     answer = Completion()
-    capture(answer, completion(usage={"prompt_tokens": 3}))
+    capture(answer, completion(usage={"prompt_tokens": 3}), is_whole=True)
     assert (answer.response_id, answer.model, answer.prompt_token_ids) == ("chatcmpl-1", "m@4", [1, 2, 3])
     (choice,) = answer.choices.values()
     assert (choice.token_ids, choice.logprobs, choice.finish_reason) == ([7, 8], [-0.5, -0.5], "stop")
-    assert choice.message == {"role": "assistant", "content": "aa"}
+    assert choice.message.recorded() == {"role": "assistant", "content": "aa"}
 
 
 def test_chunks_add_up() -> None:
@@ -34,7 +34,7 @@ def test_chunks_add_up() -> None:
         capture(answer, body)
     (choice,) = answer.choices.values()
     assert (choice.token_ids, choice.logprobs) == ([4, 5, 6], [-4.0, -5.0, -6.0])
-    assert choice.message["content"] == "<4><5><6>"
+    assert choice.message.texts["text"] == "<4><5><6>"
     assert answer.prompt_token_ids == [1, 2, 3]
 
 
@@ -62,7 +62,7 @@ def test_streamed_tool_calls_add_up() -> None:
         function = {"name": "add", "arguments": arguments} if arguments[0] == "{" else {"arguments": arguments}
         call = {"index": 0, "function": function} | ({"id": "c1"} if arguments[0] == "{" else {})
         capture(answer, {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]})
-    (made,) = answer.choices[0].message["tool_calls"]
+    (made,) = answer.choices[0].message.recorded()["tool_calls"]
     assert made["function"] == {"name": "add", "arguments": '{"a": 1}'}
     assert made["id"] == "c1"
 

@@ -16,8 +16,8 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from lightstream.broker import EmbeddedBroker
-from lightstream.producers.otlp.gateway.http_body import Unpacker
 from lightstream.producers.semconv import TRUNCATED
+from lightstream.runtime.http_body import Unpacker
 from lightstream.runtime.http_server import BodyTooLargeError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from lightstream.runtime.kafka import BY_KEY, Headers, Position
+from lightstream.runtime.kafka import BY_KEY, Headers, Instead, Position
 from lightstream.schemas.errors import PublishError
 from lightstream.schemas.records import Record, WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.topics import Topic
@@ -22,7 +22,14 @@ class Log:
         self.futures: list[Future[Position]] = []
 
     def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
+        self,
+        topic: Topic,
+        key: str,
+        record: Record | None,
+        *,
+        headers: Headers | None = None,
+        partition: int = BY_KEY,
+        instead: Instead | None = None,
     ) -> Future[Position]:
         self.written.append(record)
         self.futures.append(Future())

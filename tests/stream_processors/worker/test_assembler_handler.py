@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from lightstream.runtime.clock import SystemClock
-from lightstream.runtime.kafka import BY_KEY, Headers, Outgoing, Position, run_headers
+from lightstream.runtime.kafka import BY_KEY, Headers, Instead, Outgoing, Position, run_headers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordError, RecordTooLargeError
 from lightstream.schemas.packing import pack_int32
@@ -71,7 +71,14 @@ class Published:
         return len(records), durable
 
     def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
+        self,
+        topic: Topic,
+        key: str,
+        record: Record | None,
+        *,
+        headers: Headers | None = None,
+        partition: int = BY_KEY,
+        instead: Instead | None = None,
     ) -> Future[Position]:
         raise NotImplementedError
 

@@ -12,15 +12,16 @@ from typing import Any, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from lightstream.runtime.kafka import Delivered, RecordSink
-from lightstream.schemas.errors import BackpressureError, PublishError, RecordError
+from lightstream.runtime.kafka import Delivered, Outgoing, RecordSink
+from lightstream.schemas.codec import Codec
+from lightstream.schemas.errors import BackpressureError, PublishError, RecordError, RecordTooLargeError
 from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import SPANS
 
 from ..context import AttemptRef
 from ._ledger import Group, Ledger
 from .convert import record_of
-from .fitting import taken_as_fits
+from .fitting import shortened, taken_as_fits
 
 __all__ = ["Sender", "weight_bytes"]
 
@@ -65,8 +66,9 @@ class Sender:
         truncated: spans, for the statistics.
     """
 
-    def __init__(self, publisher: RecordSink, ledger: Ledger, *, retry_timeout_s: float) -> None:
+    def __init__(self, publisher: RecordSink, ledger: Ledger, codec: Codec, *, retry_timeout_s: float) -> None:
         self._publisher = publisher
+        self._codec = codec
         self._ledger = ledger
         self._retry_timeout_s = retry_timeout_s
         self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
@@ -118,13 +120,19 @@ class Sender:
         deadline: float | None = None
         while True:
             try:
-                return self._publisher.send(SPANS, key, record, delivered)
+                return self._publisher.send(SPANS, key, record, delivered, instead=partial(self._instead, key, record))
             except BackpressureError:
                 now = time.monotonic()
                 deadline = deadline or now + self._retry_timeout_s
                 if now > deadline:
                     raise
             time.sleep(RETRY_INTERVAL_S)
+
+    def _instead(self, key: str, record: SpanRecord, error: RecordTooLargeError) -> Outgoing:
+        """The span in the size that the topic takes."""
+        self.truncated += 1
+        cut = shortened(record, error.size_bytes - error.limit_bytes)
+        return Outgoing(SPANS, key, self._codec.encode(cut), instead=partial(self._instead, key, cut))
 
     def _settle(self, group: Group, error: PublishError | RecordError | None) -> None:
         if error is None:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lightstream.runtime.kafka import KafkaPublisher, RecordSink
+from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import PublishError
 
@@ -106,7 +107,9 @@ class KafkaSpanExporter(SpanExporter):
 
     def _reset(self) -> None:
         self._ledger = Ledger()
-        self._sender = Sender(self._publisher, self._ledger, retry_timeout_s=self._settings.publish_timeout_s)
+        self._sender = Sender(
+            self._publisher, self._ledger, codec_for(self._settings), retry_timeout_s=self._settings.publish_timeout_s
+        )
         self._handed_bytes = 0
         self._handed_over = 0
         self._rejected = 0

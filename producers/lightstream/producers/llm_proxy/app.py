@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError, client_gone, read_body
+from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError, client_gone
 from lightstream.runtime.kafka import Publisher
+from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 
 from .call import Call, Reply, caller_of
-from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, Dialect, ResponsesDialect
+from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, EMBEDDINGS, Dialect, ResponsesDialect
 from .dialects.messages import counted_tokens
 from .exchange import Exchange, error_reply, response_of
 from .recording import CallRecorder
+from .request_body import UnreadableBodyError, json_object, unpacked_body
 from .upstream import Upstream
 
 __all__ = ["create_app", "proxy_access"]
@@ -61,11 +65,12 @@ def create_app(
         stop: called (in a thread) after the last request: time to flush the publisher.
     """
     clock = clock or SystemClock()
-    exchange = Exchange(settings, upstream, CallRecorder(publisher, clock), clock)
+    exchange = Exchange(settings, upstream, CallRecorder(publisher, clock, codec_for(settings)), clock)
     access = proxy_access(settings)
     dialects: dict[str, Dialect] = {
         "/chat/completions": CHAT,
         "/completions": COMPLETIONS,
+        "/embeddings": EMBEDDINGS,
         "/responses": ResponsesDialect(),  # remembers this application's conversations
         "/messages": ANTHROPIC_MESSAGES,
     }
@@ -92,18 +97,22 @@ def create_app(
 
     async def count_tokens(request: Request) -> Response:
         try:
-            asked = from_json(await read_body(request, settings.llm_request_bytes_max))
-            if not isinstance(asked, dict):
-                raise ValueError("the request is not a JSON object")
+            asked = json_object(await unpacked_body(request, settings.llm_request_bytes_max))
             reply = Reply(200, to_json({"input_tokens": await counted_tokens(asked)}))
         except BodyTooLargeError as error:
             reply = error_reply(ANTHROPIC_MESSAGES, 413, str(error))
         except ValueError as error:
-            reply = error_reply(ANTHROPIC_MESSAGES, 400, str(error))
+            status = error.status if isinstance(error, UnreadableBodyError) else 400
+            reply = error_reply(ANTHROPIC_MESSAGES, status, str(error))
         return response_of(reply)
 
-    async def models(_request: Request) -> Response:
-        return response_of(await exchange.models(CHAT))
+    async def models(request: Request) -> Response:
+        return response_of(await exchange.models(CHAT, request.path_params.get("model", "")))
+
+    async def no_route(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        message = f"{request.method} {request.url.path} is not answered here; these paths are: {', '.join(known)}"
+        return response_of(error_reply(CHAT, status, message))
 
     async def health(_request: Request) -> Response:
         return Response(to_json({"status": "ok"}), media_type="application/json")
@@ -114,8 +123,11 @@ def create_app(
             routes.append(Route(prefix + path, _guarded(access, dialect, calls_in(dialect)), methods=["POST"]))
         counting = _guarded(access, ANTHROPIC_MESSAGES, count_tokens)
         routes.append(Route(f"{prefix}/messages/count_tokens", counting, methods=["POST"]))
-        routes.append(Route(f"{prefix}/models", _guarded(access, CHAT, models), methods=["GET"]))
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={ClientGoneError: client_gone})
+        asking = _guarded(access, CHAT, models)
+        routes += [Route(prefix + path, asking, methods=["GET"]) for path in ("/models", "/models/{model:path}")]
+    known = [f"POST /v1{path}" for path in dialects] + ["GET /v1/models"]
+    handlers: dict[Any, Any] = {ClientGoneError: client_gone, 404: no_route, 405: no_route}
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
 
 
 def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:

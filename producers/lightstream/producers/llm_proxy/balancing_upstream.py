@@ -15,7 +15,7 @@ from lightstream.runtime.settings import Settings
 from .litellm_upstream import LiteLlmProviders
 from .model_list import BackEnd, back_ends_of
 from .openai_upstream import HttpUpstream
-from .upstream import UpstreamAnswer, UpstreamError
+from .upstream import UpstreamAnswer, UpstreamError, listed, unknown_model
 
 __all__ = ["BalancingUpstream"]
 
@@ -67,7 +67,7 @@ class BalancingUpstream:
         name = request.get("model")
         candidates = [back_end for back_end in back_ends if back_end.name == name]
         if not candidates:
-            return _unknown(name, back_ends)
+            return unknown_model(name, [back_end.name for back_end in back_ends])
         tried: list[BackEnd] = []
         while True:
             fresh = [back_end for back_end in candidates if back_end not in tried]
@@ -85,10 +85,8 @@ class BalancingUpstream:
             if is_last_try or answer.status not in WORTH_ANOTHER_TRY:
                 return answer
 
-    async def models(self) -> UpstreamAnswer:
-        names = list(dict.fromkeys(back_end.name for back_end in self._back_ends))
-        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "lightstream"} for name in names]
-        return UpstreamAnswer(200, body=to_json({"object": "list", "data": entries}))
+    async def models(self, name: str = "") -> UpstreamAnswer:
+        return listed([back_end.name for back_end in self._back_ends], "lightstream", name)
 
     def _least_busy(self, candidates: list[BackEnd]) -> BackEnd:
         first = next(self._turns) % len(candidates)  # of equally busy ones each has its turn
@@ -158,10 +156,3 @@ class _Hold:
                 yield piece
         finally:
             self.release()
-
-
-def _unknown(name: object, back_ends: list[BackEnd]) -> UpstreamAnswer:
-    known = ", ".join(dict.fromkeys(back_end.name for back_end in back_ends)) or "none"
-    message = f"there is no model {name!r}; there are: {known}"
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}}
-    return UpstreamAnswer(404, body=to_json(body))

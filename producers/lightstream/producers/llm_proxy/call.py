@@ -58,6 +58,7 @@ class Call:
         policy_version, resources_id: which weights answered, where the upstream says so.
         completion: what came back.
         wanted: what the agent itself asked for.
+        not_asked_for: what is asked for beside that, and was not of this model server: name -> reason.
         translation: between agent and model server; ``None`` until the request was understood.
         seen_response_id: the answer's id as the agent saw it, where that is not the upstream's.
     """
@@ -81,13 +82,16 @@ class Call:
     resources_id: str | None = None
     completion: Completion = field(default_factory=Completion)
     wanted: Wanted = field(default_factory=lambda: Wanted(logprobs=True, token_ids=True))
+    not_asked_for: dict[str, str] = field(default_factory=dict[str, str])
     translation: Translation | None = None
     seen_response_id: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """True once every requested choice has come to its end."""
+        """True once every requested choice has come to its end, or the model server has said that all is over."""
         choices = self.completion.choices.values()
+        if self.completion.is_over and choices:
+            return True
         return len(choices) >= self.choices_wanted and all(c.finish_reason is not None for c in choices)
 
 

@@ -1,4 +1,4 @@
-"""Takes token ids and log-probabilities out of raw answers, and removes what the agent did not ask for. Pure.
+"""Takes what counts out of raw answers: tokens, and the message in its normal form; hides what nobody asked for. Pure.
 
 Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` next to the choices, ``token_ids`` in each), the same
 inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[]`` (``logprob`` and ``token``), and for
@@ -12,12 +12,22 @@ from typing import Any
 
 from lightstream.schemas.policy_names import version_of_model, version_of_text
 
-__all__ = ["INTERRUPTED", "Choice", "Completion", "Wanted", "capture", "policy_version_of", "without_extras"]
+from .normal_form import PROVIDER_FIELDS, Message, Part
+
+__all__ = [
+    "INTERRUPTED",
+    "Choice",
+    "Completion",
+    "Wanted",
+    "capture",
+    "policy_version_of",
+    "rest_of",
+    "without_extras",
+]
 
 _PROMPT_IDS = "prompt_token_ids"
 _RESPONSE_IDS = "token_ids"
 _VERSION_RUNS = "policy_version_runs"
-_PROVIDER_FIELDS = "provider_specific_fields"
 
 _ID_IN_PLACE_OF_TEXT = "token_id:"
 """Beginning of a token's text in vLLM's answer, where a request asks for its id instead."""
@@ -32,7 +42,8 @@ class Choice:
 
     ``prompt_token_ids`` is its own prompt, where a request had several. ``version_runs`` are versions of the policy by
     the first token that each sampled, where the upstream says so: at least those after the first. ``is_interrupted``:
-    the upstream has handed it back, to be gone on with.
+    the upstream has handed it back, to be gone on with. ``stop_text`` is the stop sequence that ended it, where the
+    upstream says so.
     """
 
     index: int
@@ -43,18 +54,31 @@ class Choice:
     finish_reason: str | None = None
     version_runs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     is_interrupted: bool = False
-    message: dict[str, Any] = field(default_factory=dict[str, Any])
+    stop_text: str | None = None
+    message: Message = field(default_factory=Message)
 
 
 @dataclass(slots=True)
 class Completion:
-    """The upstream's answer, as far as it has come."""
+    """The upstream's answer, as far as it has come. ``is_over``: it said so (``[DONE]``), whatever the choices say."""
 
     response_id: str | None = None
     model: str | None = None
     prompt_token_ids: list[int] | None = None
     choices: dict[int, Choice] = field(default_factory=dict[int, Choice])
     usage: dict[str, Any] | None = None
+    created: int | None = None
+    is_over: bool = False
+
+    @property
+    def first(self) -> Choice:
+        """The choice that interfaces with a single one give to the agent."""
+        return self.choices[min(self.choices)] if self.choices else Choice(0)
+
+    @property
+    def owes_halves(self) -> bool:
+        """True if what came last, of any choice, ended in half of a character."""
+        return any(choice.message.ends_in_half for choice in self.choices.values())
 
     @property
     def is_interrupted(self) -> bool:
@@ -79,20 +103,42 @@ class Wanted:
         return self.logprobs and self.token_ids
 
 
-def capture(completion: Completion, body: Any) -> None:
-    """Add the content of ``body``: an answer, or one chunk of a streamed one. Malformed parts are left out."""
+def capture(completion: Completion, body: Any, *, is_whole: bool = False) -> list[tuple[int, Part]]:
+    """Add the content of ``body``: an answer, or one chunk of a streamed one. Malformed parts are left out.
+
+    Messages in ``body`` are mended in place, as :meth:`Message.add` does.
+
+    Returns:
+        What it adds, by choice.
+    """
     if not isinstance(body, dict):
-        return
+        return []
     completion.response_id = _text(body.get("id")) or completion.response_id
     completion.model = _text(body.get("model")) or completion.model
+    if type(body.get("created")) is int:
+        completion.created = body["created"]
     if completion.prompt_token_ids is None:
         completion.prompt_token_ids = _integers(_field(body, _PROMPT_IDS))
     if isinstance(body.get("usage"), dict):
         completion.usage = body["usage"]
     choices = body.get("choices")
-    for entry in choices if isinstance(choices, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("index", 0), int):
-            _capture_choice(completion.choice(entry.get("index", 0)), entry)
+    added: list[tuple[int, Part]] = []
+    for position, entry in enumerate(choices if isinstance(choices, list) else []):
+        if isinstance(entry, dict):
+            index = entry.get("index")
+            index = index if type(index) is int else position
+            added += [(index, part) for part in _capture_choice(completion.choice(index), entry, is_whole=is_whole)]
+    return added
+
+
+def rest_of(completion: Completion) -> dict[str, Any] | None:
+    """A chunk with what a stream that is over still owes: ``?`` for the half of a character that never came."""
+    if not completion.owes_halves:
+        return None
+    owed = [choice.index for choice in completion.choices.values() if choice.message.ends_in_half]
+    head = {"id": completion.response_id, "object": "chat.completion.chunk", "model": completion.model}
+    choices: list[dict[str, Any]] = [{"index": index, "delta": {}, "finish_reason": None} for index in owed]
+    return head | {"created": completion.created or 0, "choices": choices}
 
 
 def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
@@ -117,64 +163,55 @@ def policy_version_of(header: str | None, model: str | None) -> int | None:
     return version_of_model(model) if version is None else version
 
 
-def _capture_choice(choice: Choice, entry: dict[str, Any]) -> None:
-    reason = _text(entry.get("finish_reason"))
+def _capture_choice(choice: Choice, entry: dict[str, Any], *, is_whole: bool) -> list[Part]:
+    reason = _finish_reason(entry.get("finish_reason"))
     choice.is_interrupted = reason == INTERRUPTED
     if reason and not choice.is_interrupted:
         choice.finish_reason = reason
+    for name in _STOP_TEXTS:
+        choice.stop_text = _text(entry.get(name)) or choice.stop_text
     choice.version_runs.extend(_version_runs(entry.get(_VERSION_RUNS)))
     if choice.prompt_token_ids is None:
         choice.prompt_token_ids = _integers(_field(entry, _PROMPT_IDS))
     choice.token_ids = _joined(choice.token_ids, _integers(_field(entry, _RESPONSE_IDS)))
     choice.logprobs = _joined(choice.logprobs, _logprobs(entry.get("logprobs")))
     choice.token_texts = _joined(choice.token_texts, _token_texts(entry.get("logprobs")))
-    if isinstance(entry.get("message"), dict):
-        choice.message = entry["message"]
-    elif isinstance(entry.get("delta"), dict):
-        _add_delta(choice.message, entry["delta"])
-    elif isinstance(entry.get("text"), str):  # completions: whole and in pieces alike
-        _add_delta(choice.message, {"role": "assistant", "content": entry["text"]})
+    is_last = is_whole or choice.finish_reason is not None
+    for name in ("delta", "message"):  # some servers stream messages
+        if isinstance(entry.get(name), dict):
+            parts = choice.message.add(entry[name], is_last=is_last)
+            if is_whole:
+                for call in entry[name].get("tool_calls") or ():
+                    call.pop("index", None)  # which only pieces have
+            return parts
+    if isinstance(entry.get("text"), str):  # completions: whole and in pieces alike
+        said = {"role": "assistant", "content": entry["text"]}
+        parts = choice.message.add(said, is_last=is_last)
+        entry["text"] = said["content"]
+        return parts
+    return []
 
 
-def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
-    for name, value in delta.items():
-        if value is None or name == _PROVIDER_FIELDS:
-            continue
-        if name == "tool_calls" and isinstance(value, list):
-            _add_tool_calls(message.setdefault("tool_calls", []), value)
-        elif isinstance(value, str) and isinstance(message.get(name), str) and name != "role":
-            message[name] += value
-        else:
-            message[name] = value
+_STOP_TEXTS = ("stop_reason", "matched_stop")
+"""Of vLLM and SGLang, beside ``finish_reason``; a number is a token."""
 
 
-def _add_tool_calls(calls: list[dict[str, Any]], pieces: list[Any]) -> None:
-    for piece in pieces:
-        if not isinstance(piece, dict):
-            continue
-        index = piece.get("index", len(calls))
-        call = next((known for known in calls if known.get("index") == index), None)
-        if call is None:
-            calls.append({"index": index} | piece)
-            continue
-        function = piece.get("function")
-        for name, value in function.items() if isinstance(function, dict) else []:
-            known_function = call.setdefault("function", {})
-            if isinstance(value, str):
-                known_function[name] = (known_function.get(name) or "") + value
+def _finish_reason(value: Any) -> str | None:
+    """SGLang's own interface has an object with a ``type``."""
+    return _text(value.get("type")) if isinstance(value, dict) else _text(value)
 
 
 def _field(body: dict[str, Any], name: str) -> Any:
     value = body.get(name)
-    if value is None and isinstance(body.get(_PROVIDER_FIELDS), dict):
-        return body[_PROVIDER_FIELDS].get(name)
+    if value is None and isinstance(body.get(PROVIDER_FIELDS), dict):
+        return body[PROVIDER_FIELDS].get(name)
     return value
 
 
 def _remove(body: dict[str, Any], name: str) -> None:
     body.pop(name, None)
-    if isinstance(body.get(_PROVIDER_FIELDS), dict):
-        body[_PROVIDER_FIELDS].pop(name, None)
+    if isinstance(body.get(PROVIDER_FIELDS), dict):
+        body[PROVIDER_FIELDS].pop(name, None)
 
 
 def _joined(known: list[Any] | None, new: list[Any] | None) -> list[Any] | None:

@@ -30,7 +30,7 @@ def going_on(request: dict[str, Any], completion: Completion, choices_wanted: in
         choice = completion.choice(index)
         if choice.is_interrupted and choice.token_ids is None:
             raise UpstreamError("the LLM server interrupted an answer without giving its token ids", status=502)
-        text = choice.message.get("content") or ""
+        text = choice.message.texts.get("text", "")
         is_over = choice.finish_reason is not None
         so_far.append({"token_ids": choice.token_ids or [], "text_length": len(text), "is_over": is_over})
     return request | {SO_FAR: so_far}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -17,31 +18,29 @@ from lightstream.runtime.http_server import (
     CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
-    read_body,
     unless_disconnected,
 )
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.errors import LightstreamError, RecordTooLargeError
 from lightstream.schemas.sampling import sampling_of_request
 
 from .call import Call, Reply
 from .capture import Completion, Wanted, capture, policy_version_of, without_extras
 from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
+from .extras import Extras
 from .recording import CallRecorder
-from .relay import ERROR_TEXT_MAX, StreamRelay
+from .relay import StreamRelay
+from .request_body import UnreadableBodyError, json_object, unpacked_body
 from .seeds import CallSeeds
+from .server_answers import as_stream, completion_in, json_answer_in, shown
 from .upstream import Upstream, UpstreamAnswer, UpstreamError
 
 __all__ = ["Exchange", "error_reply", "response_of"]
 
 PASSED_ON_HEADERS = (POLICY_VERSION_HEADER, RESOURCES_ID_HEADER, "x-request-id", "retry-after")
 
-EXTRAS: dict[Endpoint, dict[str, Any]] = {
-    "chat/completions": {"logprobs": True, "return_token_ids": True},
-    "completions": {"logprobs": 1, "return_token_ids": True},  # a number there: so many alternatives
-}
-"""Requested in addition to what the agent asks for."""
+EVENT_STREAM = "text/event-stream"
 
 RETRY_AFTER_S = 1
 
@@ -58,15 +57,16 @@ class Exchange:
         self._recorder = recorder
         self._clock = clock
         self._seeds = CallSeeds()
-        self._extras_refused: set[tuple[str, str]] = set()
+        self._extras = Extras(clock)
 
     async def answer(self, request: Request, call: Call) -> Response:
         """Answer one request: read, ask, record, and only then reply. Gives up once the client has disconnected."""
         try:
-            body = await read_body(request, self._settings.llm_request_bytes_max)
-        except BodyTooLargeError as error:
+            body = await unpacked_body(request, self._settings.llm_request_bytes_max)
+        except (BodyTooLargeError, UnreadableBodyError) as error:
             call.started_unix_nano = self._clock.now_unix_nano()
-            return response_of(await self._recorded(call, self._failed(call, 413, str(error))))
+            status = error.status if isinstance(error, UnreadableBodyError) else 413
+            return response_of(await self._recorded(call, self._failed(call, status, str(error))))
         call.is_retry = request.headers.get(RETRIES_HEADER, "0") != "0"
         try:
             reply = await unless_disconnected(request, self._ask(call, body))
@@ -92,11 +92,9 @@ class Exchange:
         call.started_unix_nano = self._clock.now_unix_nano()
         call.request_body = body
         try:
-            asked: Any = from_json(body)
-        except ValueError as error:
-            return self._failed(call, 400, f"the request is not JSON: {error}")
-        if not isinstance(asked, dict):
-            return self._failed(call, 400, "the request is not a JSON object")
+            asked = json_object(body)
+        except UnreadableBodyError as error:
+            return self._failed(call, error.status, str(error))
         call.requested_model = str(asked.get("model") or "")
         call.streams = asked.get("stream") is True
         try:
@@ -109,9 +107,10 @@ class Exchange:
         call.sampling_json = sampling_of_request(request)
         call.wanted = _wanted(request, call.dialect.endpoint)
         call.choices_wanted = _choices_wanted(request)
-        call.asked = request | {"model": self._settings.llm_model} if self._settings.llm_model else request
+        model = self._settings.llm_model if call.dialect.is_sampled else None
+        call.asked = request | {"model": model} if model else request
         try:
-            answer = await self._ask_with_extras(call.dialect.endpoint, call.asked, call.streams)
+            answer = await self._ask_with_extras(call, call.asked)
             return await self._reply(call, answer)
         except UpstreamError as error:
             return self._failed(call, error.status, str(error))
@@ -123,20 +122,20 @@ class Exchange:
             await self._recorder.record(call)
         except LightstreamError as error:
             message = f"the call could not be recorded, so its answer is withheld: {error}"
-            return error_reply(call.dialect, 503, message)
+            return error_reply(call.dialect, 413 if isinstance(error, RecordTooLargeError) else 503, message)
         return reply
 
-    async def models(self, dialect: Dialect) -> Reply:
-        """The upstream's list of models."""
+    async def models(self, dialect: Dialect, name: str = "") -> Reply:
+        """The upstream's list of models, or what it says of one."""
         try:
-            answer = await self._upstream.models()
+            answer = await self._upstream.models(name)
         except UpstreamError as error:
             return error_reply(dialect, error.status, str(error))
         return Reply(answer.status, answer.body or b"", content_type=answer.content_type)
 
     def _seeded(self, call: Call, request: dict[str, Any]) -> dict[str, Any]:
         """The request, with a seed if its run has one and it has none of its own."""
-        if call.run_seed is None or request.get("seed") is not None:
+        if call.run_seed is None or not call.dialect.is_sampled or request.get("seed") is not None:
             return request
         call.drawn_seed = self._seeds.draw(call.run_seed, call.caller, request, is_retry=call.is_retry)
         return request if call.drawn_seed is None else request | {"seed": call.drawn_seed.value}
@@ -145,20 +144,14 @@ class Exchange:
         if call.drawn_seed is not None:
             self._seeds.give_back(call.drawn_seed)
 
-    async def _ask_with_extras(self, endpoint: Endpoint, request: dict[str, Any], streams: bool) -> UpstreamAnswer:
-        """Ask for token ids and log-probabilities too; a model that refuses them is no longer asked for them."""
-        asked = (endpoint, str(request.get("model")))
-        if asked not in self._extras_refused:
-            extras = EXTRAS[endpoint]
-            if request.get("logprobs"):
-                extras = {name: value for name, value in extras.items() if name != "logprobs"}
-            answer = await self._upstream.ask(endpoint, request | extras, streams=streams)
-            if answer.status not in (400, 422) or not _names_extras(answer.body):
-                return answer
-        plain = await self._upstream.ask(endpoint, request, streams=streams)
-        if plain.status == 200:
-            self._extras_refused.add(asked)
-        return plain
+    async def _ask_with_extras(self, call: Call, request: dict[str, Any]) -> UpstreamAnswer:
+        """Ask for token ids and log-probabilities too, as far as the model server gives them."""
+
+        async def ask(whole: dict[str, Any]) -> UpstreamAnswer:
+            return await self._upstream.ask(call.dialect.endpoint, whole, streams=call.streams)
+
+        answer, call.not_asked_for = await self._extras.ask(ask, call.dialect.endpoint, request, streams=call.streams)
+        return answer
 
     async def _rest(self, call: Call, completion: Completion) -> UpstreamAnswer:
         """The answer to the request for the rest of an interrupted one, whose first part is ``completion``.
@@ -167,12 +160,12 @@ class Exchange:
             UpstreamError: there is none.
         """
         request = going_on(call.asked, completion, call.choices_wanted)
-        answer = await self._ask_with_extras(call.dialect.endpoint, request, call.streams)
+        answer = await self._ask_with_extras(call, request)
         if answer.status != 200 or (answer.pieces is None) is call.streams:
             message = (
                 f"the LLM server interrupted the answer for new weights, and does not go on with it: {answer.status} "
             )
-            raise UpstreamError(message + _shown(answer.body), status=502)
+            raise UpstreamError(message + shown(answer.body), status=502)
         return answer
 
     async def _reply(self, call: Call, answer: UpstreamAnswer) -> Reply:
@@ -182,36 +175,52 @@ class Exchange:
         call.policy_version = policy_version_of(version, None)
         reply = Reply(answer.status, answer.body or b"", headers, answer.content_type)
         if answer.status != 200:
-            call.error_message = f"the LLM server answered {answer.status}: {_shown(answer.body)}"
+            call.error_message = f"the LLM server answered {answer.status}: {shown(answer.body)}"
             reply.body = call.dialect.passed_on_error(answer.status, reply.body)
         elif answer.pieces is not None:
             reply.stream = answer
+        elif call.streams and call.dialect.is_sampled:
+            reply.stream, reply.content_type = _streamed(answer), EVENT_STREAM
         else:
             await self._read_whole(call, reply, version)
         return reply
 
     async def _read_whole(self, call: Call, reply: Reply, version: str | None) -> None:
-        body = _completion_body(reply.body)
-        capture(call.completion, body)
-        was_interrupted = call.completion.is_interrupted
+        if not call.dialect.is_sampled:
+            capture(call.completion, json_answer_in(reply.body))
+            return
+        body = completion_in(reply.body)
+        capture(call.completion, body, is_whole=True)
         while call.completion.is_interrupted:
             rest = await self._rest(call, call.completion)
-            body = joined(body, _completion_body(rest.body or b""))
+            body = joined(body, completion_in(rest.body or b""))
             call.completion = Completion()
-            capture(call.completion, body)
+            capture(call.completion, body, is_whole=True)
         call.policy_version = policy_version_of(version, call.completion.model)
-        if not call.wanted.everything:
-            without_extras(body, call.wanted)
+        without_extras(body, call.wanted)
         assert call.translation is not None, "the request was translated"  # noqa: S101  # our own order of steps
-        translated = call.translation.whole(body)
-        if translated is not body:
-            call.seen_response_id = _other_id(translated.get("id"), call)
-        if translated is not body or not call.wanted.everything or was_interrupted:
-            reply.body = to_json(translated)
+        translated = call.translation.whole(call.completion, body)
+        call.seen_response_id = call.translation.response_id
+        reply.body = to_json(translated)
 
     def _failed(self, call: Call, status: int, message: str) -> Reply:
         call.error_message = message
         return error_reply(call.dialect, status, message)
+
+
+def _streamed(answer: UpstreamAnswer) -> UpstreamAnswer:
+    """The answer of a server that does not stream, as a stream.
+
+    Raises:
+        UpstreamError: it is no answer.
+    """
+    events = as_stream(completion_in(answer.body or b""))
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for event in events:
+            yield event
+
+    return UpstreamAnswer(200, answer.headers, EVENT_STREAM, pieces=pieces(), close=answer.close)
 
 
 class _RelayedResponse(StreamingResponse):
@@ -239,16 +248,6 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
     return Reply(status, to_json(dialect.error(status, message)), headers)
 
 
-def _completion_body(content: bytes) -> dict[str, Any]:
-    try:
-        body: Any = from_json(content)
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
-        raise UpstreamError(f"the LLM server's answer is not a completion: {_shown(content)}", status=502)
-    return body
-
-
 def _wanted(request: dict[str, Any], endpoint: Endpoint) -> Wanted:
     logprobs = request.get("logprobs")
     asks = logprobs is True if endpoint == "chat/completions" else logprobs is not None
@@ -261,15 +260,3 @@ def _choices_wanted(request: dict[str, Any]) -> int:
     prompt = request.get("prompt")
     several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
     return (n if type(n) is int and n > 0 else 1) * (len(prompt) if isinstance(prompt, list) and several else 1)
-
-
-def _other_id(seen: object, call: Call) -> str | None:
-    return seen if isinstance(seen, str) and seen != call.completion.response_id else None
-
-
-def _names_extras(body: bytes | None) -> bool:
-    return body is not None and (b"return_token_ids" in body or b"logprobs" in body)
-
-
-def _shown(body: bytes | None) -> str:
-    return (body or b"")[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from lightstream.runtime.settings import Settings
 
 from .events import event_of
-from .upstream import UpstreamAnswer, UpstreamError
+from .upstream import UpstreamAnswer, UpstreamError, listed
 
 __all__ = ["LiteLlmProviders", "LiteLlmUpstream", "imported_litellm"]
 
@@ -70,7 +70,8 @@ class LiteLlmProviders:
         arguments |= {"timeout": self._timeout_s, "num_retries": 0, "max_retries": 0, "drop_params": True}
         import openai  # LiteLLM's errors derive from this package's
 
-        call = litellm.atext_completion if endpoint == "completions" else litellm.acompletion
+        calls = {"completions": litellm.atext_completion, "embeddings": litellm.aembedding}
+        call = calls.get(endpoint, litellm.acompletion)
         try:
             answer = await call(**arguments)
         except openai.APIError as error:
@@ -127,13 +128,14 @@ class LiteLlmUpstream:
         key = self._settings.llm_upstream_api_key
         return await self._providers.ask(
             endpoint,
-            request | {"model": self._settings.llm_model or request.get("model") or ""},
+            request | {"model": self._model_of(endpoint) or request.get("model") or ""},
             streams=streams,
             api_base=self._settings.llm_upstream_url,
             api_key=None if key is None else key.get_secret_value(),
         )
 
-    async def models(self) -> UpstreamAnswer:
-        names = [self._settings.llm_model] if self._settings.llm_model else []
-        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "litellm"} for name in names]
-        return UpstreamAnswer(200, body=to_json({"object": "list", "data": entries}))
+    def _model_of(self, endpoint: str) -> str | None:
+        return None if endpoint == "embeddings" else self._settings.llm_model
+
+    async def models(self, name: str = "") -> UpstreamAnswer:
+        return listed([self._settings.llm_model] if self._settings.llm_model else [], "litellm", name)

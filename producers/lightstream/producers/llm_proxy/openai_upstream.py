@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from pydantic_core import to_json
@@ -134,8 +135,9 @@ class OpenAiUpstream:
     async def ask(self, endpoint: str, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
         return await self._send("POST", endpoint, to_json(request), streams=streams)
 
-    async def models(self) -> UpstreamAnswer:
-        return await self._send("GET", "models", None, streams=False)
+    async def models(self, name: str = "") -> UpstreamAnswer:
+        path = f"models/{quote(name)}" if name else "models"
+        return await self._send("GET", path, None, streams=False)
 
     async def _send(self, method: str, endpoint: str, data: bytes | None, *, streams: bool) -> UpstreamAnswer:
         url = f"{self._base_url()}/{endpoint}"

@@ -14,9 +14,11 @@ from pydantic_core import to_json
 
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.http_server import CLIENT_GONE
-from lightstream.runtime.kafka import Position, Publisher
+from lightstream.runtime.kafka import Outgoing, Position, Publisher
 from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.attribute_names import TRUNCATED
+from lightstream.schemas.both_ends import both_ends
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import LlmCall, PolicyVersionRun, SpanKind, SpanRecord, SpanStatus
@@ -36,6 +38,9 @@ API_ATTRIBUTE = "lightstream.proxy.api"
 UPSTREAM_ID_ATTRIBUTE = "lightstream.proxy.upstream_response_id"
 """The model server's id of an answer that the agent saw under another."""
 
+NOT_ASKED_FOR_ATTRIBUTE = "lightstream.proxy.not_asked_for"
+"""List of what the proxy did not ask the model server for (``name: reason``): token ids, log-probabilities."""
+
 TRANSLATED = ("messages", "responses")
 
 CUT_ORDER = (
@@ -45,6 +50,9 @@ CUT_ORDER = (
     ("prompt_token_ids", "response_token_ids", "response_logprobs"),
 )
 """Fields in the order of cutting: texts follow from token ids, and a call without tokens cannot be trained on."""
+
+TEXT_CHARS_MAX = 500
+"""Of an error's text, in a record of which all else was cut."""
 
 
 def _span_records(call: Call) -> list[SpanRecord]:
@@ -68,7 +76,15 @@ def _smaller(record: SpanRecord) -> SpanRecord | None:
             without = LlmCall.model_copy(call, update=dict.fromkeys(names)) if call is not None else None
             attributes = record.attributes | {TRUNCATED: cut}
             return record.model_copy(update={"llm_call": without, "attributes": attributes})
-    return None
+    if call is None or max(len(call.error_message or ""), len(record.status_message)) <= TEXT_CHARS_MAX:
+        return None
+    message = both_ends(call.error_message or "", TEXT_CHARS_MAX) or None
+    told = {
+        "llm_call": LlmCall.model_copy(call, update={"error_message": message}),
+        "status_message": both_ends(record.status_message, TEXT_CHARS_MAX),
+        "attributes": {TRUNCATED: [*cut, "attributes"]},
+    }
+    return record.model_copy(update=told)
 
 
 def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
@@ -76,6 +92,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
     notes: list[str] = [call.error_message] if call.error_message else []
     version, runs = _versions(call, choice)
     texts = choice.token_texts or []
+    message = choice.message.recorded()
     has_texts = bool(texts) and len(texts) == len(choice.token_ids or ())
     llm_call = LlmCall(
         response_id=call.seen_response_id or completion.response_id,
@@ -93,7 +110,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         http_status=call.http_status,
         error_message=call.error_message,
         request_json=request_json,
-        response_json=to_json(choice.message).decode() if choice.message else None,
+        response_json=to_json(message).decode() if message else None,
         response_tokens_text="".join(texts) if has_texts else None,
         response_token_ends=pack_int32(accumulate(map(len, texts))) if has_texts else None,
         sampling_json=call.sampling_json,
@@ -105,7 +122,7 @@ def _record(call: Call, choice: Choice, request_json: str | None) -> SpanRecord:
         trace_id=call.caller.trace_id,
         span_id=secrets.token_hex(8),
         parent_id=call.caller.parent_id,
-        name=SPAN_NAME,
+        name=SPAN_NAME if call.dialect.is_sampled else call.dialect.api,
         kind=SpanKind.CLIENT,
         status=SpanStatus.ERROR if failed else SpanStatus.OK,
         status_message="; ".join(notes),
@@ -131,7 +148,7 @@ def _attributes(call: Call) -> dict[str, Any]:
     """OpenTelemetry's GenAI conventions, as far as they are known."""
     usage = call.completion.usage or {}
     values: dict[str, Any] = {
-        "gen_ai.operation.name": "text_completion" if call.dialect.api == "text_completion" else "chat",
+        "gen_ai.operation.name": "chat" if call.dialect.api in ("chat", *TRANSLATED) else call.dialect.api,
         "gen_ai.request.model": call.requested_model,
         "gen_ai.response.model": call.completion.model,
         "gen_ai.response.id": call.seen_response_id or call.completion.response_id,
@@ -140,6 +157,7 @@ def _attributes(call: Call) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
     }
+    values[NOT_ASKED_FOR_ATTRIBUTE] = [f"{name}: {why}" for name, why in call.not_asked_for.items()] or None
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -163,10 +181,12 @@ class CallRecorder:
     Args:
         publisher: makes records durable; bounds how long that may take.
         clock: time of a call's end.
+        codec: encodes what goes out in place of a record that is too large.
     """
 
-    def __init__(self, publisher: Publisher, clock: Clock) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, codec: Codec | None = None) -> None:
         self._publisher = publisher
+        self._codec = codec or Codec()
         self._clock = clock
 
     async def record(self, call: Call) -> None:
@@ -196,14 +216,28 @@ class CallRecorder:
     def _publish(self, key: str, record: SpanRecord) -> Future[Position]:
         while True:
             try:
-                return self._publisher.publish(SPANS, key, record)
+                return self._publisher.publish(SPANS, key, record, instead=partial(self._instead, key, record))
             except RecordTooLargeError as error:
-                cut = _smaller(record)
+                cut = _cut(record, error)
                 if cut is None:
                     raise
-                with logged_ids_of(record):
-                    logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
                 record = cut
+
+    def _instead(self, key: str, record: SpanRecord, error: RecordTooLargeError) -> Outgoing | None:
+        """The record without its next field, for a topic that takes less than it did."""
+        cut = _cut(record, error)
+        if cut is None:
+            return None
+        return Outgoing(SPANS, key, self._codec.encode(cut), instead=partial(self._instead, key, cut))
+
+
+def _cut(record: SpanRecord, error: RecordTooLargeError) -> SpanRecord | None:
+    """The record with less in it, logged; ``None`` where nothing is left to cut."""
+    cut = _smaller(record)
+    if cut is not None:
+        with logged_ids_of(record):
+            logger.warning("a call of rollout %s was truncated: %s", record.rollout_id, error)
+    return cut
 
 
 def _log_failure(call: Call, future: Future[Position]) -> None:

@@ -7,27 +7,27 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeAlias
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.valid_text import valid_text
 
 from .call import Call
-from .capture import Completion, capture, policy_version_of, without_extras
+from .capture import Completion, capture, policy_version_of, rest_of, without_extras
 from .continuation import HEAD, without_interruption
 from .dialects import StreamEvent
 from .events import EventSplitter, event_data, event_of
+from .json_text import read_json_as_sent
 from .recording import CallRecorder
+from .server_answers import SERVER_LOG, error_in, shown
 from .upstream import UpstreamAnswer, UpstreamError
 
-__all__ = ["ERROR_TEXT_MAX", "StreamRelay"]
+__all__ = ["StreamRelay"]
 
 Rest: TypeAlias = Callable[[Call, Completion], Awaitable[UpstreamAnswer]]
 
 DONE = b"[DONE]"
-
-ERROR_TEXT_MAX = 2000
-"""Characters of an upstream's error that go into the record."""
 
 
 class StreamRelay:
@@ -59,7 +59,7 @@ class StreamRelay:
         self._call = call
         self._upstream = upstream
         self._recorded = False
-        self._failure: UpstreamError | None = None
+        self._is_cut = False
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """The bytes for the agent."""
@@ -67,19 +67,16 @@ class StreamRelay:
         assert translation is not None, "only an understood request has a stream"  # noqa: S101  # our own order of steps
         held: list[bytes] = []
         try:
-            async with contextlib.aclosing(translation.stream(self._events())) as events:
+            stream = translation.stream(self._call.completion, self._events())
+            async with contextlib.aclosing(stream) as events:
                 async for event in events:
-                    if self._failure is not None:
-                        break  # what a translator makes of a stream cut short looks like an end
                     if self._call.is_complete:
                         held.append(event)
                     else:
                         yield event
         except UpstreamError as error:
-            self._failure = error
-        if self._failure is not None:
-            self._call.error_message = str(self._failure)
-            held = [self._call.dialect.error_event(self._failure.status, str(self._failure))]
+            self._call.error_message = str(error)
+            held = [self._call.dialect.error_event(error.status, str(error))]
         self._call.seen_response_id = translation.response_id
         withheld = await self._record()
         for event in [withheld] if withheld is not None else held:
@@ -95,7 +92,11 @@ class StreamRelay:
             self._recorder.record_abandoned(self._call)
 
     async def _events(self) -> AsyncGenerator[StreamEvent]:
-        """Events for the agent; the content of each is in the call before it is yielded. Ends at a failure."""
+        """Events for the agent; the content of each is in the call before it is yielded.
+
+        Raises:
+            UpstreamError: the stream failed. What breaks off after the last token costs nothing, and is an end.
+        """
         try:
             async for event in self._captured_events():
                 yield event
@@ -107,18 +108,37 @@ class StreamRelay:
                     choice.is_interrupted = False
                 async for event in self._captured_events():
                     yield event
+        except UpstreamError:
             if not self._call.is_complete:
-                raise UpstreamError("the LLM server's stream ended before the answer was complete", status=502)
-        except UpstreamError as error:
-            if not self._call.is_complete:  # what breaks off after the last token costs nothing
-                self._failure = error
+                raise
+        if not self._call.completion.choices:
+            raise UpstreamError(f"the LLM server's stream ended without an answer. {SERVER_LOG}", status=502)
+        if not self._call.is_complete:
+            message = f"the LLM server's stream ended before the answer was complete. {SERVER_LOG}"
+            raise UpstreamError(message, status=502)
 
     async def _captured_events(self) -> AsyncGenerator[StreamEvent]:
-        """Those of one answer of the model server; without the end of one that is to be gone on with."""
+        """Those of one answer of the model server; without the end of one that is to be gone on with.
+
+        The end mark is the last: what a server sends after it is nobody's.
+        """
+        completion = self._call.completion
         async for event in self._raw_events():
-            captured = self._captured(event)
-            if captured.body is not None or not self._call.completion.is_interrupted:
-                yield captured
+            data = event_data(event)
+            is_end = data is not None and data.strip() == DONE
+            if is_end and completion.is_interrupted:
+                return
+            owed = rest_of(completion) if is_end else None
+            if owed is not None:
+                yield self._said(b"", owed, has_halves=True)
+            if is_end:
+                completion.is_over = True
+            if is_end or data is None or not data.strip():
+                yield StreamEvent(event, is_comment=True)
+            else:
+                yield self._captured(event, data)
+            if is_end:
+                return
 
     async def _raw_events(self) -> AsyncGenerator[bytes]:
         assert self._upstream.pieces is not None, "only a streamed answer is relayed"  # noqa: S101  # the caller's choice, no input
@@ -143,39 +163,47 @@ class StreamRelay:
             for event in events:
                 yield event
         for event in splitter.rest():
+            self._is_cut = True
             yield event
 
-    def _captured(self, event: bytes) -> StreamEvent:
+    def _captured(self, event: bytes, data: bytes) -> StreamEvent:
         """The event, and what it says in the call.
 
         Raises:
             UpstreamError: it is an error, or no object: going on would record an answer with a hole in it.
         """
-        data = event_data(event)
-        if data is None or data == DONE:
-            return StreamEvent(event, None)
         try:
-            body = from_json(data)
+            body, has_halves = read_json_as_sent(data)
         except ValueError:
-            body = None
+            body, has_halves = None, False
         if not isinstance(body, dict):
-            shown = data[:ERROR_TEXT_MAX].decode("utf-8", errors="replace")
-            raise UpstreamError(f"the LLM server streamed something other than a JSON object: {shown}", status=502)
-        if body.get("error"):
-            raise UpstreamError(f"the LLM server aborted the stream: {body['error']}", status=502)
+            what = "broke off within an event" if self._is_cut else "held something other than a JSON object"
+            raise UpstreamError(f"the LLM server's stream {what}: {shown(data)}. {SERVER_LOG}", status=502)
+        refused = error_in(body)
+        if refused is not None:
+            status, message = refused
+            raise UpstreamError(f"the LLM server aborted the stream: {message}. {SERVER_LOG}", status=status)
+        return self._said(event, body, has_halves=has_halves)
+
+    def _said(self, event: bytes, body: dict[str, Any], *, has_halves: bool) -> StreamEvent:
+        """The event of a chunk as the agent gets it, and what it says in the call."""
+        completion = self._call.completion
         if self._is_rest:
             body |= self._head
         elif not self._head:
             self._head = {name: body[name] for name in HEAD if name in body}
-        capture(self._call.completion, body)
+        is_mended = has_halves or completion.owes_halves
+        added = capture(completion, body)
+        is_mended = is_mended or completion.owes_halves or any(part.call is not None for _, part in added)
+        first = completion.first.index
+        parts = [part for index, part in added if index == first]
         if self._call.policy_version is None:
-            self._call.policy_version = policy_version_of(None, self._call.completion.model)
-        is_changed = self._is_rest or self._call.completion.is_interrupted
-        if self._call.wanted.everything and not is_changed:
-            return StreamEvent(event, body)
+            self._call.policy_version = policy_version_of(None, completion.model)
+        if self._call.wanted.everything and not (self._is_rest or completion.is_interrupted or is_mended):
+            return StreamEvent(event, parts=parts)
         without_extras(body, self._call.wanted)
         without_interruption(body)
-        return StreamEvent(event_of(to_json(body)), body)
+        return StreamEvent(event_of(to_json(valid_text(body) if is_mended else body)), parts=parts)
 
     async def _record(self) -> bytes | None:
         """Make the call durable; returns the event that tells the agent that this failed."""

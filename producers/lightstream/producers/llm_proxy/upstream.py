@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Upstream", "UpstreamAnswer", "UpstreamError"]
+from pydantic_core import to_json
+
+__all__ = ["Upstream", "UpstreamAnswer", "UpstreamError", "listed", "unknown_model"]
 
 
 class UpstreamError(Exception):
@@ -48,17 +50,33 @@ class Upstream(Protocol):
         ...
 
     async def ask(self, endpoint: str, request: dict[str, Any], *, streams: bool) -> UpstreamAnswer:
-        """Ask ``chat/completions`` or ``completions``; cancelling it abandons the request.
+        """Ask ``chat/completions``, ``completions`` or ``embeddings``; cancelling it abandons the request.
 
         Raises:
             UpstreamError: there is no answer.
         """
         ...
 
-    async def models(self) -> UpstreamAnswer:
-        """The list of models.
+    async def models(self, name: str = "") -> UpstreamAnswer:
+        """The list of models, or what is known of the one of that name.
 
         Raises:
             UpstreamError: there is no answer.
         """
         ...
+
+
+def listed(names: Sequence[str], owner: str, name: str) -> UpstreamAnswer:
+    """The answer with the models of these names; with the one of that ``name``, if it is not empty."""
+    entries = [{"id": each, "object": "model", "created": 0, "owned_by": owner} for each in dict.fromkeys(names)]
+    if not name:
+        return UpstreamAnswer(200, body=to_json({"object": "list", "data": entries}))
+    found = next((entry for entry in entries if entry["id"] == name), None)
+    return unknown_model(name, names) if found is None else UpstreamAnswer(200, body=to_json(found))
+
+
+def unknown_model(name: object, names: Sequence[str]) -> UpstreamAnswer:
+    """The answer to a request for a model that is not there."""
+    message = f"there is no model {name!r}; there are: {', '.join(dict.fromkeys(names)) or 'none'}"
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}}
+    return UpstreamAnswer(404, body=to_json(body))

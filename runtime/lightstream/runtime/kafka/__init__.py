@@ -6,7 +6,7 @@ from .contact import KafkaContact
 from .offset_ranges import OffsetRange, joined_ranges
 from .partition_reader import PartitionReader, logged_unix_nano, partitions_of
 from .publisher import RECORD_OVERHEAD_BYTES_MAX, KafkaPublisher
-from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Outgoing, Position, Publisher, RecordSink
+from .publishing import BY_KEY, BatchPublisher, Delivered, Headers, Instead, Outgoing, Position, Publisher, RecordSink
 from .queue_headers import (
     ANSWERS,
     HEAD_LENGTH,
@@ -23,6 +23,7 @@ from .queue_headers import (
 )
 from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, grant_step, kafka_user
 from .run_header import RUN, of_another_run, run_headers
+from .smaller_letters import smaller_letter
 from .topic_tail import Reached, TailBatch, TopicTail
 from .unavailable import kafka_unavailable
 from .writer_header import WRITER, decoded, unread_reason, with_writer, writer_in
@@ -41,6 +42,7 @@ __all__ = [
     "Compression",
     "Delivered",
     "Headers",
+    "Instead",
     "KafkaContact",
     "KafkaPublisher",
     "OffsetRange",
@@ -75,6 +77,7 @@ __all__ = [
     "read_queues",
     "read_state",
     "run_headers",
+    "smaller_letter",
     "state_header",
     "unread_reason",
     "with_writer",

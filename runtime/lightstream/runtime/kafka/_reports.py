@@ -13,11 +13,15 @@ from lightstream.schemas.errors import PublishError
 from lightstream.schemas.topics import Topic
 
 from .publishing import Delivered, Outgoing, Position
+from .unavailable import STEPS
 
-__all__ = ["Batch", "Report", "loss_of", "position_of", "report_to"]
+__all__ = ["Batch", "Report", "is_too_large", "loss_of", "position_of", "report_to"]
 
-Report: TypeAlias = "Callable[[KafkaError | None, Message | None], None]"
-"""A delivery callback of the client: it gets the message if there is no error."""
+Report: TypeAlias = "Callable[[PublishError | None, Message | None], None]"
+"""Called once a record is durable, with the message, or lost."""
+
+TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+"""Errors of a broker that will be the same the next time: for the record, or the batch that it was in."""
 
 
 class Batch:
@@ -33,13 +37,13 @@ class Batch:
         self._reported = 0
         self._expected = -1
 
-    def report(self, number: int, error: KafkaError | None, message: Message | None) -> None:
+    def report(self, number: int, error: PublishError | None, message: Message | None) -> None:
         """Called by the client once record ``number`` is durable or lost."""
         topic = self._records[number].topic
         if error is None and message is not None:
             self._positions[number] = position_of(topic, message)
         elif self._error is None:
-            self._error = loss_of(topic, error)
+            self._error = error or loss_of(topic, None)
         with self._lock:
             self._reported += 1
             over = self._reported == self._expected
@@ -62,12 +66,17 @@ class Batch:
 
 
 def report_to(topic: Topic, delivered: Delivered) -> Report:
-    """``delivered``, as the client calls it."""
+    """A report that tells ``delivered`` alone."""
 
-    def report(error: KafkaError | None, message: Message | None) -> None:
-        delivered(None if error is None else loss_of(topic, error))
+    def report(error: PublishError | None, message: Message | None) -> None:
+        delivered(error if error is not None or message is not None else loss_of(topic, None))
 
     return report
+
+
+def is_too_large(error: KafkaError) -> bool:
+    """True for a broker's, or the client's own, refusal of a size."""
+    return error.code() in TOO_LARGE
 
 
 def position_of(topic: Topic, message: Message) -> Position:
@@ -77,4 +86,5 @@ def position_of(topic: Topic, message: Message) -> Position:
 
 def loss_of(topic: Topic, error: KafkaError | None) -> PublishError:
     """The error that the writer of a lost record gets."""
-    return PublishError(f"a record for {topic.name!r} did not become durable: {error}.")
+    step = "" if error is None else STEPS.get(error.code(), "")
+    return PublishError(f"a record for {topic.name!r} did not become durable: {error}.", next_step=step)

@@ -7,11 +7,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from lightstream.schemas.errors import PublishError
+from lightstream.schemas.errors import PublishError, RecordTooLargeError
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 
-__all__ = ["BY_KEY", "BatchPublisher", "Delivered", "Headers", "Outgoing", "Position", "Publisher", "RecordSink"]
+__all__ = [
+    "BY_KEY",
+    "BatchPublisher",
+    "Delivered",
+    "Headers",
+    "Instead",
+    "Outgoing",
+    "Position",
+    "Publisher",
+    "RecordSink",
+]
 
 BY_KEY = -1
 """The key's hash decides the partition."""
@@ -30,14 +40,21 @@ class Position:
 
 
 class Outgoing(NamedTuple):
-    """An encoded record and where it goes; ``None`` is an empty value."""
+    """An encoded record and where it goes; ``None`` is an empty value.
+
+    ``instead`` makes something smaller of it where the broker's limit is below ours, to be sent in its place. It is
+    called on a thread of the publisher's, may block, and returns ``None`` where nothing smaller is worth sending.
+    """
 
     topic: Topic
     key: str
     value: bytes | None
     headers: Headers | None = None
     partition: int = BY_KEY
+    instead: Callable[[RecordTooLargeError], Outgoing | None] | None = None
 
+
+Instead: TypeAlias = "Callable[[RecordTooLargeError], Outgoing | None]"
 
 Delivered: TypeAlias = "Callable[[PublishError | None], None]"
 """Called, on another thread, once a record is durable (``None``) or lost. Must not block or raise."""
@@ -47,7 +64,14 @@ class Publisher(Protocol):
     """Something that makes records durable."""
 
     def publish(
-        self, topic: Topic, key: str, record: Record | None, *, headers: Headers | None = None, partition: int = BY_KEY
+        self,
+        topic: Topic,
+        key: str,
+        record: Record | None,
+        *,
+        headers: Headers | None = None,
+        partition: int = BY_KEY,
+        instead: Instead | None = None,
     ) -> Future[Position]:
         """Hand over one record; the future resolves when it is durable, or fails with :class:`PublishError`."""
         ...
@@ -72,8 +96,13 @@ class BatchPublisher(Publisher, Protocol):
 class RecordSink(Protocol):
     """Something that makes many records durable, and reports by a callback."""
 
-    def send(self, topic: Topic, key: str, record: Record, delivered: Delivered) -> None:
+    def send(
+        self, topic: Topic, key: str, record: Record, delivered: Delivered, *, instead: Instead | None = None
+    ) -> None:
         """Hand over one record; ``delivered`` is called once, unless this raises.
+
+        Args:
+            instead: as of :class:`Outgoing`.
 
         Raises:
             RecordTooLargeError: the encoded record is over the limit; nothing was sent.

@@ -18,7 +18,8 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         DropReason.LOGPROBS_LENGTH_MISMATCH: "The number of log-probabilities differs from that of response tokens.",
         DropReason.BAD_TOKEN_IDS: "Token ids are negative, beyond int32, or not whole numbers.",
         DropReason.BAD_LOGPROBS: "A log-probability is not finite, above 0, or cut off.",
-        DropReason.CALL_FAILED: "The model server answered with an error, or not in time; the detail says which.",
+        DropReason.CALL_FAILED: "There is no usable answer. HTTP 499: the agent left before it had one; 400, 413, 415 "
+        "or 422: the request was refused; others: the model server failed, or was not in time. The detail says more.",
         DropReason.DUPLICATE_CALL: "A second record of a call that is a triplet already (the same response id).",
         DropReason.CONFLICTING_SPAN: "A span with the ids of an earlier one but other content; the first one counts.",
         DropReason.ATTEMPT_NOT_FINAL: "The attempt was retried; only a rollout's last attempt is trained on.",
@@ -33,8 +34,9 @@ DROP_MEANINGS: Mapping[DropReason, str] = MappingProxyType(
         "(of tokens, or of spans).",
         DropReason.INSIDE_REWARD: "The call was made while computing a reward (a judge); such calls are left out.",
         DropReason.AGENT_NOT_SELECTED: "The call was made by an agent that is not among those to train.",
-        DropReason.IMAGE_NOT_RECORDED: "The request shows an image by address, which is not fetched, or not as base64. "
-        "Send images within the request, as data URLs (data:image/png;base64,…).",
+        DropReason.IMAGE_NOT_RECORDED: "It shows what the trainer cannot show the model: sound, video or a file, "
+        "as the detail says, or an image by address, which is not fetched, or not as base64. Send images within the "
+        "request, as data URLs (data:image/png;base64,…).",
     }
 )
 """Every code of the view ``dropped`` and of the records' ``drops``."""

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from lightstream.runtime.kafka import run_headers
+from lightstream.runtime.kafka import Headers, Outgoing, run_headers
 from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.errors import NewerWriterError, RecordError, RecordTooLargeError
 from lightstream.schemas.records import (
@@ -185,19 +186,37 @@ class AssemblerHandler:
         """
         key, headers = trajectory.group_id or trajectory.rollout_id, run_headers(trajectory.run_id)
         in_thread = trajectory.span_count >= LONG_SPANS_MIN
+        instead = partial(self._instead, key, headers, trajectory)
         try:
-            await outbox.send(TRAJECTORIES, key, trajectory, headers=headers, in_thread=in_thread)
+            await outbox.send(TRAJECTORIES, key, trajectory, headers=headers, instead=instead, in_thread=in_thread)
         except RecordTooLargeError as error:
             context = self._context
             small = await asyncio.to_thread(smaller, trajectory, error.message, context.settings, context.codec)
             try:
-                await outbox.send(TRAJECTORIES, key, small, headers=headers, in_thread=True)
+                instead = partial(self._instead, key, headers, small)
+                await outbox.send(TRAJECTORIES, key, small, headers=headers, instead=instead, in_thread=True)
             except RecordTooLargeError:
                 logger.error("not even the calls of attempt %s fit into a record: its end goes out", small.attempt_id)
                 try:
-                    await outbox.send(TRAJECTORIES, key, without_calls(small), headers=headers)
+                    end = without_calls(small)
+                    instead = partial(self._instead, key, headers, end)
+                    await outbox.send(TRAJECTORIES, key, end, headers=headers, instead=instead)
                 except RecordTooLargeError as still:
                     raise Unusable(DeadLetterReason.TOO_LARGE, still.message) from still
+
+    def _instead(self, key: str, headers: Headers, record: Trajectory, error: RecordTooLargeError) -> Outgoing:
+        """What goes out in place of a trajectory that the topic does not take: less of it, at last a dead letter."""
+        context = self._context
+        with logged_ids_of(record):
+            logger.error("a trajectory of rollout %s goes out smaller: %s", record.rollout_id, error)
+        if record.triplets:
+            cut = smaller(record, error.message, context.settings, context.codec)
+        elif record.drops or record.rewards or record.notes or record.input_json != "null":
+            cut = without_calls(record)
+        else:
+            return context.letter_instead(TRAJECTORIES, key, record, error)
+        instead = partial(self._instead, key, headers, cut)
+        return Outgoing(TRAJECTORIES, key, context.codec.encode(cut), headers, instead=instead)
 
 
 def _failed(about: Record | DeferredAssembly, record: LogRecord, error: Exception) -> Unusable:

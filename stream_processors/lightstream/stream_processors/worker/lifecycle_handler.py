@@ -127,7 +127,8 @@ class LifecycleHandler:
                     await self._context.dead_letter(effects, self.topic, record, unusable, "life cycle")
                 continue
             for effect in (effect for transition in transitions for effect in transition.effects):
-                await effects.send(effect.topic, effect.key, effect.record)
+                instead = self._context.or_letter(effect.topic, effect.key, effect.record)
+                await effects.send(effect.topic, effect.key, effect.record, instead=instead)
         if written:
             written[-1].headers.extend(self._queue_header())
         await effects.hand_over()
@@ -136,19 +137,20 @@ class LifecycleHandler:
             await self._encode(states, each)
         await effects.durable()
         for each, position in zip(written, await states.durable(), strict=True):
-            if each.state is not None:
+            if each.state is not None and position.topic == ROLLOUTS.name:  # else it was too large for the topic
                 self._keep(each.state, position.offset)
         return batch[-1].offset + 1
 
     async def _encode(self, outbox: Outbox, record: _StateRecord) -> None:
         """Add the record to what goes out; the state of a finished rollout was encoded to be kept."""
         state, headers = record.state, record.headers
+        instead = None if state is None else self._context.or_letter(ROLLOUTS, record.key, state)
         if state is not None and self._finished is not None:
             kept = self._finished.unwritten(state.rollout.rollout_id, state.source_offset)
             if kept is not None:
-                outbox.add(Outgoing(ROLLOUTS, record.key, kept, headers, self.partition))
+                outbox.add(Outgoing(ROLLOUTS, record.key, kept, headers, self.partition, instead))
                 return
-        await outbox.send(ROLLOUTS, record.key, state, headers=headers, partition=self.partition)
+        await outbox.send(ROLLOUTS, record.key, state, headers=headers, partition=self.partition, instead=instead)
 
     def _keep(self, state: RolloutState, offset: int) -> None:
         if self._finished is not None and state.status is not RolloutStatus.UNKNOWN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 
-from lightstream.runtime.kafka import BY_KEY, BatchPublisher, Headers, Outgoing, Position
+from lightstream.runtime.kafka import BY_KEY, BatchPublisher, Headers, Instead, Outgoing, Position
 from lightstream.schemas.errors import BackpressureError
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
@@ -33,11 +33,13 @@ class Outbox:
         *,
         headers: Headers | None = None,
         partition: int = BY_KEY,
+        instead: Instead | None = None,
         in_thread: bool = False,
     ) -> None:
         """Encode a record (``None``: an empty one), which goes out with the next :meth:`hand_over`.
 
         Args:
+            instead: makes something smaller of it where the topic takes less than we do, as of :class:`Outgoing`.
             in_thread: encode it in a thread: for records that take long.
 
         Raises:
@@ -49,7 +51,7 @@ class Outbox:
             value = await asyncio.to_thread(self._publisher.encoded, topic, record)
         else:
             value = self._publisher.encoded(topic, record)
-        self.add(Outgoing(topic, key, value, headers, partition))
+        self.add(Outgoing(topic, key, value, headers, partition, instead))
 
     def add(self, record: Outgoing) -> None:
         """As :meth:`send`, for a record that is already encoded."""

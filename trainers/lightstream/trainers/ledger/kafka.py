@@ -67,6 +67,7 @@ class KafkaLedger:
         self._trainer_id = trainer_id
         self._run_id = run_id
         self._codec = codec or codec_for(settings)
+        self._refused: list[RecordTooLargeError] = []
         self._producer: Producer | None = None
         self._history: History | None = None
         self._snapshots = SnapshotFile(settings.data_dir.absolute() / "ledger" / f"{self.group_id}.json")
@@ -97,6 +98,7 @@ class KafkaLedger:
             "transactional.id": self.group_id,
             "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
             "delivery.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
+            "batch.num.messages": 1,  # a topic's limit is that of a batch
         }
         producer = Producer(config)
         begin = partial(producer.init_transactions, ATTEMPT_TIMEOUT_S)
@@ -208,9 +210,14 @@ class KafkaLedger:
             raise RecordTooLargeError(topic.name, len(value), limit_bytes)
         offsets = self._offsets  # and not this ledger: what is never reported would keep its producer alive
 
+        refused = self._refused
+        size_bytes = len(value)
+
         def reported(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 offsets[topic] = message.offset() or 0
+            elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the topic's own limit is lower
+                refused.append(RecordTooLargeError(topic.name, size_bytes, None))
 
         name = topic.full_name(self._settings.topic_prefix)
         producer.produce(name, value, key=key, on_delivery=reported, headers=with_writer())
@@ -234,6 +241,11 @@ class KafkaLedger:
                 reason = _reason(error)
                 if _is_fenced(reason):
                     raise _fenced(self._trainer_id, reason) from error
+                if self._refused:  # it would be the next time
+                    too_large = self._refused[0]
+                    self._refused.clear()
+                    self._abort(producer)
+                    raise too_large from error
                 if reason.fatal() or time.monotonic() > deadline:
                     raise TrainingError(f"Kafka did not commit the step: {reason}.", next_step=START_AGAIN) from error
                 logger.warning("a transaction of %s is repeated: %s", self._trainer_id, reason)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic_core import to_json
 
+from ..capture import Completion
 from ..events import event_of
+from ..normal_form import Part
 
-__all__ = ["CHAT", "COMPLETIONS", "Dialect", "Endpoint", "StreamEvent", "Translation", "openai_error"]
+__all__ = ["CHAT", "COMPLETIONS", "EMBEDDINGS", "Dialect", "Endpoint", "StreamEvent", "Translation", "openai_error"]
 
-Endpoint: TypeAlias = Literal["chat/completions", "completions"]
+Endpoint: TypeAlias = Literal["chat/completions", "completions", "embeddings"]
 """Path asked of the model server, below its base URL."""
 
 
@@ -22,11 +24,13 @@ class StreamEvent:
 
     Attributes:
         data: the event's bytes, for those who take it as it is.
-        body: the object that it carries; ``None`` for a comment or the end mark.
+        is_comment: it carries nothing: a comment, or the end mark.
+        parts: what it adds to the first choice, for those who write it in their own words.
     """
 
     data: bytes
-    body: dict[str, Any] | None
+    is_comment: bool = False
+    parts: Sequence[Part] = ()
 
 
 class Translation(Protocol):
@@ -42,19 +46,21 @@ class Translation(Protocol):
         """The answer's id as the agent sees it, where that is not the model server's; known once it was sent."""
         ...
 
-    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, answer: Completion, body: dict[str, Any]) -> dict[str, Any]:
         """A whole answer in the agent's dialect.
 
-        Raises:
-            UpstreamError: the model server's answer cannot be translated.
+        Args:
+            answer: what the model server said.
+            body: as it said it, without the fields that only the proxy asked for.
         """
         ...
 
-    def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+    def stream(self, answer: Completion, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
         """A streamed answer in the agent's dialect, event by event.
 
-        Raises:
-            UpstreamError: the model server's answer cannot be translated.
+        Args:
+            answer: what the model server has said so far, up to the event at hand.
+            events: its events; where they end, so does the answer.
         """
         ...
 
@@ -70,6 +76,11 @@ class Dialect(Protocol):
     @property
     def endpoint(self) -> Endpoint:
         """The model server's endpoint that answers it."""
+        ...
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a model samples the answer; embeddings are computed."""
         ...
 
     async def translate(self, request: dict[str, Any]) -> Translation:
@@ -98,10 +109,10 @@ class _AsItIs:
     request: dict[str, Any]
     response_id: str | None = None
 
-    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, answer: Completion, body: dict[str, Any]) -> dict[str, Any]:
         return body
 
-    async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+    async def stream(self, answer: Completion, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
         async for event in events:
             yield event.data
 
@@ -112,6 +123,7 @@ class PlainDialect:
 
     api: str
     endpoint: Endpoint
+    is_sampled: bool = True
 
     async def translate(self, request: dict[str, Any]) -> Translation:
         return _AsItIs(request)
@@ -134,3 +146,4 @@ def openai_error(status: int, message: str) -> dict[str, Any]:
 
 CHAT = PlainDialect("chat", "chat/completions")
 COMPLETIONS = PlainDialect("text_completion", "completions")
+EMBEDDINGS = PlainDialect("embeddings", "embeddings", is_sampled=False)

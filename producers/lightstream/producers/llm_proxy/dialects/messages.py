@@ -1,4 +1,4 @@
-"""Anthropic's messages over a chat server, translated by LiteLLM.
+"""Anthropic's messages over a chat server; requests are translated by LiteLLM.
 
 https://docs.anthropic.com/en/api/messages and …/messages-streaming; errors: …/errors.
 """
@@ -6,23 +6,18 @@ https://docs.anthropic.com/en/api/messages and …/messages-streaming; errors: �
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
+from ..capture import Completion
 from ..events import event_of
 from ..litellm_upstream import imported_litellm
 from .dialect import Endpoint, StreamEvent, Translation
-from .litellm_shapes import (
-    PROVIDER,
-    ChunkStream,
-    chat_answer,
-    chat_request,
-    error_message_of,
-    translation_errors,
-    untranslatable,
-)
+from .litellm_shapes import PROVIDER, chat_request, error_message_of, translation_errors
+from .message_writer import MessageWriter
 
 __all__ = ["ANTHROPIC_MESSAGES", "MessagesDialect", "counted_tokens"]
 
@@ -44,6 +39,7 @@ class MessagesDialect:
 
     api = "messages"
     endpoint: Endpoint = "chat/completions"
+    is_sampled = True
 
     async def translate(self, request: dict[str, Any]) -> Translation:
         await asyncio.to_thread(imported_litellm)
@@ -60,10 +56,6 @@ class MessagesDialect:
 
 
 ANTHROPIC_MESSAGES = MessagesDialect()
-
-UNREADABLE_ARGUMENTS = "unreadable_arguments"
-"""A tool's arguments where the model's are not a JSON object: their text, under this name. A message has
-no words for them, and a call that failed for it would not be trained on."""
 
 
 async def counted_tokens(request: dict[str, Any]) -> int:
@@ -87,78 +79,51 @@ class _MessagesCall:
     def __init__(self, request: dict[str, Any]) -> None:
         from litellm.llms.anthropic.pass_through.adapters.transformation import AnthropicAdapter
 
-        self._adapter: Any = AnthropicAdapter()
+        adapter: Any = AnthropicAdapter()
         self._model = str(request.get("model") or "")
         self.response_id: str | None = None
         _refuse_malformed(request)
         try:
             translated: Any
-            translated, self._tool_names = self._adapter.translate_completion_input_params_with_tool_mapping(
+            translated, self._tool_names = adapter.translate_completion_input_params_with_tool_mapping(
                 dict(request), custom_llm_provider=PROVIDER
             )
         except translation_errors() as error:
             raise ValueError(f"the request cannot be translated: {type(error).__name__}: {error}") from error
         self.request: dict[str, Any] = chat_request(dict(translated))
+        stops: Any = request.get("stop_sequences")
+        self._stop_sequences = [stop for stop in stops if isinstance(stop, str)] if isinstance(stops, list) else []
 
-    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._adapter.translate_completion_output_params(
-                chat_answer(_with_objects_as_arguments(body)), tool_name_mapping=self._tool_names
-            )
-        except translation_errors() as error:
-            raise untranslatable(error) from error
-        return dict(answer)
+    def _writer(self, answer: Completion) -> MessageWriter:
+        self.response_id = f"msg_{secrets.token_hex(16)}"
+        return MessageWriter(self.response_id, answer.model or self._model, self._stop_sequences, self._tool_names)
 
-    async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
-        from litellm.llms.anthropic.pass_through.adapters.streaming_iterator import AnthropicStreamWrapper
+    def whole(self, answer: Completion, body: dict[str, Any]) -> dict[str, Any]:
+        writer = self._writer(answer)
+        for part in answer.first.message.parts:
+            writer.write(part)
+        writer.end(answer.first, answer.usage)
+        return writer.message
 
-        chunks: Any = ChunkStream(events)
-        translated: Any = AnthropicStreamWrapper(
-            completion_stream=chunks, model=self._model, tool_name_mapping=self._tool_names
-        )
-        try:
-            async for event in translated:
-                if chunks.failure is not None:
-                    raise chunks.failure
-                if event["type"] == "message_start":
-                    self.response_id = event["message"]["id"]
-                yield event_of(to_json(event), name=event["type"])
-            if chunks.failure is not None:
-                raise chunks.failure
-        except translation_errors() as error:
-            raise untranslatable(error) from error
-
-
-def _with_objects_as_arguments(body: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or a copy where arguments had to be replaced: what is recorded is what the model said."""
-    choices: Any = body.get("choices")
-    return body | {"choices": [_choice_with_objects(choice) for choice in choices]}
+    async def stream(self, answer: Completion, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+        writer: MessageWriter | None = None
+        async for event in events:
+            if event.is_comment:
+                continue
+            if writer is None:
+                writer = self._writer(answer)
+                for written in writer.begin():
+                    yield _event(written)
+            for part in event.parts:
+                for written in writer.write(part):
+                    yield _event(written)
+        writer = writer or self._writer(answer)
+        for written in writer.end(answer.first, answer.usage):
+            yield _event(written)
 
 
-def _choice_with_objects(choice: Any) -> Any:
-    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
-        return choice
-    message: dict[str, Any] = choice["message"]
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return choice
-    return choice | {"message": message | {"tool_calls": [_call_with_object(call) for call in calls]}}
-
-
-def _call_with_object(call: Any) -> Any:
-    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
-        return call
-    function: dict[str, Any] = call["function"]
-    text = function.get("arguments")
-    if not isinstance(text, str) or not text:
-        return call
-    try:
-        arguments = from_json(text)
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict):
-        return call
-    return call | {"function": function | {"arguments": to_json({UNREADABLE_ARGUMENTS: text}).decode()}}
+def _event(event: dict[str, Any]) -> bytes:
+    return event_of(to_json(event), name=event["type"])
 
 
 def _refuse_malformed(request: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""OpenAI's responses over a chat server, translated by LiteLLM.
+"""OpenAI's responses over a chat server; requests are translated by LiteLLM.
 
 https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. A request may go on from an earlier
 response by its id, as long as the proxy remembers that; other things that OpenAI's servers keep are refused."""
@@ -6,6 +6,9 @@ response by its id, as long as the proxy remembers that; other things that OpenA
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -13,18 +16,14 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ..capture import Completion
 from ..events import event_of
 from ..litellm_upstream import imported_litellm
+from ..tool_calls import ToolCall
 from .dialect import Endpoint, StreamEvent, Translation, openai_error
-from .litellm_shapes import (
-    PROVIDER,
-    ChunkStream,
-    chat_answer,
-    chat_request,
-    error_message_of,
-    translation_errors,
-    untranslatable,
-)
+from .litellm_shapes import PROVIDER, chat_request, error_message_of, translation_errors
+from .response_items import as_functions, function_items, is_client_tool, item_of_client_tool
+from .response_writer import ResponseWriter
 
 __all__ = ["Conversations", "ResponsesDialect"]
 
@@ -87,8 +86,24 @@ class Conversations:
 KEPT_ELSEWHERE = ("conversation", "prompt")
 """Parameters that name objects stored at OpenAI, which no other server has."""
 
-ENDS = ("response.completed", "response.incomplete")
-"""The last event of a stream, which carries the whole response."""
+ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "reasoning",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_p",
+    "truncation",
+    "user",
+)
+"""Parameters that a response repeats."""
+
+DEFAULTS: dict[str, Any] = {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 
 
 class ResponsesDialect:
@@ -96,6 +111,7 @@ class ResponsesDialect:
 
     api = "responses"
     endpoint: Endpoint = "chat/completions"
+    is_sampled = True
 
     def __init__(self) -> None:
         self._conversations = Conversations()
@@ -118,9 +134,10 @@ class ResponsesDialect:
 
 class _ResponsesCall:
     def __init__(self, request: Any, conversations: Conversations) -> None:
+        from litellm.responses.litellm_completion_transformation import custom_tools
         from litellm.responses.litellm_completion_transformation.transformation import LiteLLMCompletionResponsesConfig
 
-        self._config: Any = LiteLLMCompletionResponsesConfig
+        config: Any = LiteLLMCompletionResponsesConfig
         self._model = str(request.get("model") or "")
         self.response_id: str | None = None
         _refuse_unanswerable(request)
@@ -129,13 +146,20 @@ class _ResponsesCall:
         asked = request["input"]
         self._added: list[Any] = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         before = [] if self._previous is None else conversations.until(self._previous)
-        whole_input = {"input": [*before, *self._added]} if before else {}
-        self._asked: Any = request | {"previous_response_id": None} | whole_input
+        self._asked: dict[str, Any] = request
+        offered: Any = request.get("tools")
+        self._client_tools = {
+            tool["type"] for tool in (offered if isinstance(offered, list) else ()) if is_client_tool(tool)
+        }
+        tools = as_functions(offered)
+        items = function_items([*before, *self._added])
         try:
-            translated: dict[str, Any] = self._config.transform_responses_api_request_to_chat_completion_request(
+            self._custom_names: set[str] = custom_tools.extract_custom_tool_names(tools)
+            self._namespaces: Any = config.namespace_tool_name_map(tools)
+            translated: dict[str, Any] = config.transform_responses_api_request_to_chat_completion_request(
                 model=self._model,
-                input=self._asked["input"],
-                responses_api_request=self._asked,
+                input=items,
+                responses_api_request=request | {"previous_response_id": None, "input": items, "tools": tools},
                 custom_llm_provider=PROVIDER,
                 stream=request.get("stream"),
             )
@@ -143,57 +167,69 @@ class _ResponsesCall:
             raise ValueError(f"the request cannot be translated: {type(error).__name__}: {error}") from error
         self.request: dict[str, Any] = chat_request(translated)
 
-    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._config.transform_chat_completion_response_to_responses_api_response(
-                request_input=self._asked["input"],
-                responses_api_request=self._asked,
-                chat_completion_response=chat_answer(body),
-            )
-            dumped: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
-        except translation_errors() as error:
-            raise untranslatable(error) from error
-        self._keep(dumped)
-        return dumped
+    def _writer(self, answer: Completion) -> ResponseWriter:
+        self.response_id = f"resp_{secrets.token_hex(16)}"
+        echoed = DEFAULTS | {name: self._asked[name] for name in ECHOED if self._asked.get(name) is not None}
+        told = {
+            "id": self.response_id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": answer.model or self._model,
+            "error": None,
+            "incomplete_details": None,
+            "previous_response_id": self._previous,
+        }
+        return ResponseWriter(told | echoed, self._item_of)
+
+    def _item_of(self, call: ToolCall) -> dict[str, Any]:
+        """The item of a call, by the tool that the agent offered under that name."""
+        from litellm.responses.litellm_completion_transformation.custom_tools import unwrap_custom_tool_arguments
+
+        item = item_of_client_tool(call) if call.name in self._client_tools else None
+        if item is not None:
+            return item
+        if call.name in self._custom_names:
+            said = unwrap_custom_tool_arguments(call.arguments)
+            return {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": said}
+        namespace, name = self._namespaces.get(call.name, (None, call.name))
+        item = {"type": "function_call", "call_id": call.id, "name": name, "arguments": call.arguments}
+        return item | ({"namespace": namespace} if namespace else {})
+
+    def whole(self, answer: Completion, body: dict[str, Any]) -> dict[str, Any]:
+        writer = self._writer(answer)
+        for part in answer.first.message.parts:
+            writer.write(part)
+        writer.end(answer.first, answer.usage)
+        self._keep(writer.response)
+        return writer.response
 
     def _keep(self, response: dict[str, Any]) -> None:
         """Remember the turn, for requests that go on from it, unless the agent does not want that."""
-        response_id, output = response.get("id"), response.get("output")
-        if self._previous is not None:
-            response["previous_response_id"] = self._previous
-        if self._asked.get("store") is not False and isinstance(response_id, str) and isinstance(output, list):
-            self._conversations.keep(response_id, self._previous, [*self._added, *output])
+        if self._asked.get("store") is not False:
+            self._conversations.keep(response["id"], self._previous, [*self._added, *response["output"]])
 
-    async def stream(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
-        from litellm.responses.litellm_completion_transformation.streaming_iterator import (
-            LiteLLMCompletionStreamingIterator,
-        )
+    async def stream(self, answer: Completion, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:
+        numbers = itertools.count()
+        writer: ResponseWriter | None = None
+        async for event in events:
+            if event.is_comment:
+                continue
+            if writer is None:
+                writer = self._writer(answer)
+                for written in writer.begin():
+                    yield _event(written, next(numbers))
+            for part in event.parts:
+                for written in writer.write(part):
+                    yield _event(written, next(numbers))
+        writer = writer or self._writer(answer)
+        written_last = writer.end(answer.first, answer.usage)
+        self._keep(writer.response)
+        for written in written_last:
+            yield _event(written, next(numbers))
 
-        chunks: Any = ChunkStream(events)
-        translated: Any = LiteLLMCompletionStreamingIterator(
-            model=self._model,
-            litellm_custom_stream_wrapper=chunks,
-            request_input=self._asked["input"],
-            responses_api_request=self._asked,
-            custom_llm_provider=PROVIDER,
-        )
-        number = 0
-        try:
-            async for event in translated:
-                if chunks.failure is not None:
-                    raise chunks.failure
-                body: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
-                if self.response_id is None and isinstance(body.get("response"), dict):
-                    self.response_id = body["response"].get("id")
-                if body.get("type") in ENDS and isinstance(body.get("response"), dict):
-                    self._keep(body["response"])
-                body["sequence_number"] = number  # LiteLLM numbers only some of its events
-                number += 1
-                yield event_of(to_json(body), name=str(body["type"]))
-            if chunks.failure is not None:
-                raise chunks.failure
-        except translation_errors() as error:
-            raise untranslatable(error) from error
+
+def _event(event: dict[str, Any], number: int) -> bytes:
+    return event_of(to_json(event | {"sequence_number": number}), name=event["type"])
 
 
 def _refuse_unanswerable(request: dict[str, Any]) -> None:

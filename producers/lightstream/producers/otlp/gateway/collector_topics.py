@@ -18,9 +18,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.kafka import Outgoing, ReadErrors, consumer_config, kafka_user
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import DecodeError, LightstreamError, PublishError, ServiceUnavailableError
+from lightstream.schemas.errors import (
+    DecodeError,
+    LightstreamError,
+    PublishError,
+    RecordTooLargeError,
+    ServiceUnavailableError,
+)
 from lightstream.schemas.records import DeadLetter, DeadLetterReason
-from lightstream.schemas.topics import DEAD_LETTERS
 
 from ...attribution import UNATTRIBUTED
 from .intake import REPORTED_BY, Intake, decoder_of
@@ -133,6 +138,9 @@ class CollectorTopics:
         while not self._stopping.is_set():
             try:
                 asyncio.run_coroutine_threadsafe(self._intake.send(records), self._loop).result()
+            except RecordTooLargeError as error:
+                logger.error("of %d messages of the collectors' topics one is lost: %s", len(messages), error)
+                return True
             except (PublishError, ServiceUnavailableError) as error:
                 logger.warning("%d messages of the collectors' topics wait: %s", len(messages), error)
                 self._stopping.wait(RETRY_INTERVAL_S)
@@ -147,13 +155,13 @@ class CollectorTopics:
         try:
             decoded = decode(value, UNATTRIBUTED)
         except DecodeError as error:
-            return [encoder.encode_record(DEAD_LETTERS, _key(message), self._dead_letter(message, error.message))]
+            return [encoder.encode_letter(_key(message), self._dead_letter(message, error.message))]
         spans = encoder.encode_spans(decoded)
         if not decoded.rejections:
             return spans
         reasons = "; ".join(dict.fromkeys(rejection.detail for rejection in decoded.rejections))
         detail = f"{len(decoded.rejections)} items of the message were left out: {reasons[:DETAIL_CHARACTERS_MAX]}"
-        return [*spans, encoder.encode_record(DEAD_LETTERS, _key(message), self._dead_letter(message, detail))]
+        return [*spans, encoder.encode_letter(_key(message), self._dead_letter(message, detail))]
 
     def _dead_letter(self, message: Message, detail: str) -> DeadLetter:
         value = message.value() or b""

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from lightstream.runtime.http_body import ENCODINGS, BodyPieces, Unpacker
 from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, ClientGoneError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
@@ -24,7 +25,6 @@ from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavail
 from ...attribution import UNATTRIBUTED, Attribution
 from ..decode import Rejection
 from .budget import ByteBudget, Hold
-from .http_body import ENCODINGS, BodyPieces, Unpacker
 from .intake import Intake
 from .request_headers import PATH_ATTRIBUTION, RolloutPath, attribution_of_request, authorizations_in, gateway_access
 from .responses import RETRY_AFTER_S, Signal, Trouble, message_bytes, success, trouble_status

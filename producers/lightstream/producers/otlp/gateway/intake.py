@@ -8,20 +8,21 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
 from lightstream.producers.attribution import UNATTRIBUTED, Attribution
-from lightstream.producers.exporter import taken_as_fits
+from lightstream.producers.exporter import shortened, taken_as_fits
 from lightstream.producers.otlp import decode
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing
+from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing, smaller_letter
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import BackpressureError, DecodeError, PublishError, RecordError, RecordTooLargeError
-from lightstream.schemas.records import DeadLetter, DeadLetterReason, Record, SpanRecord
-from lightstream.schemas.topics import DEAD_LETTERS, SPANS, Topic
+from lightstream.schemas.records import DeadLetter, DeadLetterReason, SpanRecord
+from lightstream.schemas.topics import DEAD_LETTERS, SPANS
 
 from ..decode import Decoded, Rejection
 from .responses import Signal
@@ -72,11 +73,12 @@ class Encoder:
         """The record of an item that is left out; the same for the same item."""
         letter = dead_letter_of(rejection, origin, self._limit_bytes // 2, self._clock.now_unix_nano())
         key = f"{letter.origin_topic}-{letter.origin_partition}-{letter.origin_offset}"
-        return Outgoing(DEAD_LETTERS, key, self._codec.encode(letter))
+        return self.encode_letter(key, letter)
 
-    def encode_record(self, topic: Topic, key: str, record: Record) -> Outgoing:
-        """Any other record."""
-        return Outgoing(topic, key, self._codec.encode(record))
+    def encode_letter(self, key: str, letter: DeadLetter) -> Outgoing:
+        """A dead letter."""
+        smaller = smaller_letter(self._codec, DEAD_LETTERS, key, letter)
+        return Outgoing(DEAD_LETTERS, key, self._codec.encode(letter), instead=smaller)
 
     def _span(self, record: SpanRecord) -> Outgoing:
         outgoing, _ = taken_as_fits(record, self._outgoing)
@@ -86,7 +88,16 @@ class Encoder:
         value = self._codec.encode(record)
         if len(value) > self._limit_bytes:
             raise RecordTooLargeError(SPANS.name, len(value), self._limit_bytes)
-        return Outgoing(SPANS, record.rollout_id or record.trace_id, value)
+        return Outgoing(SPANS, record.rollout_id or record.trace_id, value, instead=partial(self._instead, record))
+
+    def _instead(self, record: SpanRecord, error: RecordTooLargeError) -> Outgoing:
+        """The span in the size that the topic takes."""
+        cut = shortened(record, error.size_bytes - error.limit_bytes)
+        value = self._codec.encode(cut)
+        if len(value) >= error.size_bytes:
+            identity = f"{record.trace_id}/{record.span_id}".encode("utf-8", "replace")
+            return self.dead_letter(Rejection(DeadLetterReason.TOO_LARGE, error.message, identity), SPANS.name)
+        return Outgoing(SPANS, cut.rollout_id or cut.trace_id, value, instead=partial(self._instead, cut))
 
 
 def dead_letter_of(rejection: Rejection, origin: str, value_bytes_max: int, observed_unix_nano: int) -> DeadLetter:

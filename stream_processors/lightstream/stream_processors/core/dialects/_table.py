@@ -44,6 +44,9 @@ RECORDED = "recorded"
 """A tracer filled in the call itself."""
 
 
+OPERATION, EMBEDDINGS = "gen_ai.operation.name", "embeddings"
+
+
 def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     """The call as recorded. ``span`` is unchanged; nothing but images is copied."""
     failure = None
@@ -55,6 +58,9 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     model = call.response_model or call.requested_model
     runs = tuple(call.policy_version_runs)
     images, problem = images_of_request(call.request_json)
+    reason = DropReason.IMAGE_NOT_RECORDED if problem else None
+    if span.attributes.get(OPERATION) == EMBEDDINGS:
+        reason, problem = DropReason.EMPTY_RESPONSE, "an embedding is computed, and no token sampled"
     version = runs[0].policy_version if runs and call.policy_version is None else call.policy_version
     return ReadCall(
         PROXY if status is not None or failure is not None else RECORDED,
@@ -67,7 +73,7 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         call.response_logprobs,
         call.finish_reason,
         failure,
-        DropReason.IMAGE_NOT_RECORDED if problem else None,
+        reason,
         problem,
         policy_version_runs=runs,
         images=images,
