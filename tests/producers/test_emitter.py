@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lightstream.producers import (
@@ -53,7 +55,12 @@ def test_reward_of_one_call() -> None:
     assert fields(1.0, attributes=make_tag_attributes(["fast"]))["agentlightning.tag.0"] == "fast"
 
 
-@pytest.mark.parametrize("reward", ["1.0", None, [1.0], object()])
+@pytest.mark.parametrize("reward", [True, np.bool_(True), np.float32(1), np.int64(1), np.array(1.0), Decimal(1)])
+def test_numbers_of_all_kinds_are_rewards(reward: Any) -> None:
+    assert fields(reward)["agentlightning.reward.0.value"] == 1.0
+
+
+@pytest.mark.parametrize("reward", ["1.0", None, [1.0], object(), np.array([1.0]), np.array([1, 2]), 10**400])
 def test_what_is_no_number_is_refused(reward: Any) -> None:
     with pytest.raises(TypeError, match="must be a number"):
         emit_reward(reward, propagate=False)

@@ -103,6 +103,10 @@ def _dimensions(
 
 def _number(value: object) -> float:
     """As a float. Strings are refused: ``float("1")`` would hide a mistake."""
+    wrong = f"a reward must be a number, not {type(value).__name__}: {value!r:.200}"
     if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
-        raise TypeError(f"a reward must be a number, not {type(value).__name__}: {value!r:.200}")
-    return float(value)
+        raise TypeError(wrong)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # an array of several, an integer too large
+        raise TypeError(wrong) from error
