@@ -6,11 +6,10 @@ import asyncio
 import math
 import random
 
-from jinja2 import TemplateError
-
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 
+from ..chat_template import TEMPLATE_ERRORS
 from .engine import Engine
 from .generation import Generation, Job
 from .policy_version import NEWEST, PolicyVersion, Versions
@@ -30,9 +29,6 @@ JOBS_WAITING_MAX = 10_000
 COMPOSED_CHARACTERS_MAX = 2
 """Characters that normalising may make one of (NFC: a letter and its accent): a text longer than this many times the
 longest token times the context cannot fit, and is refused at once; tokenizing 20 MB would take 40 s."""
-
-TEMPLATE_ERRORS = (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
-"""Errors of chat templates: they are the model's own programs, and messages and tools have any shape."""
 
 INLINE_CHARACTERS_MAX = 64 * 1024
 """Longer prompts are tokenized in a thread, so that they do not hold the loop up (1 MB takes 1.5 s)."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lightstream.runtime.gc_tuning import without_collection
-from lightstream.schemas.errors import TrainingError
 
 from ..attention import attention_of
+from ..chat_template import check_chat_template
 from .config import VerlConfig
 from .images import PROCESSOR_FILE, image_reader, unloadable
 from .policies_engine import write_first_adapters
@@ -57,11 +57,7 @@ def write_initial_model(config: VerlConfig, folder: Path, *, seed: int) -> None:
         model = kind.from_pretrained(config.model, dtype=torch.float32, attn_implementation=attention)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise unloadable(config.model, error) from error
-    if not tokenizer.chat_template:
-        raise TrainingError(
-            f"the tokenizer of {str(config.model)!r} has no chat template; chat completions need one.",
-            next_step="Set `tokenizer.chat_template`, save model and tokenizer into a folder, and name that.",
-        )
+    check_chat_template(tokenizer, str(config.model))
     if config.warm_up is not None:
         model.to(choose_device(config.device))
         model.train()
