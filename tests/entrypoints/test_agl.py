@@ -7,11 +7,17 @@ import subprocess
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, get_origin
 
 import pytest
 
 import lightstream.agl as agl
+import lightstream.agl.adapter as agl_adapter
 from lightstream.agl._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, FLAT, MODULES, PUBLIC
+from lightstream.agl.algorithm import FunctionalAlgorithm
+from lightstream.producers.agent.decorator import FunctionalLitAgent
+from lightstream.schemas.distribution import installed_version
+from lightstream.schemas.errors import SettingsError
 
 IMPORTING = """
 import sys
@@ -61,3 +67,20 @@ def test_importing_it_is_light() -> None:
         [sys.executable, "-c", IMPORTING], stdout=subprocess.PIPE, text=True, timeout=120, check=True, cwd=Path.home()
     )
     assert done.stdout.split() == ["0", "0"]
+
+
+def test_types_of_tasks_and_older_names() -> None:
+    assert get_origin(agl.Dataset[int]) is agl.Dataset
+    assert get_origin(agl.APO[dict[str, str]]) is agl.APO
+    assert get_origin(FunctionalAlgorithm[Any]) is FunctionalAlgorithm
+    assert get_origin(FunctionalLitAgent[str]) is FunctionalLitAgent
+    assert agl.TraceTripletAdapter is agl.TracerTraceToTriplet
+    assert agl.BaseTraceTripletAdapter is agl_adapter.TraceToTripletBase
+    assert agl.RolloutV2 is agl.Rollout
+    assert agl.__version__ == installed_version()
+
+
+def test_callbacks_of_a_proxy_are_those_that_it_has_anyway() -> None:
+    agl.LLMProxy(port=0, callbacks=["opentelemetry", "return_token_ids", "logprobs"])
+    with pytest.raises(SettingsError, match="LLMProxy takes no callbacks here"):
+        agl.LLMProxy(port=0, callbacks=["opentelemetry", "mine"])

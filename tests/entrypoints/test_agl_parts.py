@@ -291,7 +291,7 @@ def test_arguments_that_have_no_part_here_are_named() -> None:
     with pytest.raises(SettingsError, match="launch_mode, n_workers here"):
         agl.LightningStoreServer(store, "localhost", 0, None, "mp", 4)
     with pytest.raises(SettingsError, match="callbacks here"):
-        agl.LLMProxy(port=0, model_list=[], callbacks=["return_token_ids"])
+        agl.LLMProxy(port=0, model_list=[], callbacks=["mine"])
     with pytest.raises(TypeError, match="takes no colour"):
         agl.InMemoryLightningStore(colour="red")
 

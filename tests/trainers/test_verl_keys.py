@@ -186,3 +186,12 @@ def test_verls_defaults_are_taken_where_they_ask_for_nothing() -> None:
         )
     )
     assert verl == VERL(config=CONFIG)
+
+
+def test_what_would_split_a_model_otherwise_is_refused() -> None:
+    fsdp2 = {"actor_rollout_ref.actor.strategy": "fsdp2", "actor_rollout_ref.ref.ulysses_sequence_parallel_size": 1}
+    assert VERL(config=CONFIG | fsdp2) == VERL(config=CONFIG)
+    with pytest.raises(SettingsError, match=r"actor\.strategy='megatron': FSDP shards"):
+        VERL(config=changed(actor_rollout_ref__actor__strategy="megatron"))
+    with pytest.raises(SettingsError, match=r"ulysses_sequence_parallel_size=4: no sequence is split"):
+        VERL(config=changed(actor_rollout_ref__actor__ulysses_sequence_parallel_size=4))

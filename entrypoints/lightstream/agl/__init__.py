@@ -10,12 +10,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._names import ABSENT, FLAT
+from ._names import ABSENT, FLAT, OLDER
 
 if TYPE_CHECKING:
+    from lightstream.schemas import __version__ as __version__
     from lightstream.store_views.stores import KafkaLightningStore as KafkaLightningStore
 
     from .adapter import *
+    from .adapter import BaseTraceTripletAdapter as BaseTraceTripletAdapter
+    from .adapter import TraceTripletAdapter as TraceTripletAdapter
     from .algorithm import *
     from .client import *
     from .config import *
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
     from .tracer import *
     from .trainer import *
     from .types import *
+    from .types import RolloutV2 as RolloutV2
 else:
     __all__ = sorted(FLAT)
 
 
 def __getattr__(name: str) -> Any:
-    module = FLAT.get(name)
+    module = (FLAT | OLDER).get(name)
     if module is not None:
         value = getattr(import_module(module), name)
         globals()[name] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-__all__ = ["ABSENT", "ABSENT_MODULES", "ABSENT_NAMES", "DIFFERENT", "FLAT", "MODULES", "PUBLIC", "add_parts"]
+__all__ = ["ABSENT", "ABSENT_MODULES", "ABSENT_NAMES", "DIFFERENT", "FLAT", "MODULES", "OLDER", "PUBLIC", "add_parts"]
 
 _AGL = "lightstream.agl."
 _ADAPTERS = "lightstream.stream_processors.adapters"
@@ -52,6 +52,14 @@ FLAT: dict[str, str] = {
     for name in names.split()
 }
 """Name -> the module that has it."""
+
+OLDER = {
+    "BaseTraceTripletAdapter": f"{_AGL}adapter",
+    "RolloutV2": f"{_AGL}types",
+    "TraceTripletAdapter": f"{_AGL}adapter",
+    "__version__": "lightstream.schemas",
+}
+"""As :data:`FLAT`, of names that are no part of 0.3's interface but that programs have."""
 
 ABSENT: dict[str, str] = {
     "CollectionBasedLightningStore": "`InMemoryLightningStore`, `KafkaLightningStore`: stores are folds over the log",

@@ -30,5 +30,8 @@ __all__ = [
     "TracerTraceToTriplet",
 ]
 
+TraceTripletAdapter = TracerTraceToTriplet
+"""Its name in Agent Lightning 0.1 and 0.2, as the next one."""
+BaseTraceTripletAdapter = TraceToTripletBase
 
 add_parts(__name__)

@@ -9,7 +9,7 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
@@ -128,8 +128,21 @@ class Algorithm(ABC):
         return self._initial_resources
 
 
-class FunctionalAlgorithm(Algorithm):
-    """An algorithm that :func:`algo` made from a function. Calling it calls the function."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class FunctionalAlgorithm(Algorithm, Generic[T]):
+    """An algorithm that :func:`algo` made from a function. Calling it calls the function.
+
+    ``T`` says, as in Agent Lightning, whether it is asynchronous (``Literal[True]``); nothing depends on it.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -300,13 +313,16 @@ class Baseline(FastAlgorithm):
             logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))
 
 
-class APO(Algorithm):
+class APO(Algorithm, Generic[T]):
     """Optimises the first prompt template of ``initial_resources``: see :class:`lightstream.trainers.apo.PromptSearch`.
+
+    ``T`` is the type of a task.
 
     Args:
         async_openai_client: an ``openai.AsyncOpenAI`` of any endpoint.
         name: of the search. The same search on the same store goes on where it was; another name begins another one.
         progress: print a line for each step of the search; else they go to the log.
+        _poml_trace: Agent Lightning's, which writes each prompt to a file; all are in the store here, whatever it says.
         options: those of :class:`lightstream.trainers.apo.ApoOptions`, of which all but ``seed`` are Agent Lightning's.
 
     Raises:
@@ -316,7 +332,13 @@ class APO(Algorithm):
     default_adapter = TraceToMessages
 
     def __init__(
-        self, async_openai_client: Any, *, name: str | None = None, progress: bool = True, **options: Any
+        self,
+        async_openai_client: Any,
+        *,
+        name: str | None = None,
+        progress: bool = True,
+        _poml_trace: bool = False,
+        **options: Any,
     ) -> None:
         self.async_openai_client = async_openai_client
         self.options = ApoOptions(**options)

@@ -19,12 +19,17 @@ from ._store_spans import StorePublisher, store_for_spans
 __all__ = ["LLMProxy", "ModelConfig"]
 
 INSTEAD = {
-    "callbacks": "Each call is recorded with its token ids: leave it out.",
+    "callbacks": "Each call is recorded with its token ids and log-probabilities: leave it out, or name opentelemetry, "
+    "return_token_ids and logprobs, which is what it does.",
     "launch_mode": "A thread serves: leave it out, or 'thread'.",
     "launcher_args": "Give host and port.",
     "middlewares": "Rollout and attempt are found automatically: leave it out.",
     "num_workers": "A thread serves: leave it out, or 1.",
 }
+
+
+CALLBACKS = {"opentelemetry", "return_token_ids", "logprobs"}
+"""Agent Lightning's own, all of which this proxy does always."""
 
 
 class LLMProxy(Proxy):
@@ -35,6 +40,7 @@ class LLMProxy(Proxy):
     Args:
         port, model_list, store, host, litellm_config, num_retries, settings: of the base class.
         num_workers, launch_mode: 1, ``thread``.
+        callbacks: Agent Lightning's own names, without effect.
         others: not here.
 
     Raises:
@@ -52,12 +58,14 @@ class LLMProxy(Proxy):
         num_workers: int = 1,
         launch_mode: str = "thread",
         *,
+        callbacks: Sequence[Any] | None = None,
         settings: Settings | None = None,
         **others: Any,
     ) -> None:
         mode = None if launch_mode == "thread" else launch_mode
         workers = None if num_workers == 1 else num_workers
-        refuse("LLMProxy", {"launch_mode": mode, "num_workers": workers} | others, INSTEAD)
+        further = [callback for callback in callbacks or () if callback not in CALLBACKS] or None
+        refuse("LLMProxy", {"launch_mode": mode, "num_workers": workers, "callbacks": further} | others, INSTEAD)
         super().__init__(port, model_list, store, host, litellm_config, num_retries, settings=settings)
 
     def _new_server(self, upstream: Upstream) -> HttpServer:

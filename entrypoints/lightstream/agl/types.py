@@ -172,4 +172,7 @@ class SpanAttributeNames(str, Enum):  # noqa: UP042  # str() gives its name, as 
     OBJECT = "object"
 
 
+RolloutV2 = Rollout
+"""Its name in Agent Lightning 0.2."""
+
 add_parts(__name__)

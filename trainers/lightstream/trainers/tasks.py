@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, RolloutConfig, RolloutMode
@@ -23,12 +23,22 @@ __all__ = [
 _PLACE = re.compile(r"s(?P<step>[1-9]\d*)(?:r\d+)?-g(?P<index>\d+)|x(?P<number>\d+)")
 
 
-class Dataset(Protocol):
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+
+
+class Dataset(Protocol[T_co]):
     """Tasks by position: a list will do. Items must be JSON values."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Any: ...
+    def __getitem__(self, index: int, /) -> T_co: ...
 
 
 def sample_indices(step: int, count: int, dataset_size: int, seed: int | str) -> list[int]:

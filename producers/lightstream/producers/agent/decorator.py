@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, SupportsIndex, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 
 from lightstream.schemas.types import LLM, AttemptedRollout, NamedResources, PromptTemplate, ProxyLLM, Rollout
 
@@ -19,8 +19,16 @@ _PARAMETERS = ("task", "llm", "prompt_template", "resources", "rollout")
 ResourceT = TypeVar("ResourceT", LLM, PromptTemplate)
 
 
-class FunctionalLitAgent(LitAgent[Any]):
-    """An agent that :func:`rollout` made. Calling it calls the function.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    TaskT = TypeVarWithDefault("TaskT", default=Any)
+else:
+    TaskT = TypeVar("TaskT")
+
+
+class FunctionalLitAgent(LitAgent[TaskT]):
+    """An agent that :func:`rollout` made, of tasks of a type. Calling it calls the function.
 
     Raises:
         TypeError: the function has no parameter ``task``, or has one that nothing provides.

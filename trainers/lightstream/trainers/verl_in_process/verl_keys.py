@@ -152,6 +152,9 @@ OTHERS: dict[str, str | None] = {
     f"{_ACTOR}.optim.*": _OPTIMISER,
     f"{_ACTOR}.policy_loss.*": "it is of an objective that is not offered",
     f"{_ACTOR}.tau_*": "it is of an objective that is not offered",
+    "*.strategy": "FSDP shards the model here, nothing else",
+    "*.turbo_config.*": "FSDP shards the model here, nothing else",
+    "*.ulysses_sequence_parallel_size": "no sequence is split over several GPUs here",
     "*.qat.*": "no quantised weights are trained",
     f"{_ROLLOUT}.agent.num_workers": None,
     f"{_ROLLOUT}.agent.*": _AGENT,
@@ -232,6 +235,13 @@ OTHERS: dict[str, str | None] = {
 the key is harmless. It is about machines, memory, logs and when to save, or about parts that are not used here."""
 
 
+_AS_GOOD: dict[str, tuple[Any, ...]] = {
+    "strategy": ("fsdp", "fsdp2"),
+    "ulysses_sequence_parallel_size": (1,),
+}
+"""Last part of a key -> values that are taken beside verl's default, which may be a reference to another key."""
+
+
 def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options of ``VERL`` that verl's configuration describes, whose keys may be nested, or dotted.
 
@@ -254,7 +264,7 @@ def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
             problems.append(f"{key} is no key of verl's (the nearest is {nearest[0]})")
         elif (reason := other_of(leaf)) is None:
             unused.append(key)
-        elif leaf != key or value != defaults[leaf]:
+        elif leaf != key or value not in (defaults[leaf], *_AS_GOOD.get(key.rpartition(".")[2], ())):
             problems.append(f"{key}={value!r}: {reason}")
     options, of_values = _options(given)
     problems += of_values
