@@ -1,6 +1,7 @@
 """Two runs on one system, at once and one after the other: each is sampled from its own weights, by its own name.
 
-One is gone on with after the other, after a restart, and in a data folder that was moved.
+One is gone on with after the other, after a restart, in a data folder that was moved, and by a trainer that sees the
+folder at another path.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ Trainer(algorithm=algorithm, trainer_id=name, seed=3, progress=False).fit(short,
 """
 
 
-def begin(stack: Stack, name: str, model: Path, steps: int) -> subprocess.Popen[str]:
+def begin(stack: Stack, name: str, model: Path, steps: int, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, name, str(model), str(steps)],
         cwd=ROOT,
-        env=os.environ | stack.settings.to_environment(),
+        env=os.environ | stack.settings.to_environment() | variables,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -87,4 +88,7 @@ def test_runs_go_on_beside_and_after_each_other(tmp_path: Path) -> None:
     moved = Path(shutil.move(place, tmp_path / "moved"))
     with Stack(Settings.load(data_dir=moved), services=("worker", "view", "policy", "proxy")) as stack:
         end(begin(stack, "a", models["a"], 4))
-        assert account(stack) == {"a": [1, 2, 3, 4], "b": [1, 2, 3]}
+        mounted = tmp_path / "mounted"
+        mounted.symlink_to(moved)
+        end(begin(stack, "a", models["a"], 5, LIGHTSTREAM_DATA_DIR=str(mounted)))
+        assert account(stack) == {"a": [1, 2, 3, 4, 5], "b": [1, 2, 3]}
