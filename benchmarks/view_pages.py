@@ -1,7 +1,7 @@
 """The queries of the dashboard's pages, as the history grows: ``python -m benchmarks.view_pages``.
 
-Each statement of ``store_views/dashboard/src/api`` runs in this process, over files of finished rollouts of which a
-training has consumed half, without HTTP. Prints, with ``--json`` as one JSON object, the p95 at both sizes in
+Each named query that ``store_views/dashboard/src/api`` asks runs in this process, over files of finished rollouts of
+which a training has consumed half, without HTTP. Prints, with ``--json`` as one JSON object, the p95 at both sizes in
 milliseconds, and how many times as long the larger one takes; and the same of the processor time of all threads, its
 median, which says more where others keep the machine busy.
 """
@@ -22,6 +22,7 @@ import pyarrow as pa
 from lightstream.schemas.records import ConsumedTrajectory, TrainingStep
 from lightstream.store_views.materialiser import ViewDatabase
 from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_table
+from lightstream.store_views.queries import NamedQuery, named_query
 from lightstream.store_views.server import QueryLimits, run_query
 from lightstream.store_views.tables import tables_of
 
@@ -31,10 +32,7 @@ from .finished_rollouts import ROLLOUTS_PER_BATCH, batches
 __all__ = ["main", "measure"]
 
 PAGES = Path(__file__).parents[1] / "store_views" / "dashboard" / "src" / "api"
-STATEMENT = re.compile(r"const ([A-Z_]+|sql) = `(.*?)`;", re.DOTALL)
-FIXED = {"TEXT_CHARACTERS_MAX": "1000000", "PAGE_ROWS": "100", "where": "WHERE run_id = $run"} | {
-    "LEARNED": "triplet_count > 0 AND outcome = 'updated'"
-}
+ASKED = re.compile(r'ask<[^(]*?>\(":([\w-]+)"')
 REPETITIONS = 20
 SECONDS_PER_QUERY = 3.0
 """After so long a query is not repeated any more, once there are three times."""
@@ -51,11 +49,12 @@ def measure(*, small: int = 10_000, large: int = 1_000_000) -> dict[str, float]:
         for rollouts in (small, large):
             with closing(ViewDatabase(Path(folder) / f"{rollouts}.duckdb", {})) as database:
                 _fill(database, rollouts)
-                for name, sql in statements():
-                    p95_ms, processor_ms = _times_ms(database, sql)
+                for query in queries():
+                    name = query.name
+                    p95_ms, processor_ms = _times_ms(database, query)
                     figures[f"{name}_at_{rollouts}_ms"] = p95_ms
                     figures[f"{name}_at_{rollouts}_processor_ms"] = processor_ms
-    for name, _ in statements():
+    for name in (query.name for query in queries()):
         for unit in ("ms", "processor_ms"):
             ratio = figures[f"{name}_at_{large}_{unit}"] / figures[f"{name}_at_{small}_{unit}"]
             figures[f"{name}_{unit.removesuffix('ms')}ratio"] = ratio
@@ -67,11 +66,10 @@ def main() -> None:
     run(__doc__, measure, small=10_000, large=1_000_000)
 
 
-def statements() -> Iterator[tuple[str, str]]:
-    """Each page's statements: file and constant, and the SQL."""
+def queries() -> Iterator[NamedQuery]:
+    """Those of each page."""
     for path in sorted(PAGES.glob("*.ts")):
-        for name, sql in STATEMENT.findall(path.read_text("utf-8")):
-            yield f"{path.stem}.{name.lower()}", re.sub(r"\$\{(\w+)\}", lambda found: FIXED[found[1]], sql)
+        yield from map(named_query, ASKED.findall(path.read_text("utf-8")))
 
 
 def _fill(database: ViewDatabase, rollouts: int) -> None:
@@ -94,15 +92,16 @@ def _step(number: int, trajectories: pa.Table) -> dict[str, pa.Table]:
     return {table.name: arrow_table(table, [LoggedRecord(step, 0, number, 1)]) for table in tables_of(TrainingStep)}
 
 
-def _times_ms(database: ViewDatabase, sql: str) -> tuple[float, float]:
+def _times_ms(database: ViewDatabase, query: NamedQuery) -> tuple[float, float]:
     """The p95 of how long it takes, and the median of the processor time."""
     values = _values(database)
-    named = {name: values.get(name) for name in set(re.findall(r"\$(\w+)", sql))}
+    page = {"run": values["run"]} if query.name == "rollouts" else values  # the page as it opens
+    sql, named = query.statement({one.name: page[one.name] for one in query.parameters if one.name in page})
     times_s: list[float] = []
     processor_s: list[float] = []
     while len(times_s) < REPETITIONS and (len(times_s) < 3 or sum(times_s) < SECONDS_PER_QUERY):
         began_s, processor_began_s = time.perf_counter(), time.process_time()
-        run_query(database.cursor(), sql, QueryLimits(timeout_s=600), named)
+        run_query(database.cursor(), sql, QueryLimits(timeout_s=600), named or None)
         times_s.append(time.perf_counter() - began_s)
         processor_s.append(time.process_time() - processor_began_s)
     return sorted(times_s)[int(len(times_s) * 0.95)] * 1000, median(processor_s) * 1000

@@ -165,8 +165,8 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
         ("planner", "digits", 2, 4e-9, 0, None),
         ("agent", "gpt-4o-mini", 1, 4e-9, 0, None),
     ],
-    "Which tasks are never solved?": [('"task 2"', 2, 0.0), ('"task 3"', 1, None)],
-    "Is validation as good as training?": [("train", 3, 0.5, 1), ("val", 1, None, 1)],
+    "Which tasks are never solved?": [('"task 2"', 2, 0.0)],
+    "Is validation as good as training?": [("train", 3, 0.5, 1), ("val", 1, 0.5, 0)],
     "Does a tool's failure cost reward?": [("search", False, 1, 1.0), ("search", True, 1, 0.0)],
     "Which rewards reached no call?": [
         ("r1", "primary", 0.25, "gen_ai.response.id=resp-lost"),
