@@ -158,11 +158,12 @@ def _published(trajectories: Iterable[Trajectory], settings: Settings) -> Iterat
 
     def instead_of(trajectory: Trajectory) -> Instead | None:
         """The address of the trajectory in a file, for a topic that takes less than we do."""
-        if folder is None or trajectory.payload_url:
+        into = folder
+        if into is None or trajectory.payload_url:
             return None
 
         def aside(_error: RecordTooLargeError) -> Outgoing:
-            value = codec.encode(put_aside(trajectory, codec, folder))
+            value = codec.encode(put_aside(trajectory, codec, into))
             return Outgoing(
                 TRAJECTORIES, trajectory.group_id or trajectory.rollout_id, value, run_headers(trajectory.run_id)
             )

@@ -88,6 +88,40 @@ def test_a_call_whose_image_is_not_in_its_request_is_dropped_and_says_so(image: 
     assert trajectory.images == [BLUE], "nothing of a dropped call"
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,UklGRg=="}},
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}},
+        {"type": "image_embeds", "image_embeds": "AAAA"},
+        {"type": None},
+    ],
+)
+def test_a_part_that_is_neither_text_nor_a_recorded_image_drops_the_call_and_is_named(part: dict[str, Any]) -> None:
+    content = [{"type": "text", "text": "what?"}, part]
+    request = {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": content}]}
+    trajectory = assemble(proxy_span(1, [1, 2], [3], request_json=json.dumps(request)), proxy_span(2))
+    (drop,) = trajectory.drops
+    assert drop.reason == DropReason.IMAGE_NOT_RECORDED
+    assert f"part 1 of message 1 is {part['type']!r}" in drop.detail
+    assert len(trajectory.triplets) == 1
+
+
+def test_the_sound_of_an_earlier_answer_drops_the_call_and_texts_in_parts_do_not() -> None:
+    said = {"role": "assistant", "audio": {"id": "audio_1"}}
+    texts = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}, "c"]}
+    trajectory = assemble(
+        proxy_span(1, [1, 2], [3], request_json=json.dumps({"messages": [said]})),
+        proxy_span(2, [1, 2], [3], request_json=json.dumps({"messages": [texts]})),
+    )
+    assert [drop.detail for drop in trajectory.drops] == [
+        "message 0 is 'audio', which the trainer cannot show the model"
+    ]
+    assert len(trajectory.triplets) == 1
+
+
 def test_a_failed_call_says_why_it_failed() -> None:
     trajectory = assemble(seen(1, [1], [2], "https://example.org", http_status=400, error_message="no images here"))
     assert [drop.reason for drop in trajectory.drops] == [DropReason.CALL_FAILED]

@@ -117,8 +117,12 @@ class Message:
         if is_half and not is_last:
             self._halves[kind], text = (text[-1], name), text[:-1]
         text = _mended(text)
-        if half or isinstance(given, str):
-            piece[name if isinstance(given, str) else half_name] = text
+        if isinstance(given, str):
+            for each in THINKING_NAMES if kind == "thinking" else (name,):
+                if piece.get(each) == given:  # some servers send it under two names
+                    piece[each] = text
+        elif half:
+            piece[half_name] = text
         return self._said(kind, text)
 
     def _said(self, kind: PartKind, text: str) -> list[Part]:
