@@ -181,7 +181,8 @@ def test_a_clock_that_is_an_hour_off_loses_and_crosses_nothing(kafka_servers: st
         expected = [[run_id, "succeeded", 1, count] for run_id in skews_s]
         eventually(lambda: [list(row) for row in view.query(query).rows] == expected)
         off = f"""
-            SELECT run_id, round((min(start_unix_nano) - {began_unix_nano}) / {HOUR_S}e9), count(DISTINCT rollout_id)
+            SELECT rollouts.run_id, round((min(start_unix_nano) - {began_unix_nano}) / {HOUR_S}e9),
+                count(DISTINCT rollout_id)
             FROM spans JOIN rollouts USING (rollout_id) GROUP BY ALL ORDER BY ALL
         """  # noqa: S608  # numbers
         spans = [["ahead", 1.0, count], ["behind", -1.0, count]]
