@@ -39,8 +39,10 @@ MORE_STEPS = 24
 
 QUESTIONS = (
     "SELECT stage, count, reason FROM funnel",
-    "SELECT model_version, count(*) AS calls, avg(reward) AS mean_reward FROM triplets "
-    "GROUP BY model_version ORDER BY calls LIMIT 5",
+    (
+        "SELECT model_version, count(*) AS calls, avg(reward) AS mean_reward FROM triplets "
+        "GROUP BY model_version ORDER BY calls LIMIT 5"
+    ),
     "SELECT input_json->>'dataset' AS task, count(*), avg(reward) FROM trajectories GROUP BY ALL ORDER BY task",
 )
 
