@@ -176,6 +176,13 @@ def test_more_processes_than_there_are_processors_are_refused(model: Path) -> No
         RayEngine(options(model, processes=16), model)
 
 
+def test_more_nodes_than_there_are_machines_are_refused(model: Path) -> None:
+    with pytest.raises(TrainingError, match="2 training processes on 2 nodes need 2 with 1 CPUs; Ray has 1 of these"):
+        RayEngine(options(model, nodes=2), model)
+    engine = RayEngine(options(model), model)  # and whatever was taken is given back
+    engine.close()
+
+
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, model: Path) -> None:
     (tmp_path / "config.json").write_text("{}", "utf-8")
     with pytest.raises(TrainingError, match="Unrecognized model"):

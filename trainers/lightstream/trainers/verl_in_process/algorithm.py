@@ -115,10 +115,8 @@ class VERL(VerlConfig, Algorithm):
             return PoliciesEngine(self, folder, first=first)
         if self.engine == "process" or (self.engine == "auto" and self.processes == 1):
             return VerlEngine(self, folder, first=first)
-        from ..verl_on_ray import PPOTrainerEngine, RayEngine
+        from ..verl_on_ray import RayEngine
 
-        if self.engine == "verl":
-            return PPOTrainerEngine(self, folder, first=first)
         return RayEngine(self, folder, first=first)
 
     def scored(self, source: GroupSource) -> GroupSource:

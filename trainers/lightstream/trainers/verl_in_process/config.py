@@ -92,11 +92,9 @@ class VerlConfig(LoopOptions):
             this machine or on the cluster that ``RAY_ADDRESS`` names. The result does not depend on it, but for
             rounding.
         engine: ``process`` is this one, ``ray`` those that Ray starts, even a single one; ``auto``: Ray where there are
-            several. ``verl`` is verl's own trainer, a ``PPOTrainer`` in this process with verl's workers on Ray, whose
-            steps the loop asks for; it needs TransferQueue (the extra ``verl-ray``), and trains no adapters, no critic
-            and no model that takes images.
-        nodes: over how many machines ``engine="verl"`` divides the processes, equally many on each; Ray itself places
-            them where there is room.
+            several.
+        nodes: over how many machines Ray divides the processes, equally many on each; with 1, it places them where
+            there is room, on as few machines as it can.
         gamma, lam: of ``gae``: the discount of what a later token brings, and the weight of later errors of the critic
             (arXiv:1506.02438), for each sampled token.
         critic_model: folder (or name) of the model that the critic begins with; a head that says one value is added,
@@ -140,7 +138,7 @@ class VerlConfig(LoopOptions):
     threads: int | None = None
     gradient_checkpointing: bool = False
     processes: int = 1
-    engine: Literal["auto", "process", "ray", "verl"] = "auto"
+    engine: Literal["auto", "process", "ray"] = "auto"
     nodes: int = 1
     gamma: float = 1.0
     lam: float = 1.0
@@ -173,13 +171,17 @@ class VerlConfig(LoopOptions):
         check_positive(self, "learning_rate")
         self._check_loss()
         self._check_critic()
-        if self.policies and (self.lora_rank or self.processes > 1 or self.engine in ("ray", "verl")):
+        if self.policies and (self.lora_rank or self.processes > 1 or self.engine == "ray"):
             raise SettingsError(
                 "VERL has policies, which are adapters of their own, trained in this process; but its lora_rank is "
                 f"{self.lora_rank}, its processes {self.processes}, its engine {self.engine!r}.",
                 next_step="Leave these out; each policy has a lora_rank.",
             )
-        self._check_own_trainer()
+        if self.processes % self.nodes:
+            raise SettingsError(
+                f"VERL's processes are {self.processes}, which {self.nodes} nodes cannot share equally.",
+                next_step="Take a multiple of the nodes.",
+            )
         if self.reward_model is not None and self.advantage_per == "turn":
             raise SettingsError(
                 'VERL\'s reward_model gives a rollout one reward, but its advantage_per is "turn".',
@@ -198,7 +200,7 @@ class VerlConfig(LoopOptions):
             loss_normalisation=(None, *LOSS_NORMALISATIONS),
             lr_schedule=("constant", "cosine"),
             device=("auto", "cpu", "cuda"),
-            engine=("auto", "ray", "verl") if self.processes > 1 else ("auto", "process", "ray", "verl"),
+            engine=("auto", "ray") if self.processes > 1 else ("auto", "process", "ray"),
             dtype=("float32", "bfloat16"),
         )
         if self.normalisation == "constant" and self.response_tokens_max is None:
@@ -229,26 +231,6 @@ class VerlConfig(LoopOptions):
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a number from 0 to 1 is needed.")
-
-    def _check_own_trainer(self) -> None:
-        """Refuse what verl's own trainer would not do as is said here."""
-        if self.processes % self.nodes:
-            raise SettingsError(
-                f"VERL's processes are {self.processes}, which {self.nodes} nodes cannot share equally.",
-                next_step="Take a multiple of the nodes.",
-            )
-        if self.engine != "verl":
-            return
-        refused = {
-            "lora_rank": bool(self.lora_rank) and "peft freezes an adapter that the reference does without",
-            "advantage": self.has_critic and "verl takes each row for an episode, and a rollout may have several",
-        }
-        for name, reason in refused.items():
-            if reason:
-                raise SettingsError(
-                    f'VERL\'s {name} is {getattr(self, name)!r}, which engine="verl" does not do: {reason}.',
-                    next_step='Take engine="ray".',
-                )
 
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""

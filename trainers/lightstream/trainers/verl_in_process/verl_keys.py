@@ -131,7 +131,7 @@ READ = {
     "trainer.nnodes": "`nodes`; times `trainer.n_gpus_per_node`: `processes`, which Ray starts where they are several",
     "trainer.n_gpus_per_node": "see `trainer.nnodes`",
     "trainer.test_freq": "`validate_every`; -1 is never",
-    "trainer.v1.trainer_mode": '`lightstream`: `engine="verl"`; verl\'s others are `steps_ahead` here',
+    "trainer.v1.trainer_mode": "`sync` alone: verl's others are `steps_ahead` here",
 }
 """verl's keys that are read one by one -> what they become."""
 
@@ -369,9 +369,7 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if {"trainer.nnodes", "trainer.n_gpus_per_node"} & given.keys():
         options["nodes"] = given.get("trainer.nnodes", 1)
         options["processes"] = options["nodes"] * given.get("trainer.n_gpus_per_node", 1)
-    if (mode := given.get("trainer.v1.trainer_mode", "sync")) == "lightstream":
-        options["engine"] = "verl"
-    elif mode != "sync":
+    if (mode := given.get("trainer.v1.trainer_mode", "sync")) != "sync":
         problems.append(f"trainer.v1.trainer_mode={mode!r}: steps_ahead is the option here")
     if "steps" in options:
         options.pop("epochs", None)  # these count more, as there

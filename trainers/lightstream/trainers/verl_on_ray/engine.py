@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ from ..verl_in_process.config import VerlConfig
 from ..verl_in_process.images import image_reader
 from ..verl_in_process.runtime import choose_device
 
-__all__ = ["START_AGAIN", "RayEngine", "import_ray", "join_ray"]
+__all__ = ["RayEngine", "node_order"]
 
 START_AGAIN = "Nothing of the step is committed: the same command goes on with it."
 OBJECT_STORE_BYTES = 1 << 30
 """Of a Ray that is started here: batches pass through it, models do not."""
+
+PLACEMENT_TIMEOUT_S = 120.0
+"""Ray places processes within seconds where there is room; others of the cluster may be about to end."""
 
 
 class RayEngine:
@@ -53,11 +56,12 @@ class RayEngine:
     """
 
     def __init__(self, config: VerlConfig, folder: Path, *, first: Path | None = None) -> None:
-        self._ray = import_ray()
+        self._ray = _import_ray()
         self._device = choose_device(config.device)
         self.images = image_reader(first or folder)
-        self._started_here = join_ray(self._ray, config.processes, self._device)
+        self._started_here = _join_ray(self._ray, config.processes, self._device)
         self._processes: list[Any] = []
+        self._placement: Any = None
         try:
             self._start(replace(config, warm_up=None), folder, first)
         except BaseException:
@@ -115,20 +119,61 @@ class RayEngine:
         for process in self._processes:
             self._ray.kill(process)
         self._processes = []
+        if self._placement is not None and self._ray.is_initialized():
+            self._ray.util.remove_placement_group(self._placement)
+        self._placement = None
         if self._started_here:
             self._started_here = False
             self._ray.shutdown()
 
     def _start(self, config: VerlConfig, folder: Path, first: Path | None) -> None:
-        resources: dict[str, Any] = {"num_gpus": 1} if self._device == "cuda" else {"num_cpus": 1}
-        part = self._ray.remote(_Process).options(max_restarts=0, runtime_env={"env_vars": _environment()}, **resources)
-        self._processes = [part.remote() for _ in range(config.processes)]
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        part = self._ray.remote(_Process)
+        options = {
+            "max_restarts": 0,
+            "runtime_env": {"env_vars": _environment()},
+            f"num_{_resource(self._device).lower()}s": 1,
+        }
+        for bundle in self._place(config.processes, config.nodes):
+            strategy: Any = PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=bundle)
+            self._processes.append(part.options(scheduling_strategy=strategy, **options).remote())
         address = self._ray.get(self._processes[0].address.remote())
         starts = [
             process.start.remote(config, folder, first, rank, config.processes, address)
             for rank, process in enumerate(self._processes)
         ]
         self._first_result(starts)
+
+    def _place(self, processes: int, nodes: int) -> list[int]:
+        """Reserve a place for each process; returns the bundle of each rank, so that ranks follow the nodes.
+
+        Raises:
+            TrainingError: the cluster has no such room.
+        """
+        bundles = nodes if nodes > 1 else processes
+        each = processes // bundles
+        kind = _resource(self._device)
+        roomy = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get(kind, 0) >= each]
+        if nodes > 1 and len(roomy) < nodes:
+            raise TrainingError(
+                f"{processes} training processes on {nodes} nodes need {nodes} with {each} {kind}s; "
+                f"Ray has {len(roomy)} of these.",
+                next_step="Set VERL(nodes=...) to what there is, or let more machines join the cluster.",
+            )
+        self._placement = self._ray.util.placement_group(
+            [{kind: each}] * bundles,
+            strategy="STRICT_SPREAD" if nodes > 1 else "PACK",
+        )
+        try:
+            self._ray.get(self._placement.ready(), timeout=PLACEMENT_TIMEOUT_S)
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise TrainingError(
+                f"Ray had no room for {processes} training processes for {PLACEMENT_TIMEOUT_S:g} s.",
+                next_step="`ray status` shows who has its processors and GPUs.",
+            ) from error
+        node_of: dict[int, str] = self._ray.util.placement_group_table(self._placement)["bundles_to_node_id"]
+        return [bundle for bundle in node_order(node_of) for _ in range(each)]
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
         if not self._processes:
@@ -190,7 +235,13 @@ class _Process:
             return outcome
 
 
-def import_ray() -> Any:
+def node_order(node_of: Mapping[int, str]) -> list[int]:
+    """The bundles of a placement, those of one node beside each other, nodes in the order of their first bundle."""
+    nodes = list(dict.fromkeys(node_of[bundle] for bundle in sorted(node_of)))
+    return sorted(node_of, key=lambda bundle: (nodes.index(node_of[bundle]), bundle))
+
+
+def _import_ray() -> Any:
     """Ray.
 
     Raises:
@@ -198,9 +249,15 @@ def import_ray() -> Any:
     """
     try:
         import ray
+        import ray.util
     except ModuleNotFoundError as error:
         raise TrainingError("Ray is not installed.", next_step=f"Install it with {install_hint('train')}.") from error
     return ray
+
+
+def _resource(device: str) -> str:
+    """What a process takes one of, as Ray names it."""
+    return "GPU" if device == "cuda" else "CPU"
 
 
 def _environment() -> dict[str, str]:
@@ -209,14 +266,13 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def join_ray(ray: Any, processes: int, device: str, *, further: int = 0) -> bool:
+def _join_ray(ray: Any, processes: int, device: str) -> bool:
     """Join or start Ray; whether it was started here.
 
     Args:
         ray: the module.
         processes: how many hold the model.
         device: of theirs.
-        further: processes beside these, without a GPU.
 
     Raises:
         TrainingError: it has too little for so many processes.
@@ -224,21 +280,19 @@ def join_ray(ray: Any, processes: int, device: str, *, further: int = 0) -> bool
     started = False
     if not ray.is_initialized():
         started = "RAY_ADDRESS" not in os.environ
-        local = {"num_cpus": max(processes + further, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
+        local = {"num_cpus": max(processes, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
         ray.init(
             log_to_driver=False,
             logging_level=logging.WARNING,
             **({"include_dashboard": False, **local} if started else {}),
         )
-    kind = "GPU" if device == "cuda" else "CPU"
+    kind = _resource(device)
     there = int(ray.cluster_resources().get(kind, 0))
-    beside = further if kind == "CPU" else 0
-    if there < processes + beside:
+    if there < processes:
         if started:
             ray.shutdown()
         raise TrainingError(
-            f"{processes} training processes{f' and {beside} beside them' if beside else ''} need as many {kind}s; "
-            f"Ray has {there}.",
+            f"{processes} training processes need as many {kind}s; Ray has {there}.",
             next_step="Set VERL(processes=...) to what there is, or name a larger cluster with RAY_ADDRESS.",
         )
     return started
