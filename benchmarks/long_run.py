@@ -25,14 +25,14 @@ from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import AlgorithmContext
-from lightstream.trainers.batch import BatchArrays
-from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
 from lightstream.trainers.ledger.kafka import KafkaLedger
 from lightstream.trainers.loop.options import LoopOptions
 from lightstream.trainers.loop.recovery import Recovery
 from lightstream.trainers.loop.waves import Waves
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.batch import BatchArrays
+from lightstream.trainers.rollouts.groups.source import LoggedGroups, LoggedTrajectory
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
+from lightstream.trainers.servers.following import NoServers
 
 from .cluster import cluster
 from .command import run

@@ -15,7 +15,7 @@ from examples.program import program
 from examples.system import has_learned, started
 from examples.watch import read_curve, show_checks
 from lightstream.trainers import VERL, Settings, Tracker, Trainer, ViewClient
-from lightstream.trainers.trackers import TensorBoard, TrackedStep
+from lightstream.trainers.run.trackers import TensorBoard, TrackedStep
 
 RUN_ID = "tracked"
 TASKS_PER_STEP, SAMPLES = 8, 8

@@ -6,7 +6,7 @@ import pytest
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.trainers import VERL
-from lightstream.trainers.verl_on_ray.engine import node_order
+from lightstream.trainers.engines.ray.engine import node_order
 
 
 def test_ranks_follow_the_nodes() -> None:

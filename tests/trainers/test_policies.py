@@ -19,12 +19,12 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.policy_names import policy_of_model
 from lightstream.schemas.records import RewardRecord, StepOutcome, Trajectory
 from lightstream.trainers import VERL, AgentPolicy, VllmOptions, make_tiny_model
-from lightstream.trainers.batch import BatchRows, build_arrays, select_rows, split_groups
-from lightstream.trainers.groups import Group
+from lightstream.trainers.algorithms.recorded import recorded_context
+from lightstream.trainers.engines.verl.config import options_of
+from lightstream.trainers.engines.verl.policies_engine import PoliciesEngine
 from lightstream.trainers.ledger import MemoryLedger
-from lightstream.trainers.recorded import recorded_context
-from lightstream.trainers.verl_in_process.config import options_of
-from lightstream.trainers.verl_in_process.policies_engine import PoliciesEngine
+from lightstream.trainers.rollouts.batch import BatchRows, build_arrays, select_rows, split_groups
+from lightstream.trainers.rollouts.groups import Group
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet

@@ -16,9 +16,10 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.trainers import VERL, AlgorithmContext, make_tiny_model
-from lightstream.trainers.ledger import MemoryLedger, StepCommit
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.recorded import recorded_context
+from lightstream.trainers.algorithms.recorded import recorded_context
+from lightstream.trainers.ledger import MemoryLedger
+from lightstream.trainers.run.history import StepCommit
+from lightstream.trainers.servers.following import NoServers
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import random_trajectory

@@ -15,12 +15,12 @@ from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, T
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.trainers import SFT, Trainer, make_tiny_model
-from lightstream.trainers.batch import build_arrays
+from lightstream.trainers.algorithms.recorded import recorded_context, write_recording
+from lightstream.trainers.algorithms.replaying import replay_training
+from lightstream.trainers.algorithms.sft.sequences import Choice, conversations, rows_of
+from lightstream.trainers.engines.verl.engine import VerlEngine
 from lightstream.trainers.ledger import MemoryLedger
-from lightstream.trainers.recorded import recorded_context, write_recording
-from lightstream.trainers.replaying import replay_training
-from lightstream.trainers.sft.sequences import Choice, conversations, rows_of
-from lightstream.trainers.verl_in_process.engine import VerlEngine
+from lightstream.trainers.rollouts.batch import build_arrays
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet, random_trajectory

@@ -14,14 +14,16 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import RolloutMode, StepOutcome, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM, RolloutConfig
 from lightstream.trainers import AlgorithmContext
-from lightstream.trainers.groups import SettledGroups, group_id_of
-from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
-from lightstream.trainers.ledger import MemoryLedger, replay
+from lightstream.trainers.algorithms.recorded import RecordedTrajectories
+from lightstream.trainers.ledger import MemoryLedger
 from lightstream.trainers.loop.options import LoopOptions
 from lightstream.trainers.loop.policy import policy_resources
 from lightstream.trainers.loop.waves import Waves
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.recorded import RecordedTrajectories
+from lightstream.trainers.rollouts.groups import group_id_of
+from lightstream.trainers.rollouts.groups.source import LoggedGroups, LoggedTrajectory
+from lightstream.trainers.run.history import replay
+from lightstream.trainers.run.settled import SettledGroups
+from lightstream.trainers.servers.following import NoServers
 
 from .support.trajectories import random_trajectory
 
@@ -312,7 +314,7 @@ def test_what_is_remembered_does_not_grow_with_the_run(tmp_path: Path, options: 
 
 
 def test_of_skipped_groups_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightstream.trainers.groups.settled.SKIPPED_KEPT", 3)
+    monkeypatch.setattr("lightstream.trainers.run.settled.SKIPPED_KEPT", 3)
     settled = SettledGroups("run")
     for step in range(1, 9):
         settled.skip(f"run-s{step}-g0")

@@ -15,11 +15,11 @@ from safetensors.numpy import load_file
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.protocols import Engine
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_on_ray import RayEngine
+from lightstream.trainers.engines.ray import RayEngine
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.loop.protocols import Engine
+from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 from tests.trainers.support.trajectories import random_trajectory
 
 pytestmark = pytest.mark.verl_ray

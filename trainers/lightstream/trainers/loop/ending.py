@@ -9,10 +9,10 @@ from statistics import fmean
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import DropReason, StepOutcome, Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import BatchRows, Exclusion, reasons_of
-from ..groups import Group
-from ..progress import Progress
+from ..rollouts.batch import BatchRows, Exclusion, reasons_of
+from ..rollouts.groups import Group
+from ..run.progress import Progress
+from .context import AlgorithmContext
 from .options import GAP_ADVICE, LoopOptions
 
 __all__ = ["Breaker", "is_done", "say_done"]

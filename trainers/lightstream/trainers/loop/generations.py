@@ -14,9 +14,9 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import rollout_score
-from ..groups import Group
+from ..rollouts.batch import rollout_score
+from ..rollouts.groups import Group
+from .context import AlgorithmContext
 
 __all__ = ["dump_generations"]
 

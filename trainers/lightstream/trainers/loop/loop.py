@@ -10,13 +10,13 @@ from pathlib import Path
 
 from lightstream.schemas.records import ResourcesRecord, StepOutcome
 
-from ..algorithm import AlgorithmContext
-from ..batch import check_agents
-from ..protocols import Engine
+from ..rollouts.batch import check_agents
+from .context import AlgorithmContext
 from .ending import Breaker, is_done, say_done
 from .generations import dump_generations
 from .options import LoopOptions
 from .policy import begin, latest, own_policy, policy_resources
+from .protocols import Engine
 from .recovery import Recovery
 from .step import StepBatch, select_batch, update
 from .validation import check_can_measure, is_to_be_measured, measure_last, validates_before, validation

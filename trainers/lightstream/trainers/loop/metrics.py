@@ -12,8 +12,8 @@ import numpy as np
 from lightstream.schemas.packing import is_float32
 from lightstream.stream_processors.core.segments import NO_VERSION
 
-from ..batch import ALL, BatchRows, PolicyGroups, rollout_score
-from ..groups import Group
+from ..rollouts.batch import ALL, BatchRows, PolicyGroups, rollout_score
+from ..rollouts.groups import Group
 
 __all__ = ["batch_metrics", "policy_metrics"]
 

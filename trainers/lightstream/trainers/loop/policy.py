@@ -10,9 +10,9 @@ from lightstream.schemas.policy_names import base_of_model, policy_of_model
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.types import NamedResources, ProxyLLM
 
-from ..algorithm import AlgorithmContext
-from ..batch import ALL, OwnPolicy
-from ..checkpoint import existing_folder
+from ..rollouts.batch import ALL, OwnPolicy
+from ..run.checkpoint import existing_folder
+from .context import AlgorithmContext
 from .options import LoopOptions
 
 __all__ = ["begin", "checkpoint_of", "latest", "own_policy", "policy_resources"]

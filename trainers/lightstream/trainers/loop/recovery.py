@@ -14,12 +14,12 @@ from pathlib import Path
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 
-from ..algorithm import GROUP_SKIPPED, AlgorithmContext
-from ..checkpoint import CheckpointFolder, existing_folder
-from ..groups import Group, natural_order
-from ..protocols import Engine
+from ..rollouts.groups import Group, natural_order
+from ..run.checkpoint import CheckpointFolder, existing_folder
+from .context import GROUP_SKIPPED, AlgorithmContext
 from .options import LoopOptions
 from .policy import checkpoint_of, latest, own_policy
+from .protocols import Engine
 from .step import select_batch, update
 from .waves import split_silent
 

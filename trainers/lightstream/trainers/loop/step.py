@@ -12,12 +12,12 @@ import numpy as np
 
 from lightstream.schemas.records import StepOutcome, Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import ALL, BatchRows, OwnPolicy, build_arrays, rollout_score, select_rows, split_groups
-from ..groups import Group
-from ..protocols import Engine, NothingLearned
+from ..rollouts.batch import ALL, BatchRows, OwnPolicy, build_arrays, rollout_score, select_rows, split_groups
+from ..rollouts.groups import Group
+from .context import AlgorithmContext
 from .metrics import batch_metrics, policy_metrics
 from .options import LoopOptions
+from .protocols import Engine, NothingLearned
 from .waves import StepGroups
 
 __all__ = ["StepBatch", "Update", "select_batch", "update"]
@@ -165,7 +165,8 @@ def update(
     policy that learned nothing are accounted for by reason in ``batch.rows``.
 
     Args:
-        gap_max: see :class:`~lightstream.trainers.protocols.Engine`; a step that is made again was committed already.
+        gap_max: see :class:`~lightstream.trainers.loop.protocols.Engine`; a step that is made again was committed
+            already.
     """
     found: dict[str, dict[str, float]] = {}
     refused: dict[str, NothingLearned] = {}

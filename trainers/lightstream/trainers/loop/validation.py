@@ -9,7 +9,7 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import is_float32
 from lightstream.schemas.records import StepOutcome
 
-from ..algorithm import AlgorithmContext
+from .context import AlgorithmContext
 from .generations import dump_generations
 from .options import LoopOptions
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..algorithm import AlgorithmContext
-from ..batch import select_rows, split_groups
-from ..groups import Group, natural_order
+from ..rollouts.batch import select_rows, split_groups
+from ..rollouts.groups import Group, natural_order
+from .context import AlgorithmContext
 from .options import LoopOptions
 
 __all__ = ["StepGroups", "Waves", "split_silent"]

@@ -1,0 +1,86 @@
+"""The engine in two halves, as an algorithm of one's own calls them: gradients, and a step of the optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...loop.protocols import NothingLearned
+from ...rollouts.batch import BatchArrays, Exclusion, token_weights
+from .config import GAP_MEASURES
+from .engine import VerlEngine, actor_config, gap_told
+from .loss import WeightedPolicyLoss
+
+__all__ = ["PrimitiveEngine"]
+
+
+class PrimitiveEngine(VerlEngine):
+    """One model with its optimiser, whose gradients are summed up until they are applied."""
+
+    has_gradients = False
+    """Whether some were computed since the last step of the optimiser."""
+
+    def forward_backward(
+        self,
+        arrays: BatchArrays,
+        *,
+        loss: str,
+        policy_version: int | None,
+        seed: Sequence[int],
+        gap_max: float = math.inf,
+    ) -> dict[str, float]:
+        """Add the gradient of a batch; nothing where no row has an advantage and the entropy is no part of the loss.
+
+        Args:
+            arrays: N rows, at least one.
+            loss: verl's name of the objective.
+            policy_version: tokens of this version should have the actor's log-probabilities; ``None``: there are none.
+            seed: numbers that dropout follows from.
+            gap_max: see :class:`~lightstream.trainers.loop.protocols.Engine`.
+
+        Returns:
+            Of the loss, see :meth:`WeightedPolicyLoss.metrics`; ``rows/computed``, ``tokens/computed``,
+            ``tokens/padded``.
+
+        Raises:
+            SettingsError: the loss has another name than there are, or does not go together with the options.
+            NothingLearned: actor and sampler are further apart. All gradients so far are forgotten.
+        """
+        import torch
+
+        config = replace(self._config, policy_loss=loss)
+        torch.manual_seed(int(np.random.default_rng(list(seed)).integers(2**63)))
+        rows = list(range(len(arrays))) if config.trains_every_row else arrays.rows_with_signal.tolist()
+        metrics = self._cost(arrays, rows)
+        if not rows:
+            return metrics
+        objective = WeightedPolicyLoss(actor_config(config))
+        objective.comparing = policy_version is not None
+        weights = token_weights(arrays, config.normalisation, constant_tokens=config.response_tokens_max or 1)
+        compared = (arrays.response_mask == 1) & (arrays.policy_versions == policy_version)
+        self._actor.worker.set_loss_fn(objective)
+        self._actor.add_gradient(self._batch(arrays, compared, weights), arrays, rows)
+        self.has_gradients = True
+        measured, name = objective.metrics(), GAP_MEASURES[config.dtype]
+        if measured[name] > gap_max:
+            self._actor.forget_gradients()
+            self.has_gradients = False
+            raise NothingLearned(Exclusion.LOGPROB_GAP, gap_told(measured, name, gap_max), metrics | measured)
+        return metrics | measured
+
+    def optim_step(self, *, learning_rate: float | None) -> dict[str, float]:
+        """Apply the gradients, and forget them. Without any, nothing changes.
+
+        Args:
+            learning_rate: ``None``: that of the options.
+
+        Returns:
+            ``grad_norm`` before it was bounded, and ``lr``. A norm that is not finite changes nothing.
+        """
+        rate = self._config.learning_rate if learning_rate is None else learning_rate
+        norm = self._actor.apply_gradients(rate) if self.has_gradients else 0.0
+        self.has_gradients = False
+        return {"grad_norm": norm, "lr": rate}
