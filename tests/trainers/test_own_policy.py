@@ -11,6 +11,7 @@ import pytest
 
 from lightstream.schemas.records import PolicyVersionRun, TripletRecord
 from lightstream.schemas.sampling import NEUTRAL_SAMPLING, sampling_of_request
+from lightstream.trainers.loop.metrics import group_metrics
 from lightstream.trainers.rollouts.batch import (
     OwnPolicy,
     Scoring,
@@ -21,7 +22,6 @@ from lightstream.trainers.rollouts.batch import (
     weigh_rows,
 )
 from lightstream.trainers.rollouts.groups import Group
-from lightstream.trainers.run.report import group_metrics
 
 from .support.trajectories import make_trajectory, make_triplet
 

@@ -18,8 +18,8 @@ from lightstream.schemas.topics import TRAINING_STEPS, TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.loop.context import CollectError
 from lightstream.trainers.rollouts.groups import deadlines
+from lightstream.trainers.rollouts.rollouts import CollectError
 
 from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory

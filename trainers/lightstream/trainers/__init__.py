@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
+    from .algorithms.context import AlgorithmContext
     from .algorithms.interface import Algorithm, algo
-    from .algorithms.own.consumer import Step, trajectories
+    from .algorithms.own.consumer import trajectories
     from .algorithms.own.policy import Policy
+    from .algorithms.own.step import Step
     from .algorithms.recorded import train_recorded
     from .algorithms.sft import SFT
     from .algorithms.trainer import Trainer
     from .algorithms.verl import VERL
     from .engines.verl import RolloutCorrection, VerlConfig, teach_answers
-    from .loop.context import AlgorithmContext
     from .rollouts.batch import AgentPolicy
     from .rollouts.groups import Group
     from .run.checkpoint import checkpoint_folder
@@ -92,7 +93,7 @@ __all__ = [
 _MODULES = {
     "AgentPolicy": "rollouts.batch",
     "Algorithm": "algorithms.interface",
-    "AlgorithmContext": "loop.context",
+    "AlgorithmContext": "algorithms.context",
     "Assembly": "lightstream.schemas.types",
     "EnqueueRolloutRequest": "lightstream.schemas.types",
     "Group": "rollouts.groups",
@@ -112,7 +113,7 @@ _MODULES = {
     "RolloutCorrection": "engines.verl",
     "SFT": "algorithms.sft",
     "Settings": "lightstream.runtime.settings",
-    "Step": "algorithms.own.consumer",
+    "Step": "algorithms.own.step",
     "StepObserver": "run.report",
     "StepReport": "run.report",
     "TensorBoard": "run.trackers",

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 from lightstream.runtime.settings import Settings
 
-from ..loop.context import AlgorithmContext
+from .context import AlgorithmContext
 
 __all__ = ["Algorithm", "AlgorithmFunction", "FunctionAlgorithm", "algo", "as_algorithm"]
 

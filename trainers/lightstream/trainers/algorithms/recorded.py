@@ -15,15 +15,17 @@ from pydantic import ValidationError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import Trajectory
-from lightstream.schemas.types import RolloutConfig
 
 from ..ledger import MemoryLedger
-from ..loop.context import AlgorithmContext
+from ..loop.steps import Steps
 from ..rollouts.groups.source import LoggedGroups, LoggedTrajectory
+from ..rollouts.rollouts import Rollouts
 from ..run.history import History
 from ..run.progress import Progress
 from ..run.report import StepObserver
+from ..run.run import Run
 from ..servers.following import NoServers
+from .context import AlgorithmContext
 from .interface import Algorithm, AlgorithmFunction, as_algorithm
 
 __all__ = ["RecordedTrajectories", "read_recording", "recorded_context", "train_recorded", "write_recording"]
@@ -153,22 +155,18 @@ def recorded_context(
         progress=progress,
     )
     source.seek(history.low_water)
-    return AlgorithmContext(
+    run = Run(
         settings=settings,
         run_id=run_id,
         trainer_id=run_id,
-        train_dataset=[None],  # the rollouts know their tasks
-        val_dataset=None,
-        seed=seed,
-        rollout_config=RolloutConfig(),
-        source=source,
-        ledger=ledger,
-        servers=NoServers(),
         history=history,
-        observers=observers,
-        progress=progress,
-        made_with=made_with,
+        seed=seed,
+        made_with=made_with or {},
+        progress=progress or Progress(None),
     )
+    rollouts = Rollouts(run=run, source=source, train_dataset=[None])  # the rollouts know their tasks
+    steps = Steps(run=run, ledger=ledger, rollouts=rollouts, observers=observers)
+    return AlgorithmContext(rollouts=rollouts, steps=steps, servers=NoServers())
 
 
 def train_recorded(

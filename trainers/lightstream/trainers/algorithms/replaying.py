@@ -18,22 +18,20 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
-from lightstream.schemas.types import RolloutConfig
 
 from ..engines.verl.config import options_of
 from ..engines.verl.initial import write_initial_model
-from ..ledger import MemoryLedger
 from ..ledger.reading import read_topic
-from ..loop.context import AlgorithmContext
 from ..loop.protocols import Engine
 from ..loop.recovery import make_again
 from ..rollouts.groups.source import LoggedGroups
+from ..rollouts.rollouts import Rollouts
 from ..rollouts.trajectory_source import TrajectorySource
 from ..run.checkpoint import CheckpointFolder, folder_of, run_checkpoints
-from ..run.history import replay
+from ..run.history import History, replay
 from ..run.identity import OPTIONS
 from ..run.progress import Progress
-from ..servers.following import NoServers
+from ..run.run import Run
 from .verl import VERL
 
 __all__ = ["ReplayedTraining", "replay_training"]
@@ -98,11 +96,11 @@ def replay_training(
         options = VERL(**options_of(options_json))
         engine = options.new_engine(result.weights, first)
         with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
-            context = _context(settings, run_id, log, committed, progress)
-            context.source = options.scored(context.source)
+            source = LoggedGroups(log, run_id, limit_s=0.0, enqueue=lambda _: None, progress=progress)
+            rollouts = Rollouts(run=_run(settings, committed, progress), source=options.scored(source))
             for steps in _chunks(list(of_options)):
                 progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
-                for step, metrics in make_again(options, context, engine, steps, after=made):
+                for step, metrics in make_again(options, rollouts, engine, steps, after=made):
                     _compare(settings, result, step, metrics, engine)
                     made = step
             save = engine.save_weights if made is updates[-1] else engine.save
@@ -137,23 +135,15 @@ def _first_weights(settings: Settings, first: TrainingStep, checkpoints: Checkpo
     return checkpoints.write(0, partial(write_initial_model, options, seed=seed))
 
 
-def _context(
-    settings: Settings, run_id: str, log: TrajectorySource, committed: Sequence[TrainingStep], progress: Progress
-) -> AlgorithmContext:
-    """A context that reads the log and commits nowhere."""
-    ledger = MemoryLedger(trainer_id=committed[0].trainer_id, run_id=run_id)
-    return AlgorithmContext(
+def _run(settings: Settings, committed: Sequence[TrainingStep], progress: Progress) -> Run:
+    """The run of these steps, before it has any."""
+    made_with = committed[0].made_with
+    return Run(
         settings=settings,
-        run_id=run_id,
+        run_id=committed[0].run_id,
         trainer_id=committed[0].trainer_id,
-        train_dataset=[None],
-        val_dataset=None,
-        seed=int(committed[0].made_with.get("seed", "0")),
-        rollout_config=RolloutConfig(),
-        source=LoggedGroups(log, run_id, limit_s=0.0, enqueue=lambda _: None, progress=progress),
-        ledger=ledger,
-        servers=NoServers(),
-        history=ledger.open(),
+        history=History(),
+        seed=int(made_with.get("seed", "0")),
         progress=progress,
     )
 

@@ -17,30 +17,30 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, NamedResources, Rollout, RolloutConfig
 
 from ..ledger.kafka import KafkaLedger
-from ..loop.context import AlgorithmContext
+from ..loop.steps import Steps
 from ..rollouts.groups.deadlines import longest_rollout_s
 from ..rollouts.groups.source import LoggedGroups
 from ..rollouts.groups.waiting import RunsRollouts
+from ..rollouts.rollouts import RETRY_WHAT_IS_LOST, Rollouts
 from ..rollouts.trajectory_source import TrajectorySource
 from ..run.data_sets import as_tasks
 from ..run.identity import check_same_run, identity_of_dataset, name_of_program
 from ..run.lock import RunLock, checked_name
 from ..run.progress import Progress
 from ..run.report import StepObserver
+from ..run.run import Run
 from ..run.runners import RunnerProcesses
 from ..run.tasks import Dataset
 from ..run.trackers import Tracker, Trackers
 from ..run.training_log import TrainingLog, log_path
 from ..servers.following import FollowingServers
+from .context import AlgorithmContext
 from .interface import Algorithm, AlgorithmFunction, as_algorithm
 
 if TYPE_CHECKING:
     from lightstream.producers import Hook, OtelTracer
 
-__all__ = ["RETRY_WHAT_IS_LOST", "Trainer"]
-
-RETRY_WHAT_IS_LOST = RolloutConfig(max_attempts=3, retry_condition=["unresponsive", "timeout"])
-"""An attempt whose Runner died is tried again. One that the agent failed is data."""
+__all__ = ["Trainer"]
 
 
 Enqueue: TypeAlias = "Callable[[Sequence[EnqueueRolloutRequest]], Sequence[Rollout]]"
@@ -211,27 +211,33 @@ class Trainer:
                     progress=self._progress,
                     rollouts=RunsRollouts(settings, self._run_id),
                 )
-                algorithm.run(
-                    AlgorithmContext(
-                        settings=settings,
-                        run_id=self._run_id,
-                        trainer_id=self._trainer_id,
-                        train_dataset=train_dataset,
-                        val_dataset=val_dataset,
-                        seed=self._seed,
-                        rollout_config=self._rollout_config,
-                        source=source,
-                        ledger=ledger,
-                        servers=FollowingServers(settings, self._progress),
-                        history=history,
-                        observers=(*self._observers, lambda _report: self._interrupts.check()),
-                        clock=self._clock,
-                        progress=self._progress,
-                        made_with=made_with,
-                        assembly=self._assembly,
-                        initial_resources=self._initial_resources,
-                    )
+                run = Run(
+                    settings=settings,
+                    run_id=self._run_id,
+                    trainer_id=self._trainer_id,
+                    history=history,
+                    seed=self._seed,
+                    made_with=made_with,
+                    progress=self._progress,
+                    clock=self._clock,
                 )
+                rollouts = Rollouts(
+                    run=run,
+                    source=source,
+                    train_dataset=train_dataset,
+                    val_dataset=val_dataset,
+                    rollout_config=self._rollout_config,
+                    assembly=self._assembly,
+                )
+                steps = Steps(
+                    run=run,
+                    ledger=ledger,
+                    rollouts=rollouts,
+                    observers=(*self._observers, lambda _report: self._interrupts.check()),
+                    initial_resources=self._initial_resources,
+                )
+                servers = FollowingServers(settings, self._progress)
+                algorithm.run(AlgorithmContext(rollouts=rollouts, steps=steps, servers=servers))
             if self._progress.curve:
                 say(self._progress.curve)
                 say(f"Every step: lightstream sql \"FROM training_steps WHERE run_id = '{self._run_id}'\"")

@@ -18,14 +18,15 @@ from ..engines.verl.initial import write_initial_model
 from ..engines.verl.policies_engine import PoliciesEngine
 from ..engines.verl.reward_model import RewardModel, ScoredGroups
 from ..engines.verl.verl_keys import options_of_config
-from ..loop.context import AlgorithmContext
 from ..loop.loop import TrainingLoop
-from ..loop.protocols import Engine, GroupSource, PolicyServers
+from ..loop.protocols import Engine, PolicyServers
 from ..rollouts.batch import AgentPolicy, trained
+from ..rollouts.protocol import GroupSource
 from ..run.checkpoint.adapter import read_shape
 from ..run.identity import OPTIONS, check_model, identity_of_model
 from ..servers.following import check_model_server, check_proxy_alone
 from ..servers.vllm import VllmOptions
+from .context import AlgorithmContext
 from .interface import Algorithm
 
 __all__ = ["VERL"]
@@ -147,11 +148,13 @@ class VERL(VerlConfig, Algorithm):
             raise TrainingError("a recording does not say how many tasks an epoch has.", next_step="Give VERL steps.")
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
-        context.source = self.scored(context.source)
-        with self._servers(context) as context.servers:
+        context = context.on(source=self.scored(context.source))
+        with self._servers(context) as servers:
             loop = TrainingLoop(
                 self,
-                context,
+                context.rollouts,
+                context.steps,
+                servers,
                 write_first=partial(write_initial_model, self, seed=context.seed),
                 new_engine=self.new_engine,
             )

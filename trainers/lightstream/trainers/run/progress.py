@@ -28,9 +28,6 @@ class Progress:
 
     Args:
         write: takes a line; ``None``: nothing is said.
-
-    Attributes:
-        of_failures: what becomes of attempts that fail or time out, said behind the first.
     """
 
     def __init__(self, write: Callable[[str], None] | None) -> None:
@@ -38,7 +35,7 @@ class Progress:
         self._lock = threading.Lock()
         self._shown: set[str] = set()
         self.errors: Counter[str] = Counter()
-        self.of_failures = ""
+        self._of_failures = ""
         self.rewards: list[float] = []
         self.losses: list[float] = []
 
@@ -54,15 +51,19 @@ class Progress:
             self._shown.add("hint")
             self.say(line)
 
+    def explain_failures(self, line: str) -> None:
+        """Say this behind the first attempt that fails or times out: what becomes of such attempts."""
+        self._of_failures = line
+
     def saw(self, trajectory: Trajectory) -> None:
         """A trajectory of the run has come: the first errors of the agent, and of rules for rewards, are shown."""
         if trajectory.error_type is not None or trajectory.error_message:
             self._error(f"The agent failed in rollout {trajectory.rollout_id}", error_line(trajectory))
         elif trajectory.status is AttemptStatus.TIMEOUT:
             self._error(f"An attempt of rollout {trajectory.rollout_id} took too long", "it timed out")
-        if self.of_failures and trajectory.status in (AttemptStatus.FAILED, AttemptStatus.TIMEOUT):
-            self.say(self.of_failures)
-            self.of_failures = ""
+        if self._of_failures and trajectory.status in (AttemptStatus.FAILED, AttemptStatus.TIMEOUT):
+            self.say(self._of_failures)
+            self._of_failures = ""
         for drop in trajectory.drops:
             if drop.reason is DropReason.BAD_REWARD and not drop.span_id:  # of no single reward, but of all
                 self._error(f"Rollout {trajectory.rollout_id} has no rewards", drop.detail.rstrip("."))

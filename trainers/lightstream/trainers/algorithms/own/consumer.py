@@ -4,84 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records import ResourcesRecord, StepOutcome, Trajectory
-from lightstream.schemas.types import NamedResources, RolloutConfig
+from lightstream.schemas.records import StepOutcome
 
 from ...ledger.kafka import KafkaLedger
-from ...loop.context import AlgorithmContext
+from ...loop.steps import Steps
 from ...rollouts.groups import Group, natural_order
 from ...rollouts.groups.source import GroupBy, LoggedGroups
 from ...rollouts.groups.waiting import RunsRollouts
+from ...rollouts.rollouts import Rollouts
 from ...rollouts.trajectory_source import TrajectorySource
 from ...run.identity import check_same_run, name_of_program
 from ...run.lock import RunLock, checked_name
 from ...run.progress import Progress
-from ...servers.following import NoServers
+from ...run.run import Run
+from .policy import Policy
+from .step import Step
 
-if TYPE_CHECKING:
-    from .policy import Learned, Policy
-
-__all__ = ["GroupBy", "Step", "trajectories"]
+__all__ = ["GroupBy", "trajectories"]
 
 MADE_WITH = {"algorithm": "a consumer of trajectories"}
 """A run that another algorithm began is not gone on with."""
-
-
-@dataclass(slots=True)
-class Step:
-    """A step that is being made. What is put into it becomes visible together, once the loop's body is left.
-
-    Attributes:
-        number: 1, 2, …; restarts count on.
-        groups: what it consumes, in the natural order of their names, as the rollouts within each.
-        resources: the run's latest; ``None`` before the first. Rollouts should be enqueued with its ``resources_id``.
-        metrics: numbers to keep with the step; finite ones are kept.
-        published: what :meth:`publish` made.
-        learned: what a policy learned of it; ``None`` without one.
-        is_last: whether :meth:`stop` was called.
-    """
-
-    number: int
-    groups: tuple[Group, ...]
-    resources: ResourcesRecord | None
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
-    published: ResourcesRecord | None = field(default=None, init=False)
-    learned: Learned | None = field(default=None, init=False)
-    is_last: bool = field(default=False, init=False)
-    _new_record: Callable[..., ResourcesRecord] = field(kw_only=True, repr=False)
-
-    @property
-    def trajectories(self) -> list[Trajectory]:
-        """Those of all groups."""
-        return [trajectory for group in self.groups for trajectory in group.trajectories]
-
-    def publish(
-        self, resources: NamedResources, *, model: str | None = None, checkpoint: Path | None = None
-    ) -> ResourcesRecord:
-        """Make this the run's next version, ``<run_id>-v<version>``. Nobody sees it before the step is committed.
-
-        Args:
-            resources: what agents are given, by name.
-            model: the name that the weights are served under, for example ``policy@7``.
-            checkpoint: the folder of the weights, already on the disk; model servers load it.
-        """
-        version = 0 if self.resources is None else self.resources.version + 1
-        self.published = self._new_record(version, resources, model=model, checkpoint=checkpoint)
-        return self.published
-
-    def stop(self) -> None:
-        """End the loop after this step. It is committed, which it is not after a ``break``."""
-        self.is_last = True
 
 
 async def trajectories(
@@ -128,7 +77,7 @@ async def trajectories(
     opened, loop, trained = ExitStack(), asyncio.get_running_loop(), False
     thread = ThreadPoolExecutor(1, "lightstream-consumer")  # one: what it closes, it has opened
     try:
-        context, source = await loop.run_in_executor(
+        steps_of_run, source = await loop.run_in_executor(
             thread,
             partial(
                 _open,
@@ -137,28 +86,30 @@ async def trajectories(
                 trainer_id=trainer_id,
                 run_id=checked_name("run_id", run_id),
                 group_by=group_by,
+                seed=0 if policy is None else policy.seed,
                 made_with=MADE_WITH | ({} if policy is None else policy.made_with()),
                 take_over=take_over,
                 progress=Progress(partial(print, flush=True) if progress else None),
             ),
         )
-        if policy is not None and (steps is None or context.last_step < steps):
-            await policy.open(context, partial(loop.run_in_executor, thread))
+        run = steps_of_run.run
+        if policy is not None and (steps is None or run.last_step < steps):
+            await policy.open(steps_of_run, partial(loop.run_in_executor, thread))
             trained = True
-        while steps is None or context.last_step < steps:
+        while steps is None or run.last_step < steps:
             if policy is not None:
                 await policy.roll_out()
-            started, taken = context.now(), list[Group]()
+            started, taken = run.now(), list[Group]()
             while not taken:
                 taken = await loop.run_in_executor(thread, source.next_groups, groups)
             taken.sort(key=lambda group: natural_order(group.group_id))  # and not as they came
-            step = Step(context.last_step + 1, tuple(taken), context.resources, _new_record=context.resources_record)
+            step = Step(run.last_step + 1, tuple(taken), run.resources, _new_record=steps_of_run.resources_record)
             if policy is not None:
                 policy.enter(step)
             yield step
             if policy is not None:
                 await policy.leave()
-            await loop.run_in_executor(thread, _commit, context, step, started, steps or 0)
+            await loop.run_in_executor(thread, _commit, steps_of_run, step, started, steps or 0)
             if policy is not None:
                 await loop.run_in_executor(thread, policy.keep)
             if step.is_last:
@@ -170,10 +121,10 @@ async def trajectories(
         thread.shutdown()
 
 
-def _commit(context: AlgorithmContext, step: Step, started_unix_nano: int, steps: int) -> None:
+def _commit(steps: Steps, step: Step, started_unix_nano: int, planned: int) -> None:
     learned = step.learned
     changed = step.published is not None or (learned is not None and learned.changed)
-    context.commit(
+    steps.commit(
         step.number,
         step.groups,
         started_unix_nano=started_unix_nano,
@@ -184,9 +135,9 @@ def _commit(context: AlgorithmContext, step: Step, started_unix_nano: int, steps
         not_trained=None if learned is None else learned.not_trained,
         outcome=StepOutcome.UPDATED if changed else StepOutcome.UNCHANGED,
         cause="" if learned is None else learned.cause,
-        steps=steps,
+        steps=planned,
     )
-    context.history.updates.clear()  # nothing is made again here
+    steps.run.history.updates.clear()  # nothing is made again here
 
 
 def _open(
@@ -196,10 +147,11 @@ def _open(
     trainer_id: str,
     run_id: str,
     group_by: GroupBy | None,
+    seed: int,
     made_with: Mapping[str, str],
     take_over: bool,
     progress: Progress,
-) -> tuple[AlgorithmContext, LoggedGroups]:
+) -> tuple[Steps, LoggedGroups]:
     # Before the ledger opens, which fences whoever trains under this id.
     opened.enter_context(RunLock(settings, trainer_id=trainer_id, run_id=run_id, take_over=take_over))
     ledger = KafkaLedger(settings, trainer_id=trainer_id, run_id=run_id)
@@ -220,22 +172,8 @@ def _open(
         rollouts=RunsRollouts(settings, run_id),
         group_by=group_by,
     )
-    context = AlgorithmContext(
-        settings=settings,
-        run_id=run_id,
-        trainer_id=trainer_id,
-        train_dataset=(),
-        val_dataset=None,
-        seed=0,
-        rollout_config=RolloutConfig(),
-        source=source,
-        ledger=ledger,
-        servers=NoServers(),
-        history=history,
-        progress=Progress(None),
-        made_with=made_with,
-    )
-    return context, source
+    run = Run(settings=settings, run_id=run_id, trainer_id=trainer_id, history=history, seed=seed, made_with=made_with)
+    return Steps(run=run, ledger=ledger, rollouts=Rollouts(run=run, source=source)), source
 
 
 def _nobody(_requests: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -18,20 +18,21 @@ from ...engines.verl import VerlConfig
 from ...loop.options import GAP_ADVICE
 from ...loop.policy import begin, latest, own_policy, policy_resources
 from ...loop.protocols import NothingLearned
+from ...loop.steps import Steps
 from ...rollouts.batch import build_arrays, weigh_rows
+from ...rollouts.rollouts import RETRY_WHAT_IS_LOST
 from ...run.checkpoint import existing_folder
 from ...run.data_sets import as_tasks
 from ...run.identity import check_model, identity_of_model
+from ...run.run import Run
 from ...run.tasks import Dataset, sample_indices, step_group_id, step_requests
 from ...servers.following import FollowingServers, check_model_server
-from ..trainer import RETRY_WHAT_IS_LOST
+from .step import Learned, Step
 
 if TYPE_CHECKING:
     from ...engines.verl.primitives import PrimitiveEngine
-    from ...loop.context import AlgorithmContext
-    from .consumer import Step
 
-__all__ = ["Advantages", "Learned", "Policy"]
+__all__ = ["Advantages", "Policy"]
 
 Advantages: TypeAlias = "float | Iterable[float]"
 """Of a trajectory: one number, or one for each of its triplets."""
@@ -58,24 +59,6 @@ class _Call(Protocol):
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
-@dataclass(slots=True)
-class Learned:
-    """Account of what a policy learned of a step, for the ledger.
-
-    Attributes:
-        changed: whether the weights are others than before the step.
-        cause: why gradients changed nothing, in words.
-        checkpoint: the folder that training goes on from; ``None``: that of an earlier step.
-        triplets_used, not_trained: of each (rollout_id, attempt_id), how many calls had a weight, and why others not.
-    """
-
-    changed: bool = False
-    cause: str = ""
-    checkpoint: Path | None = None
-    triplets_used: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    not_trained: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict[tuple[str, str], dict[str, int]])
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """Rollouts that :meth:`Policy.sample` asked for."""
@@ -89,12 +72,18 @@ class _Asked:
 class _Opened:
     """A policy whose run is consumed."""
 
-    context: AlgorithmContext
+    steps: Steps
+    servers: FollowingServers
     call: _Call
     store: LightningStore
     engine: PrimitiveEngine | None = None
     step: Step | None = None
     computed: int = 0
+
+    @property
+    def run(self) -> Run:
+        """The run that is consumed."""
+        return self.steps.run
 
 
 class Policy:
@@ -189,7 +178,7 @@ class Policy:
         options = self._config
         rows = weigh_rows(
             data,
-            own=own_policy(options, opened.context, latest(opened.context).version),
+            own=own_policy(options, opened.run, latest(opened.run).version),
             prompt_tokens_max=options.prompt_tokens_max,
             response_tokens_max=options.response_tokens_max,
             overlong=options.overlong,
@@ -207,7 +196,7 @@ class Policy:
                     engine.forward_backward,
                     arrays,
                     loss=loss,
-                    policy_version=None if learned.changed else latest(opened.context).version,
+                    policy_version=None if learned.changed else latest(opened.run).version,
                     seed=(self._seed, step.number, opened.computed),
                     gap_max=options.gap_max,
                 )
@@ -244,7 +233,7 @@ class Policy:
             learned.changed, learned.checkpoint = True, None
         elif changes:
             learned.cause = f"the gradient is not finite ({metrics['grad_norm']})"
-            opened.context.progress.say(f"Step {step.number} was not learned from: {learned.cause}. Are rewards huge?")
+            opened.run.progress.say(f"Step {step.number} was not learned from: {learned.cause}. Are rewards huge?")
         return metrics
 
     async def save(self) -> Path:
@@ -272,18 +261,23 @@ class Policy:
         """
         opened, step = self._in_step()
         if step.published is None:
-            folder, context = await self.save(), opened.context
-            record = policy_resources(self._config, context, latest(context).version + 1, folder)
+            folder, version = await self.save(), latest(opened.run).version + 1
+            record = policy_resources(self._config, opened.steps, opened.servers, version, folder)
             step.published = record
         return step.published
 
     # --- called by the loop
 
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+        return self._seed
+
     def made_with(self) -> dict[str, str]:
         """Everything that a run is made with, and cannot go on without."""
         return {"model": identity_of_model(self._config.model), "lora_rank": str(self._config.lora_rank)}
 
-    async def open(self, context: AlgorithmContext, call: _Call) -> None:
+    async def open(self, steps: Steps, call: _Call) -> None:
         """Have a first version published.
 
         Raises:
@@ -292,27 +286,27 @@ class Policy:
         """
         if self._opened is not None:
             raise TrainingError("this policy is trained by another loop.", next_step="Make one for each loop.")
-        context.seed = self._seed
-        context.servers = FollowingServers(context.settings, context.progress)
-        await call(partial(self._begin, context))
+        run = steps.run
+        servers = FollowingServers(run.settings, run.progress)
+        await call(partial(self._begin, steps, servers))
         store = self._store
         if store is None:
             from lightstream.store_views.stores import KafkaLightningStore
 
-            store = KafkaLightningStore(context.settings)
+            store = KafkaLightningStore(run.settings)
             await store.start()
-        self._opened = _Opened(context, call, store)
+        self._opened = _Opened(steps, servers, call, store)
 
     async def roll_out(self) -> None:
         """Ask for the rollouts of the next step, once its version is served, and load the model meanwhile."""
         opened, asked = self._get_opened(), self._asked
-        context, self._asked = opened.context, []
-        step = context.last_step + 1
+        run, self._asked = opened.run, []
+        step = run.last_step + 1
         if asked:
-            await opened.call(partial(context.servers.load, latest(context)))
-            await opened.store.enqueue_many_rollouts(self._requests(context, asked, step))
+            await opened.call(partial(opened.servers.load, latest(run)))
+            await opened.store.enqueue_many_rollouts(self._requests(run, asked, step))
         if opened.engine is None:
-            opened.engine = await opened.call(partial(self._load, context))
+            opened.engine = await opened.call(partial(self._load, run))
 
     def enter(self, step: Step) -> None:
         """The body of a step begins."""
@@ -338,10 +332,10 @@ class Policy:
 
     def keep(self) -> None:
         """Delete weights that nobody needs any more, and those of steps that were never committed."""
-        context = self._get_opened().context
-        served = latest(context).checkpoint_url
-        steps = [step for step, url in context.history.checkpoints.items() if url == served]
-        context.keep_checkpoints(self._config.keep_checkpoints, besides=(0, *steps))
+        steps = self._get_opened().steps
+        served = latest(steps.run).checkpoint_url
+        of_served = [step for step, url in steps.run.history.checkpoints.items() if url == served]
+        steps.keep_checkpoints(self._config.keep_checkpoints, besides=(0, *of_served))
 
     async def close(self) -> None:
         """The loop is over."""
@@ -352,24 +346,25 @@ class Policy:
 
     # --- in the model's thread
 
-    def _begin(self, context: AlgorithmContext) -> None:
+    def _begin(self, steps: Steps, servers: FollowingServers) -> None:
         from ...engines.verl.initial import write_initial_model
 
-        check_model_server(context.settings)
+        run = steps.run
+        check_model_server(run.settings)
         check_model(self._config.model)
-        begin(self._config, context, partial(write_initial_model, self._config, seed=self._seed))
-        if 0 not in context.history.checkpoints:
+        begin(self._config, steps, servers, partial(write_initial_model, self._config, seed=self._seed))
+        if 0 not in run.history.checkpoints:
             raise TrainingError(
-                f"run {context.run_id!r} was begun without a policy.", next_step="Give the new run a name of its own."
+                f"run {run.run_id!r} was begun without a policy.", next_step="Give the new run a name of its own."
             )
 
-    def _load(self, context: AlgorithmContext) -> PrimitiveEngine:
+    def _load(self, run: Run) -> PrimitiveEngine:
         from ...engines.verl.primitives import PrimitiveEngine
 
         self.keep()
         first, newest = (
-            existing_folder(context.settings, context.history.checkpoints[step], context.run_id)
-            for step in (min(context.history.checkpoints), max(context.history.checkpoints))
+            existing_folder(run.settings, run.history.checkpoints[step], run.run_id)
+            for step in (min(run.history.checkpoints), max(run.history.checkpoints))
         )
         state = newest / STATE_FOLDER
         engine = PrimitiveEngine(self._config, state if state.is_dir() else newest, first=first)
@@ -384,24 +379,24 @@ class Policy:
             (folder / STATE_FOLDER).mkdir()
             engine.save(folder / STATE_FOLDER)
 
-        folder = opened.context.checkpoints.write(step, fill)
+        folder = opened.run.checkpoints.write(step, fill)
         engine.saved_in(folder)
         return folder
 
     # --- what there is
 
-    def _requests(self, context: AlgorithmContext, asked: Sequence[_Asked], step: int) -> list[EnqueueRolloutRequest]:
+    def _requests(self, run: Run, asked: Sequence[_Asked], step: int) -> list[EnqueueRolloutRequest]:
         requests: list[EnqueueRolloutRequest] = []
         groups = 0
         for wish in asked:
             for index in sample_indices(step, wish.tasks, len(wish.dataset), self._seed):
                 requests += step_requests(
-                    step_group_id(context.run_id, step, groups),
+                    step_group_id(run.run_id, step, groups),
                     wish.dataset[index],
                     count=wish.rollouts_per_task,
-                    run_id=context.run_id,
+                    run_id=run.run_id,
                     mode="train",
-                    resources_id=latest(context).resources_id,
+                    resources_id=latest(run).resources_id,
                     config=self._rollout_config,
                     assembly=None,
                 )

@@ -18,14 +18,15 @@ from lightstream.schemas.records import ResourcesRecord
 
 from ...engines.verl.images import image_reader
 from ...engines.verl.initial import write_initial_model
-from ...loop.context import AlgorithmContext
 from ...loop.policy import begin, latest, policy_resources
-from ...loop.protocols import Engine
+from ...loop.protocols import Engine, PolicyServers
+from ...loop.steps import Steps
 from ...loop.validation import measure_last, validates_before, validation
 from ...rollouts.batch import BatchRows, build_arrays
 from ...run.checkpoint import CheckpointFolder
 from ...run.identity import check_model
 from ...servers.following import check_proxy
+from ..context import AlgorithmContext
 from ..recorded import read_recording
 from ..verl import VERL
 from .sequences import Choice, conversations, from_view, identity_of, rows_of
@@ -128,14 +129,14 @@ class SFT(VERL):
                 f"run {context.run_id!r} was begun with {before}, and there are {made_of} now.",
                 next_step="Name a condition that later trajectories do not meet, or a recording; or start a new run.",
             )
-        context.made_with[SEQUENCES] = made_of
+        context = context.on(run=replace(context.run, made_with={**context.made_with, SEQUENCES: made_of}))
         steps = self.steps or (self.epochs or 1) * math.ceil(len(rows.rows) / self.sequences_per_step)
         options = replace(self, steps=steps, epochs=None)
         if context.resources is None:
             context.progress.say(f"Loading {self.model} …")
-        begin(self, context, partial(write_initial_model, self, seed=context.seed))
-        with self._servers(context) as context.servers:
-            _Steps(options, context, rows).run()
+        begin(self, context.steps, context.servers, partial(write_initial_model, self, seed=context.seed))
+        with self._servers(context) as servers:
+            _Passes(options, context.steps, servers, rows).run()
 
     def sequences(self, settings: Settings) -> BatchRows:
         """The sequences that are learned.
@@ -162,22 +163,24 @@ class SFT(VERL):
         return rows_of(trajectories, choice, image_reader(self.model))
 
 
-class _Steps:
-    """The steps of one run."""
+class _Passes:
+    """The passes of one run over its sequences."""
 
-    def __init__(self, options: SFT, context: AlgorithmContext, rows: BatchRows) -> None:
+    def __init__(self, options: SFT, steps: Steps, servers: PolicyServers, rows: BatchRows) -> None:
         self._options = options
-        self._context = context
+        self._steps = steps
+        self._servers = servers
         self._rows = rows
-        self._folder = CheckpointFolder(context.settings.data_dir.absolute() / "recovery" / context.run_id)
+        self._run = run = steps.run
+        self._folder = CheckpointFolder(run.settings.data_dir.absolute() / "recovery" / run.run_id)
 
     def run(self) -> None:
         """Make those that are not made."""
-        options, context = self._options, self._context
+        options, run = self._options, self._run
         self._swap()
-        if context.last_step >= options.steps:
-            measure_last(options, context)
-            context.progress.say(f"Nothing left to do: all {options.steps} steps of run {context.run_id!r} are made.")
+        if run.last_step >= options.steps:
+            measure_last(options, self._steps)
+            run.progress.say(f"Nothing left to do: all {options.steps} steps of run {run.run_id!r} are made.")
             return
         engine, saved = self._restore()
         try:
@@ -185,34 +188,34 @@ class _Steps:
                 if step - 1 - saved >= options.checkpoint_every:
                     saved = step - 1
                     self._folder.keep_only([self._folder.write(saved, engine.save)])
-                if step <= context.last_step:
+                if step <= run.last_step:
                     self._update(engine, step)
                     continue
                 self._make(engine, step)
         finally:
             engine.close()
-        measure_last(options, context)
+        measure_last(options, self._steps)
 
     def _make(self, engine: Engine, step: int) -> None:
-        options, context = self._options, self._context
-        started = context.now()
-        metrics = validation(options, context) if validates_before(options, context, step) else {}
+        options, run, steps = self._options, self._run, self._steps
+        started = run.now()
+        metrics = validation(options, steps.rollouts) if validates_before(options, run, step) else {}
         metrics |= self._update(engine, step)
         resources: ResourcesRecord | None = None
         if step == options.steps or (options.publish_every and step % options.publish_every == 0):
-            checkpoint = context.checkpoints.write(step, engine.save_weights)
-            resources = policy_resources(options, context, latest(context).version + 1, checkpoint)
-        context.commit(step, [], started_unix_nano=started, metrics=metrics, resources=resources, steps=options.steps)
-        context.history.updates.clear()  # they are made again from the sequences
+            checkpoint = run.checkpoints.write(step, engine.save_weights)
+            resources = policy_resources(options, steps, self._servers, latest(run).version + 1, checkpoint)
+        steps.commit(step, [], started_unix_nano=started, metrics=metrics, resources=resources, steps=options.steps)
+        run.history.updates.clear()  # they are made again from the sequences
         if resources is not None:
             self._swap()
-            context.keep_checkpoints(options.keep_checkpoints, besides=(0,))
+            steps.keep_checkpoints(options.keep_checkpoints, besides=(0,))
 
     def _update(self, engine: Engine, step: int) -> dict[str, float]:
         arrays = build_arrays(self._batch(step))
         arrays = replace(arrays, response_logprobs=np.nan_to_num(arrays.response_logprobs))
         mark = time.perf_counter()
-        metrics = engine.update(arrays, policy_version=NOBODY, seed=(self._context.seed, step))
+        metrics = engine.update(arrays, policy_version=NOBODY, seed=(self._run.seed, step))
         seconds = time.perf_counter() - mark
         kept = ("grad_norm", "lr", "tokens/computed", "tokens/padded")
         return {name: metrics[name] for name in kept if name in metrics} | {
@@ -229,24 +232,23 @@ class _Steps:
         """The sequences of a step: each pass has all of them, in an order of its own."""
         size, rows = self._options.sequences_per_step, self._rows
         epoch, place = divmod(step - 1, math.ceil(len(rows.rows) / size))
-        order = np.random.default_rng([self._context.seed, epoch]).permutation(len(rows.rows))
+        order = np.random.default_rng([self._run.seed, epoch]).permutation(len(rows.rows))
         chosen = [rows.rows[i] for i in order[place * size : (place + 1) * size].tolist()]
         return BatchRows(rows=chosen, scores=rows.scores, groups=rows.groups, rollout_ids=rows.rollout_ids)
 
     def _restore(self) -> tuple[Engine, int]:
         """The engine of the last checkpoint, and its step."""
-        first = self._context.folder_of(self._context.history.checkpoints[0])
+        first = self._run.folder_of(self._run.history.checkpoints[0])
         saved = {
             int(folder.name.split("-")[1]): folder
             for folder in (self._folder.root.iterdir() if self._folder.root.is_dir() else ())
             if not folder.name.startswith(".")
         }
-        step, folder = max((s for s in saved.items() if s[0] <= self._context.last_step), default=(0, first))
+        step, folder = max((s for s in saved.items() if s[0] <= self._run.last_step), default=(0, first))
         engine = self._options.new_engine(folder, first)
         engine.saved_in(first)
         return engine, step
 
     def _swap(self) -> None:
-        servers = self._context.servers
         if self._options.validate_every or self._options.servers is not None:
-            servers.load(latest(self._context))
+            self._servers.load(latest(self._run))

@@ -15,7 +15,7 @@ from ...rollouts.groups import Group, SkippedGroups
 from .runtime import choose_device
 
 if TYPE_CHECKING:
-    from ...loop.protocols import GroupSource
+    from ...rollouts.protocol import GroupSource
 
 __all__ = ["REWARD_MODEL", "RewardModel", "ScoredGroups"]
 
