@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,10 +47,11 @@ __all__ = ["Trainer"]
 Enqueue: TypeAlias = "Callable[[Sequence[EnqueueRolloutRequest]], Sequence[Rollout]]"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Trainer:
     """Trains an agent.
 
-    Args:
+    Attributes:
         algorithm: an :class:`Algorithm`, or a function of an :class:`AlgorithmContext`.
         n_runners: Runner processes to start; 0 where Runners run elsewhere.
         runner_concurrency: attempts at once in each.
@@ -75,53 +77,38 @@ class Trainer:
     traceback is in ``<data_dir>/logs/<trainer_id>.log``.
     """
 
-    def __init__(
-        self,
-        *,
-        algorithm: Algorithm | AlgorithmFunction,
-        n_runners: int = 1,
-        runner_concurrency: int = 16,
-        settings: Settings | None = None,
-        hooks: Sequence[Hook] = (),
-        tracer: Callable[[], OtelTracer] | None = None,
-        initial_resources: NamedResources | None = None,
-        store: LightningStore | None = None,
-        trainer_id: str | None = None,
-        run_id: str | None = None,
-        rollout_config: RolloutConfig = RETRY_WHAT_IS_LOST,
-        assembly: Assembly | None = None,
-        take_over: bool = False,
-        observers: Sequence[StepObserver] = (),
-        trackers: Sequence[Tracker] = (),
-        seed: int = 0,
-        progress: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
-        if n_runners < 0 or runner_concurrency < 1:
+    algorithm: Algorithm | AlgorithmFunction
+    n_runners: int = 1
+    runner_concurrency: int = 16
+    settings: Settings | None = None
+    hooks: Sequence[Hook] = ()
+    tracer: Callable[[], OtelTracer] | None = None
+    initial_resources: NamedResources | None = None
+    store: LightningStore | None = None
+    trainer_id: str | None = None
+    run_id: str | None = None
+    rollout_config: RolloutConfig = field(default_factory=lambda: RETRY_WHAT_IS_LOST)
+    assembly: Assembly | None = None
+    take_over: bool = False
+    observers: Sequence[StepObserver] = ()
+    trackers: Sequence[Tracker] = ()
+    seed: int = 0
+    progress: bool = True
+    clock: Clock | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_runners < 0 or self.runner_concurrency < 1:
             raise ValueError(
-                f"n_runners is {n_runners} (0 or more), runner_concurrency {runner_concurrency} (1 or more)"
+                f"n_runners is {self.n_runners} (0 or more), runner_concurrency {self.runner_concurrency} (1 or more)"
             )
-        if seed < 0:
-            raise ValueError(f"seed is {seed}; 0 or more is needed")
-        self._algorithm = as_algorithm(algorithm)
-        self._n_runners = n_runners
-        self._runner_concurrency = runner_concurrency
-        self._settings = settings
-        self._hooks = tuple(hooks)
-        self._tracer = tracer
-        self._initial_resources = dict(initial_resources or {})
-        self._store = store
-        self._trainer_id = name_of_program() if trainer_id is None else checked_name("trainer_id", trainer_id)
-        self._run_id = self._trainer_id if run_id is None else checked_name("run_id", run_id)
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; 0 or more is needed")
+        trainer_id = name_of_program() if self.trainer_id is None else checked_name("trainer_id", self.trainer_id)
+        self._trainer_id = trainer_id
+        self._run_id = trainer_id if self.run_id is None else checked_name("run_id", self.run_id)
+        self._algorithm = as_algorithm(self.algorithm)
         self._interrupts = Interrupts()
-        self._progress = Progress(partial(print, flush=True) if progress else None)
-        self._take_over = take_over
-        self._rollout_config = rollout_config
-        self._assembly = assembly
-        self._observers = tuple(observers)
-        self._trackers = tuple(trackers)
-        self._seed = seed
-        self._clock = clock or SystemClock()
+        self._progress = Progress(partial(print, flush=True) if self.progress else None)
 
     def fit(self, agent: Any, train_dataset: Dataset, val_dataset: Dataset | None = None) -> None:
         """Train until the algorithm is done.
@@ -138,7 +125,7 @@ class Trainer:
                 step could not be made; what is committed stays, and ``fit`` goes on from there.
             ServiceUnavailableError: Kafka, the worker, the proxy or the policy server does not answer.
         """
-        settings = self._settings or Settings.load()
+        settings = self.settings or Settings.load()
         with TrainingLog(settings, self._trainer_id, self._run_id) as log, self._interrupts:
             try:
                 self._fit(settings, agent, train_dataset, val_dataset)
@@ -156,25 +143,25 @@ class Trainer:
             identity_of_dataset(val_dataset)
         algorithm = self._algorithm.of_tasks(len(train_dataset))
         algorithm.check(settings)
-        trackers = Trackers(settings, trainer_id=self._trainer_id, run_id=self._run_id, trackers=self._trackers)
+        trackers = Trackers(settings, trainer_id=self._trainer_id, run_id=self._run_id, trackers=self.trackers)
         runners = RunnerProcesses(
             settings,
             agent,
-            n=self._n_runners,
-            n_concurrent=self._runner_concurrency,
+            n=self.n_runners,
+            n_concurrent=self.runner_concurrency,
             name=self._trainer_id,
             run_id=self._run_id,
-            hooks=self._hooks,
-            tracer=self._tracer,
+            hooks=tuple(self.hooks),
+            tracer=self.tracer,
         )
-        made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self._seed)}
+        made_with = algorithm.made_with() | {"data_set": tasks, "seed": str(self.seed)}
         # Before the ledger opens, which fences whoever trains under this id.
         lock = RunLock(
             settings,
             trainer_id=self._trainer_id,
             run_id=self._run_id,
             policies=algorithm.trained_policies(),
-            take_over=self._take_over,
+            take_over=self.take_over,
         )
         with served_health(settings, name="trainer", setting="trainer_port"), lock:
             self._train(settings, algorithm, runners, trackers, train_dataset, val_dataset, made_with)
@@ -205,7 +192,7 @@ class Trainer:
                     log,
                     self._run_id,
                     settled=history.settled,
-                    limit_s=longest_rollout_s(self._rollout_config, settings.rollout_timeout_s),
+                    limit_s=longest_rollout_s(self.rollout_config, settings.rollout_timeout_s),
                     enqueue=enqueue,
                     check=partial(_check_both, self._interrupts, runners),
                     progress=self._progress,
@@ -216,25 +203,25 @@ class Trainer:
                     run_id=self._run_id,
                     trainer_id=self._trainer_id,
                     history=history,
-                    seed=self._seed,
+                    seed=self.seed,
                     made_with=made_with,
                     progress=self._progress,
-                    clock=self._clock,
+                    clock=self.clock or SystemClock(),
                 )
                 rollouts = Rollouts(
                     run=run,
                     source=source,
                     train_dataset=train_dataset,
                     val_dataset=val_dataset,
-                    rollout_config=self._rollout_config,
-                    assembly=self._assembly,
+                    rollout_config=self.rollout_config,
+                    assembly=self.assembly,
                 )
                 steps = Steps(
                     run=run,
                     ledger=ledger,
                     rollouts=rollouts,
-                    observers=(*self._observers, lambda _report: self._interrupts.check()),
-                    initial_resources=self._initial_resources,
+                    observers=(*self.observers, lambda _report: self._interrupts.check()),
+                    initial_resources=dict(self.initial_resources or {}),
                 )
                 servers = FollowingServers(settings, self._progress)
                 algorithm.run(AlgorithmContext(rollouts=rollouts, steps=steps, servers=servers))
@@ -249,17 +236,17 @@ class Trainer:
     def _enqueuing(self, settings: Settings) -> Generator[Enqueue]:
         """A call of the store that blocks; a store of this trainer's own is open within the block."""
         loop = LoopThread("lightstream-trainer-store", "the trainer's store")
-        store = self._store
+        store = self.store
         if store is None:
             from lightstream.store_views.stores import KafkaLightningStore
 
             store = KafkaLightningStore(settings)
         try:
-            if self._store is None:
+            if self.store is None:
                 loop.run(store.start)
             yield lambda requests: loop.run(partial(store.enqueue_many_rollouts, requests))
         finally:
-            loop.close(store.close if self._store is None else _nothing)
+            loop.close(store.close if self.store is None else _nothing)
 
 
 def _check_both(interrupts: Interrupts, runners: RunnerProcesses) -> None:
