@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightstream.trainers import VERL
-from lightstream.trainers.engines.verl.engine import actor_config
 from lightstream.trainers.engines.verl.loss import WeightedPolicyLoss
+from lightstream.trainers.engines.verl.models import actor_config
 from lightstream.trainers.engines.verl.runtime import load_verl
 from lightstream.trainers.engines.verl.tensors import to_tensordict
 from lightstream.trainers.rollouts.batch import (

@@ -15,7 +15,6 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from ..engines.verl.config import VerlConfig
 from ..engines.verl.engine import VerlEngine
 from ..engines.verl.initial import write_initial_model
-from ..engines.verl.policies_engine import PoliciesEngine
 from ..engines.verl.reward_model import RewardModel, ScoredGroups
 from ..engines.verl.verl_keys import options_of_config
 from ..loop.loop import TrainingLoop
@@ -113,8 +112,6 @@ class VERL(VerlConfig, Algorithm):
 
         ``first`` has the run's first weights; ``None``: ``folder``.
         """
-        if self.policies:
-            return PoliciesEngine(self, folder, first=first)
         if self.engine == "process" or (self.engine == "auto" and self.processes == 1):
             return VerlEngine(self, folder, first=first)
         from ..engines.ray import RayEngine

@@ -10,9 +10,9 @@ from lightstream.runtime.gc_tuning import without_collection
 
 from ...run.model.attention import attention_of
 from ...run.model.chat_template import check_chat_template
+from .adapter_slot import write_first_adapters
 from .config import VerlConfig
 from .images import PROCESSOR_FILE, image_reader, unloadable
-from .policies_engine import write_first_adapters
 from .runtime import choose_device
 
 __all__ = ["write_initial_model"]

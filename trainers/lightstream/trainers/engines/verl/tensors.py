@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...rollouts.batch import BatchArrays
 from .images import RowImages
 
-__all__ = ["REFERENCE", "Seen", "micro_batches", "select_mini_batches", "to_tensordict"]
+__all__ = ["REFERENCE", "Seen", "micro_batches", "to_tensordict"]
 
 REFERENCE = "ref_log_prob"
 """Name, in a batch for verl, of the reference's log-probabilities."""
@@ -94,20 +94,6 @@ def to_tensordict(
         tensors["position_ids"] = jagged(seen.positions, sequences, dimension=2)
         tensors["multi_modal_inputs"] = list(seen.images)
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
-
-
-def select_mini_batches(rows: int, mini_batches: int, seed: Sequence[int]) -> list[list[int]]:
-    """Rows 0 … ``rows`` - 1, shuffled, in at most ``mini_batches`` parts that differ by one row at most.
-
-    No row is left out and none is in two parts. A single part keeps the order.
-
-    Args:
-        seed: numbers that the order follows from.
-    """
-    if mini_batches <= 1 or rows <= 1:
-        return [list(range(rows))] if rows else []
-    order: npt.NDArray[np.int64] = np.random.default_rng(list(seed)).permutation(rows)
-    return [part.tolist() for part in np.array_split(order, min(mini_batches, rows))]
 
 
 def micro_batches(lengths: Sequence[int], tokens_max: int, *, packed: bool = False) -> list[list[int]]:

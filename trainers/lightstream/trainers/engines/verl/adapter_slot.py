@@ -1,4 +1,4 @@
-"""Several policies that share a model: verl's engine with one adapter in place, which is that of who learns now.
+"""Several policies that share a model: the adapter of the one that learns now is in the engine.
 
 Adapter, optimiser and schedule of each policy are put into the engine for its updates, and taken out for the next
 one's. So a policy learns as if it were alone, and the memory is that of one, and of an adapter for each.
@@ -7,22 +7,21 @@ one's. So a policy learns as if it were alone, and the memory is that of one, an
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightstream.schemas.errors import TrainingError
 
-from ...rollouts.batch import AgentPolicy, BatchArrays, trained
+from ...rollouts.batch import AgentPolicy, trained
 from ...run.checkpoint import link_or_copy
 from ...run.checkpoint.adapter import ADAPTER_WEIGHTS, AdapterShape, read_adapter, read_shape, write_adapter
 from . import state
 from .config import VerlConfig
-from .engine import VerlEngine
+from .model import VerlModel
 
-__all__ = ["PoliciesEngine", "write_first_adapters"]
+__all__ = ["AdapterSlot", "write_first_adapters"]
 
 _IN_ENGINE = ".default.weight"
 """End of an adapter's parameter in verl's model; in a file, the adapter has no name."""
@@ -38,60 +37,59 @@ class _PolicyState:
     schedule: dict[str, Any]
 
 
-class PoliciesEngine(VerlEngine):
-    """One model, and an adapter with its optimiser for each policy that is trained.
+class AdapterSlot:
+    """The place in an engine's actor that holds one policy's adapter at a time, and what the others have meanwhile.
 
     Where ranks differ, the engine's adapter has the largest; what a smaller one lacks is zero and stays so.
 
     Args:
         config: its ``policies`` say which there are.
-        folder: a checkpoint of this engine, or the first version of a run.
-        first: the run's first version: the model, and each policy's first adapter; ``None``: ``folder``.
-        packs: as for :class:`VerlEngine`.
+        first: the run's first version: the model, and each policy's first adapter.
+
+    Attributes:
+        config: the options of the engine's models: one adapter, of the largest rank.
     """
 
-    def __init__(
-        self, config: VerlConfig, folder: Path, *, first: Path | None = None, packs: bool | None = None
-    ) -> None:
-        first = first or folder
-        own = trained(config.policies)
-        self._shapes = {name: read_shape(first / name) for name in own}
-        rank = max(shape.rank for shape in self._shapes.values())
-        super().__init__(replace(config, policies={}, lora_rank=rank), first, first=first, packs=packs)
+    def __init__(self, config: VerlConfig, first: Path) -> None:
+        self._policies = trained(config.policies)
+        self._shapes = {name: read_shape(first / name) for name in self._policies}
+        self._rank = max(shape.rank for shape in self._shapes.values())
+        self.config = replace(config, policies={}, lora_rank=self._rank)
         self._first = first
-        self._rank = rank
         self._states: dict[str, _PolicyState] = {}
-        fresh = self._take_out()
-        for name, policy in own.items():
-            self._put_in(fresh, self._shapes[name])
-            self._states[name] = self._restored(name, policy, folder)
         self._in_place = ""
 
-    def update(
-        self,
-        arrays: BatchArrays,
-        *,
-        policy_version: int | None = None,
-        seed: Sequence[int] = (0,),
-        policy: str = "",
-        step: int | None = None,
-        gap_max: float = math.inf,
-    ) -> dict[str, float]:
-        """As :meth:`VerlEngine.update`, of one policy; every number of the others stays as it is.
+    def fill(self, actor: VerlModel, folder: Path) -> None:
+        """Read each policy's state.
+
+        Args:
+            actor: the engine's, whose adapter is a new one.
+            folder: a checkpoint, or the first version of a run.
+        """
+        self._engine = actor.engine
+        fresh = self._take_out()
+        for name, policy in self._policies.items():
+            self._put_in(fresh, self._shapes[name])
+            self._states[name] = self._restored(name, policy, folder)
+
+    def use(self, policy: str) -> None:
+        """Put a policy into the actor.
 
         Raises:
             KeyError: no policy of that name is trained.
-            NothingLearned: as there.
         """
-        self._use(policy)
-        return super().update(arrays, policy_version=policy_version, seed=seed, step=step, gap_max=gap_max)
+        if policy != self._in_place:
+            wanted = self._states[policy]
+            self._put_back()
+            self._put_in(wanted, self._shapes[policy])
+            self._in_place = policy
 
     def save_weights(self, folder: Path) -> None:
         """Write each policy's adapter into a folder of its name, in the type of the forward pass."""
         import torch
 
         self._put_back()
-        dtype = getattr(torch, self._config.dtype)
+        dtype = getattr(torch, self.config.dtype)
         for name, held in self._states.items():
             shape = self._shapes[name]
             tensors = {
@@ -104,17 +102,9 @@ class PoliciesEngine(VerlEngine):
     def save(self, folder: Path) -> None:
         """Write adapter, optimiser and random state of each policy into a folder of its name."""
         for name in self._states:
-            self._use(name)
+            self.use(name)
             (folder / name).mkdir()
-            state.save(folder / name, self._actor.engine, static_files_from=None)
-
-    def _use(self, policy: str) -> None:
-        """Put a policy into the engine."""
-        if policy != self._in_place:
-            wanted = self._states[policy]
-            self._put_back()
-            self._put_in(wanted, self._shapes[policy])
-            self._in_place = policy
+            state.save(folder / name, self._engine, static_files_from=None)
 
     def _put_back(self) -> None:
         if self._in_place:
@@ -122,7 +112,7 @@ class PoliciesEngine(VerlEngine):
 
     def _restored(self, name: str, policy: AgentPolicy, folder: Path) -> _PolicyState:
         """The state of a checkpoint's policy, or the one that it begins with."""
-        if state.load(folder / name, self._actor.engine):
+        if state.load(folder / name, self._engine):
             return self._take_out()
         parameters = self._parameters()
         tensors = {
@@ -132,12 +122,12 @@ class PoliciesEngine(VerlEngine):
         begun = self._take_out()
         begun.weights = {key: state.placed_like(parameters[key], tensor.float()) for key, tensor in tensors.items()}
         if policy.learning_rate is not None:
-            _set_rate(begun, policy.learning_rate, self._config.learning_rate)
+            _set_rate(begun, policy.learning_rate, self.config.learning_rate)
         return begun
 
     def _take_out(self) -> _PolicyState:
         """The engine's state. The optimiser's tensors are the engine's own, of which another policy gets none."""
-        engine = self._actor.engine
+        engine = self._engine
         schedule = engine.lr_scheduler.state_dict()
         return _PolicyState(
             weights={name: parameter.detach().clone() for name, parameter in self._parameters().items()},
@@ -149,7 +139,7 @@ class PoliciesEngine(VerlEngine):
     def _put_in(self, held: _PolicyState, shape: AdapterShape) -> None:
         import torch
 
-        engine, parameters = self._actor.engine, self._parameters()
+        engine, parameters = self._engine, self._parameters()
         with torch.no_grad():
             for name, tensor in held.weights.items():
                 parameters[name].copy_(tensor)
@@ -164,7 +154,7 @@ class PoliciesEngine(VerlEngine):
 
     def _parameters(self) -> dict[str, Any]:
         """The adapter in place, as the optimiser knows it. After a pass without gradients, FSDP2 has others there."""
-        module = self._actor.engine.module
+        module = self._engine.module
         for part in module.modules():
             if hasattr(part, "reshard"):
                 part.reshard()
