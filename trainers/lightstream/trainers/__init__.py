@@ -34,16 +34,18 @@ if TYPE_CHECKING:
     from .algorithms.own.policy import Policy
     from .algorithms.own.step import Step
     from .algorithms.recorded import train_recorded
+    from .algorithms.replaying import replay_training
     from .algorithms.sft import SFT
     from .algorithms.trainer import Trainer
     from .algorithms.verl import VERL
+    from .engines.exports import save_torch_batch, torch_batch, verl_batch
     from .engines.verl import RolloutCorrection, VerlConfig, teach_answers
     from .rollouts.batch import AgentPolicy
     from .rollouts.groups import Group
     from .run.checkpoint import checkpoint_folder
     from .run.model.tiny_model import make_tiny_model
     from .run.report import StepObserver, StepReport
-    from .run.trackers import MLflow, TensorBoard, Tracker, Trackio, Wandb
+    from .run.trackers import MLflow, TensorBoard, TrackedStep, Tracker, Trackio, Wandb
     from .servers.vllm import VllmOptions
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "StepObserver",
     "StepReport",
     "TensorBoard",
+    "TrackedStep",
     "Tracker",
     "Trackio",
     "Trainer",
@@ -85,9 +88,13 @@ __all__ = [
     "algo",
     "checkpoint_folder",
     "make_tiny_model",
+    "replay_training",
+    "save_torch_batch",
     "teach_answers",
+    "torch_batch",
     "train_recorded",
     "trajectories",
+    "verl_batch",
 ]
 
 _MODULES = {
@@ -117,6 +124,7 @@ _MODULES = {
     "StepObserver": "run.report",
     "StepReport": "run.report",
     "TensorBoard": "run.trackers",
+    "TrackedStep": "run.trackers",
     "Tracker": "run.trackers",
     "Trackio": "run.trackers",
     "Trainer": "algorithms.trainer",
@@ -132,6 +140,10 @@ _MODULES = {
     "teach_answers": "engines.verl",
     "train_recorded": "algorithms.recorded",
     "trajectories": "algorithms.own.consumer",
+    "replay_training": "algorithms.replaying",
+    "save_torch_batch": "engines.exports",
+    "torch_batch": "engines.exports",
+    "verl_batch": "engines.exports",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

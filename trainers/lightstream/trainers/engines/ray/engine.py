@@ -12,10 +12,10 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from ...rollouts.batch import BatchArrays
 from ..verl.config import VerlConfig
 from ..verl.images import image_reader
 from ..verl.runtime import choose_device
+
+if TYPE_CHECKING:
+    from ..verl.engine import VerlEngine
 
 __all__ = ["RayEngine", "node_order"]
 
@@ -84,35 +87,30 @@ class RayEngine:
             TrainingError: a process died, or failed. The engine is closed; nothing was written.
             NothingLearned: as there.
         """
-        found: dict[str, float] | NothingLearned = self._all(
-            "update",
-            self._ray.put(arrays),
-            policy_version=policy_version,
-            seed=seed,
-            policy=policy,
-            step=step,
-            gap_max=gap_max,
-        )
+        batch = self._ray.put(arrays)
+        options = {"policy_version": policy_version, "seed": seed, "policy": policy, "step": step, "gap_max": gap_max}
+        found: dict[str, float] | NothingLearned = self._all(lambda process: process.update.remote(batch, **options))
         if isinstance(found, NothingLearned):
             raise found
         return found
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
         """As :meth:`VerlEngine.kl_to_reference`."""
-        kl: npt.NDArray[np.float64] = self._all("kl_to_reference", self._ray.put(arrays))
+        batch = self._ray.put(arrays)
+        kl: npt.NDArray[np.float64] = self._all(lambda process: process.kl_to_reference.remote(batch))
         return kl
 
     def save_weights(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save_weights`."""
-        self._all("save_weights", folder)
+        self._all(lambda process: process.save_weights.remote(folder))
 
     def save(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save`. Another number of processes can go on from it."""
-        self._all("save", folder)
+        self._all(lambda process: process.save.remote(folder))
 
     def saved_in(self, folder: Path) -> None:
         """As :meth:`VerlEngine.saved_in`."""
-        self._all("saved_in", folder)
+        self._all(lambda process: process.saved_in.remote(folder))
 
     def close(self) -> None:
         """End the processes, and Ray if it was started here. May be called again."""
@@ -175,11 +173,11 @@ class RayEngine:
         node_of: dict[int, str] = self._ray.util.placement_group_table(self._placement)["bundles_to_node_id"]
         return [bundle for bundle in node_order(node_of) for _ in range(each)]
 
-    def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
+    def _all(self, call: Callable[[Any], Any]) -> Any:
+        """Make a call in each process, and return rank 0's result."""
         if not self._processes:
             raise TrainingError("the training processes have ended.", next_step=START_AGAIN)
-        calls = [process.call.remote(method, *arguments, **options) for process in self._processes]
-        return self._first_result(calls)
+        return self._first_result([call(process) for process in self._processes])
 
     def _first_result(self, calls: list[Any]) -> Any:
         """Return rank 0's result, once all have one. One that fails ends all, as others wait for it."""
@@ -207,8 +205,7 @@ class RayEngine:
 class _Process:
     """One process of the engine, as Ray runs it."""
 
-    def __init__(self) -> None:
-        self._engine: Any = None
+    _engine: VerlEngine
 
     def address(self) -> str:
         """A place at which the processes can find each other, on this machine."""
@@ -227,12 +224,28 @@ class _Process:
         logging.getLogger().setLevel(logging.WARNING)
         self._engine = VerlEngine(config, folder, Shard(rank, count, address), first=first)
 
-    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """A method of the engine. :class:`NothingLearned`, which all processes raise alike, is returned."""
+    def update(self, arrays: BatchArrays, **options: Any) -> dict[str, float] | NothingLearned:
+        """:class:`NothingLearned`, which all processes raise alike, is returned."""
         try:
-            return getattr(self._engine, method)(*arguments, **options)
+            return self._engine.update(arrays, **options)
         except NothingLearned as outcome:
             return outcome
+
+    def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
+        """As :meth:`VerlEngine.kl_to_reference`."""
+        return self._engine.kl_to_reference(arrays)
+
+    def save_weights(self, folder: Path) -> None:
+        """Rank 0 writes."""
+        self._engine.save_weights(folder)
+
+    def save(self, folder: Path) -> None:
+        """Rank 0 writes."""
+        self._engine.save(folder)
+
+    def saved_in(self, folder: Path) -> None:
+        """As :meth:`VerlEngine.saved_in`."""
+        self._engine.saved_in(folder)
 
 
 def node_order(node_of: Mapping[int, str]) -> list[int]:
