@@ -45,7 +45,7 @@ class Fault:
 
 LIFECYCLE, ASSEMBLY = "tests/stream_processors/lifecycle", "tests/stream_processors/assembly"
 BATCH, LEDGER = "tests/trainers/test_batch.py", "tests/trainers/test_ledger.py"
-CAPTURE = "tests/producers/llm_proxy"
+CAPTURE = "tests/producers/llm_proxy/test_capture.py tests/producers/llm_proxy/habits"
 
 FAULTS = (
     Fault("a repeated event counts twice", f"{CORE}/lifecycle/fold.py",
