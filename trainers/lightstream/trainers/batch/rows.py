@@ -95,7 +95,8 @@ class BatchRows:
     """The rows of a step, and the reasons of all that is not in them.
 
     Attributes:
-        rows: in the order of groups and rollouts, and within one of the segments' tokens; rows without a signal (zero advantage) included.
+        rows: in the order of groups and rollouts, those of a rollout by their tokens; rows without a signal (zero
+            advantage) included.
         scores: of each rollout that has a row; its number is the index here.
         groups: group id of each of those rollouts.
         rollout_ids: their own.
