@@ -110,6 +110,7 @@ class BalancingUpstream:
         known = {RESOURCES_ID_HEADER: back_end.resources_id}
         if back_end.policy_version is not None:
             known[POLICY_VERSION_HEADER] = str(back_end.policy_version)
+        answer.defaults = back_end.parameters
         answer.headers = {key: value for key, value in known.items() if value} | dict(answer.headers)
         return answer
 

@@ -173,6 +173,7 @@ class Exchange:
         call.resources_id = answer.headers.get(RESOURCES_ID_HEADER)
         version = answer.headers.get(POLICY_VERSION_HEADER)
         call.policy_version = policy_version_of(version, None)
+        call.sampling_json = sampling_of_request({**answer.defaults, **call.asked})
         reply = Reply(answer.status, answer.body or b"", headers, answer.content_type)
         if answer.status != 200:
             call.error_message = f"the LLM server answered {answer.status}: {shown(answer.body)}"
