@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from lightstream.producers import Runner, rollout
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.processes import read_restarts
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings

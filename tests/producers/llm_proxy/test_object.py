@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.producers import LLMProxy
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.policy_server import create_app
 from lightstream.trainers.policy_server.generation import INTERRUPTED, Generation, Job

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.policy_server import policy_server
 from lightstream.trainers.policy_server.checkpoint import load_tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http.headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.runtime.settings import Settings
 
 from .litellm_upstream import LiteLlmProviders

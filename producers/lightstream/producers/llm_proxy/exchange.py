@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.runtime.http_server import (
+from lightstream.runtime.http.headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http.server import (
     CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
