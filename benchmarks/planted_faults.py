@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,9 @@ TRAINERS = "trainers/lightstream/trainers"
 PROXY = "producers/lightstream/producers/llm_proxy"
 CODEC = "schemas/lightstream/schemas/codec"
 GATE = "store_views/lightstream/store_views/server/gate.py"
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
+MEMORY_BYTES_MAX = 8 * 2**30
+"""Of a process of the tests: a fault may make a loop that never ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Fault:
 
 LIFECYCLE, ASSEMBLY = "tests/stream_processors/lifecycle", "tests/stream_processors/assembly"
 BATCH, LEDGER = "tests/trainers/test_batch.py", "tests/trainers/test_ledger.py"
-CAPTURE = "tests/producers/llm_proxy"
+CAPTURE = "tests/producers/llm_proxy/test_capture.py tests/producers/llm_proxy/habits"
 
 FAULTS = (
     Fault("a repeated event counts twice", f"{CORE}/lifecycle/fold.py",
@@ -141,18 +144,27 @@ def _is_caught(fault: Fault, folder: Path, profile: str) -> bool:
 
 
 def _fails(tests: str, folder: Path, profile: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile", profile, *tests.split()],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(str(folder / package) for package in PACKAGES)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{tests} did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode == 1
+    """Whether a test fails, does not end, or takes more memory than there is."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile", profile, *tests.split()],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(str(folder / package) for package in PACKAGES)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            preexec_fn=_limit_memory,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode > 1:
+        raise SystemExit(f"{tests} did not run ({done.returncode}): {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode != 0
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def serve_canned_answers(settings: Settings) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from lightstream.runtime.http_server import HttpServer
+    from lightstream.runtime.http.server import HttpServer
 
     logprob = {"token": "a", "logprob": -5.4, "bytes": [97], "top_logprobs": []}
     choice = {

@@ -139,7 +139,7 @@ def serve_slow_answers(settings: Settings) -> None:
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
 
-    from lightstream.runtime.http_server import HttpServer
+    from lightstream.runtime.http.server import HttpServer
 
     logprob = {"token": "a", "logprob": -5.4, "bytes": [97], "top_logprobs": []}
     head: dict[str, Any] = {"id": "chatcmpl-1", "model": "policy@0", "created": 1}

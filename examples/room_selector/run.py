@@ -12,7 +12,7 @@ from rich.text import Text
 
 import lightstream.agl as agl
 from examples.watch import LearningCurve, show_checks
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.trainers import LightningStore, Settings, ViewClient
 from lightstream.up import Stack
 

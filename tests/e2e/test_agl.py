@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lightstream.agl as agl
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient

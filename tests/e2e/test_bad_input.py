@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 
 from examples.watch import take_account
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings

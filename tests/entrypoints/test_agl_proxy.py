@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 import lightstream.agl as agl
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 

@@ -8,7 +8,7 @@ import pytest
 
 from examples.room_selector.run import find_prompt
 from examples.room_selector.scripted import CRITERIA, scripted_endpoint
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import InMemoryLightningStore
 

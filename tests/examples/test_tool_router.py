@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 from tests.examples.programs import cells, run

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from typer.testing import CliRunner
 
 from examples.tool_router.__main__ import app
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
 

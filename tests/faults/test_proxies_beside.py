@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.servers.following import check_proxy

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lightstream.producers import LitAgent, Runner
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import (

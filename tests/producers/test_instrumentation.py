@@ -15,7 +15,7 @@ import pytest
 
 from lightstream.producers import LitAgent, OtelTracer, Runner, emit_reward, instrument, operation, uninstrument
 from lightstream.producers.instrumentation import INSTRUMENTORS, instrumented
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import unpack_float32, unpack_int32

@@ -22,8 +22,9 @@ from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_int32
-from lightstream.schemas.records import SpanRecord
+from lightstream.schemas.records import DropReason, SpanRecord
 from lightstream.schemas.topics import SPANS
+from lightstream.stream_processors.core.dialects import read_calls
 from tests.producers.otlp.requests import PROTOBUF, span, trace_request
 from tests.producers.support import Spans, read_records
 from tests.support.topic_limits import PROBE, limit_topic
@@ -71,6 +72,8 @@ def test_a_call_goes_out_without_what_is_too_large(
     assert (written.llm_call.response_id, written.llm_call.http_status) == ("c", None)
     if "llm_call.prompt_token_ids" not in cut:
         assert list(unpack_int32(written.llm_call.response_token_ids or b"")) == [7]
+    (read,) = read_calls(written)
+    assert (read.problem is DropReason.TOO_LARGE) == ("llm_call.prompt_token_ids" in cut), read.detail
 
 
 def test_an_exported_span_is_cut_and_no_span_is_lost(limited: Settings) -> None:

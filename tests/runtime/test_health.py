@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.runtime.health import WithHealth
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, contact
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS

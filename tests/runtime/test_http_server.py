@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lightstream.runtime.http_access import Access, bearer_token, own_names
-from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, HttpServer, unless_disconnected
+from lightstream.runtime.http.access import Access, bearer_token, own_names
+from lightstream.runtime.http.server import CLIENT_GONE, ClientGoneError, HttpServer, unless_disconnected
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 

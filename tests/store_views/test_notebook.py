@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, QueryError

@@ -1,4 +1,4 @@
-"""The largest batch that a topic takes, changed while everything runs."""
+"""What a topic takes, changed while everything runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import Topic
 from tests.support.waiting import eventually
 
-__all__ = ["PROBE", "limit_topic"]
+__all__ = ["PROBE", "limit_topic", "refuse_records"]
 
 PROBE_BYTES = 100_000
 
@@ -32,15 +32,29 @@ def limit_topic(settings: Settings, topic: Topic, limit_bytes: int) -> None:
 
     The topic may then hold spans of the name :data:`PROBE`.
     """
-    entry = ConfigEntry("max.message.bytes", str(limit_bytes), incremental_operation=AlterConfigOpType.SET)
+    _set(settings, topic, "max.message.bytes", str(limit_bytes))
+    if limit_bytes < PROBE_BYTES:
+        _wait_until_refused(settings, topic, KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+def refuse_records(settings: Settings, topic: Topic) -> None:
+    """Let a test's topic refuse every record, as being too old, and wait until that counts in every partition."""
+    _set(settings, topic, "message.timestamp.before.max.ms", "0")
+    _wait_until_refused(settings, topic, KafkaError.INVALID_TIMESTAMP)
+
+
+def _set(settings: Settings, topic: Topic, option: str, value: str) -> None:
+    entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
     name = topic.full_name(settings.topic_prefix)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap_servers(settings)})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(timeout=30)
-    if limit_bytes >= PROBE_BYTES:
-        return
-    producer = Producer(producer_config(settings, linger_ms=0))
+
+
+def _wait_until_refused(settings: Settings, topic: Topic, code: int) -> None:
+    name = topic.full_name(settings.topic_prefix)
+    producer = Producer(producer_config(settings, linger_ms=20))
     span = SpanRecord(trace_id="f" * 32, span_id="f" * 16, name=PROBE, attributes={"noise": os.urandom(PROBE_BYTES)})
     value = Codec().encode(span)
 
@@ -48,7 +62,7 @@ def limit_topic(settings: Settings, topic: Topic, limit_bytes: int) -> None:
         errors: list[KafkaError | None] = []
         producer.produce(name, value, span.trace_id, partition, lambda error, _message: errors.append(error))
         producer.flush(30)
-        return errors[0] is not None and errors[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+        return errors[0] is not None and errors[0].code() == code
 
     for partition in range(topic.partitions(settings.topic_partitions)):
-        eventually(partial(is_refused, partition), what="the limit counts")
+        eventually(partial(is_refused, partition), what="the topic refuses it")

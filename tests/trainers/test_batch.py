@@ -96,6 +96,16 @@ def test_a_reward_by_link_counts_where_the_rollout_has_none() -> None:
     assert rollout_score(linked) == 0.5
 
 
+def test_rows_do_not_depend_on_the_order_in_which_parallel_calls_arrived() -> None:
+    calls = [make_triplet([1, 2], [number], policy_version=5) for number in (7, 3, 5)]
+    orders = [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
+    tokens = [
+        [row.segment.token_ids for row in select_rows([group_of(*(calls[i] for i in order))]).rows] for order in orders
+    ]
+    assert tokens[0] == tokens[1] == tokens[2]
+    assert len(tokens[0]) == 4
+
+
 def test_each_dimension_of_the_reward_is_compared_by_itself() -> None:
     def member(name: str, **rewards: float) -> Trajectory:
         records = [RewardRecord(name=key, value=value, span_id="1") for key, value in rewards.items()]

@@ -9,7 +9,7 @@ from lightstream.producers import LLMProxy as Proxy
 from lightstream.producers.llm_proxy.model_list import ModelConfig
 from lightstream.producers.llm_proxy.server import proxy_server
 from lightstream.producers.llm_proxy.upstream import Upstream
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 

@@ -249,7 +249,7 @@ def read_cluster_state(settings: Settings, records_folder: Path | None = None) -
         first = _offsets(admin, partitions, EARLIEST)
         end = _offsets(admin, partitions, LATEST)
         lags = _lags(admin, end)
-    except (KafkaException, TimeoutError) as error:
+    except KafkaException as error:
         raise kafka_unavailable(error) from error
     topics = [
         TopicSize(
@@ -281,17 +281,17 @@ def _offsets(admin: AdminClient, partitions: list[TopicPartition], which: Offset
     if not partitions:
         return {}
     futures = admin.list_offsets(dict.fromkeys(partitions, which), request_timeout=ADMIN_TIMEOUT_S)
-    return {(p.topic, p.partition): future.result(ADMIN_TIMEOUT_S).offset for p, future in futures.items()}
+    return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
 
 def _lags(admin: AdminClient, end: Mapping[tuple[str, int], int]) -> list[GroupLag]:
-    listed = admin.list_consumer_groups(request_timeout=ADMIN_TIMEOUT_S).result(ADMIN_TIMEOUT_S)
+    listed = admin.list_consumer_groups(request_timeout=ADMIN_TIMEOUT_S).result()
     committed: dict[tuple[str, str], int] = {}
     behind: dict[tuple[str, str], int] = {}
     for group in sorted(valid.group_id for valid in listed.valid):
         request = ConsumerGroupTopicPartitions(group)
         answer = admin.list_consumer_group_offsets([request], request_timeout=ADMIN_TIMEOUT_S)[group]
-        for position in answer.result(ADMIN_TIMEOUT_S).topic_partitions or []:
+        for position in answer.result().topic_partitions or []:
             here = (position.topic, position.partition)
             if here in end and position.offset >= 0:
                 key = (group, position.topic)

@@ -42,7 +42,7 @@ def served_health(settings: Settings, *, name: str, setting: str) -> Generator[s
         return
     from starlette.applications import Starlette
 
-    from .http_server import HttpServer
+    from .http.server import HttpServer
 
     listener = _first_free(settings, port, f"LIGHTSTREAM_{setting.upper()}")
     ready = [KafkaContact(settings)]

@@ -5,7 +5,8 @@
     ├── BrokerError              the embedded Kafka could not be fetched, started or stopped
     ├── TopicMismatchError       a topic exists with settings other than ours; it was left as it is
     ├── PublishError             a record did not become durable; the caller still owns it
-    │   ├── RecordTooLargeError  the record is over the topic's limit; it was not sent
+    │   ├── RecordRefusedError   the topic does not take this record, and will not the next time
+    │   │   └── RecordTooLargeError  it is over the topic's limit
     │   └── BackpressureError    the bounded buffer stayed full; the record was not accepted
     ├── DecodeError              bytes that are not a record of ours; becomes a dead letter
     │   └── UnknownSchemaError   framed correctly, but by a schema we do not have
@@ -35,6 +36,7 @@ __all__ = [
     "PublishError",
     "QueryError",
     "RecordError",
+    "RecordRefusedError",
     "RecordTooLargeError",
     "ServiceUnavailableError",
     "SettingsError",
@@ -88,7 +90,11 @@ class PublishError(LightstreamError):
     """A record did not become durable. It was not acknowledged; the caller still owns it."""
 
 
-class RecordTooLargeError(PublishError):
+class RecordRefusedError(PublishError):
+    """A topic does not take a record, now or later: sending it again is in vain."""
+
+
+class RecordTooLargeError(RecordRefusedError):
     """An encoded record is over the limit of its topic and was not sent.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion, event
 from tests.support.waiting import eventually

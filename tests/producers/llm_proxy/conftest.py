@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from lightstream.producers.llm_proxy import llm_proxy
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream
 

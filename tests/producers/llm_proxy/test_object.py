@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from lightstream.producers import LLMProxy
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
@@ -76,6 +76,7 @@ async def test_calls_of_one_name_are_shared_and_tell_their_version(
     assert Counter(answer.json()["id"] for answer in answers) == {"one": 3, "two": 3}
     assert [asked["model"] for asked in one.asked + two.asked] == ["served"] * 6
     assert one.asked[0]["temperature"] == 0.7  # the list's, as the agent named none
+    assert {call.sampling_json for call in _calls(settings)} == {'{"temperature": 0.7}'}, "as drawn"
     assert one.headers[0]["authorization"] == "Bearer k"
     assert find(settings, "proxy") is None  # the name is that of `lightstream proxy`
     assert (await asyncio.to_thread(httpx.get, f"{proxy.endpoint}/v1/models", timeout=60)).json()["data"][0][

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from lightstream.producers.llm_proxy import llm_proxy
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall, SpanStatus

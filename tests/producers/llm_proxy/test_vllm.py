@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32

@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from lightstream.broker import EmbeddedBroker
 from lightstream.producers.semconv import TRUNCATED
-from lightstream.runtime.http_body import Unpacker
-from lightstream.runtime.http_server import BodyTooLargeError
+from lightstream.runtime.http.body import Unpacker
+from lightstream.runtime.http.server import BodyTooLargeError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import SpanRecord
 from tests.producers.otlp.conftest import StartGateway

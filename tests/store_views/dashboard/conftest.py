@@ -19,7 +19,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.applications import Starlette
 
-from lightstream.runtime.http_access import Access
+from lightstream.runtime.http.access import Access
 from lightstream.runtime.kafka import KafkaPublisher, create_topics
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.materialiser import Materialiser

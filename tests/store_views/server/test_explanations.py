@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
 
-from lightstream.runtime.http_server import CLIENT_GONE
+from lightstream.runtime.http.server import CLIENT_GONE
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError

@@ -17,7 +17,7 @@ from adbc_driver_flightsql import DatabaseOptions, dbapi
 from pyarrow import flight
 from pydantic import SecretStr
 
-from lightstream.runtime.http_access import Access
+from lightstream.runtime.http.access import Access
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from starlette.types import Message
 
-from lightstream.runtime.http_server import CLIENT_GONE
+from lightstream.runtime.http.server import CLIENT_GONE
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings

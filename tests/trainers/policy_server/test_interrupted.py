@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.servers.chat_api.generation import INTERRUPTED, Generation, Job
 from lightstream.trainers.servers.chat_api.requests import ChatRequest, parse_chat_request

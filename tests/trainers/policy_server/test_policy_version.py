@@ -150,3 +150,13 @@ def test_another_architecture_is_loaded_anew(checkpoints: list[Path], tmp_path: 
     held = versions.acquire("policy")
     assert held is not None
     assert held.model.config.hidden_size == 32
+
+
+def test_a_run_of_an_older_version_goes_on_under_its_new_names(checkpoints: list[Path]) -> None:
+    """0.2.0 published ``policy@3``; the resumed run publishes the same weights as ``old@3``."""
+    versions = new_versions()
+    folder = str(checkpoints[0])
+    versions.announce("policy@3", 3, folder, "old-v3", run_id="old", also_called="old@3")
+    versions.announce("old@3", 3, folder, "old-v3-again", run_id="old")
+    assert versions.load("old@3").resources_id == "old-v3-again"
+    assert versions.load("policy@3").number == 3

@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.run.model.tiny_model import make_tiny_model
 from lightstream.trainers.servers.chat_api.requests import RequestError, parse_chat_request

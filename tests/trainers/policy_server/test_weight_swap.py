@@ -16,7 +16,7 @@ import pytest
 import torch
 from confluent_kafka import Producer
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import producer_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError, client_gone
+from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.server import BodyTooLargeError, ClientGoneError, client_gone
 from lightstream.runtime.kafka import Publisher
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http.headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
 from lightstream.runtime.settings import Settings
 
 from .litellm_upstream import LiteLlmProviders
@@ -110,6 +110,7 @@ class BalancingUpstream:
         known = {RESOURCES_ID_HEADER: back_end.resources_id}
         if back_end.policy_version is not None:
             known[POLICY_VERSION_HEADER] = str(back_end.policy_version)
+        answer.defaults = back_end.parameters
         answer.headers = {key: value for key, value in known.items() if value} | dict(answer.headers)
         return answer
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
+from lightstream.runtime.http.headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
 from .capture import Completion, Wanted
 from .dialects import Dialect, Translation

@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.runtime.http_server import (
+from lightstream.runtime.http.headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http.server import (
     CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,
@@ -173,6 +173,7 @@ class Exchange:
         call.resources_id = answer.headers.get(RESOURCES_ID_HEADER)
         version = answer.headers.get(POLICY_VERSION_HEADER)
         call.policy_version = policy_version_of(version, None)
+        call.sampling_json = sampling_of_request({**answer.defaults, **call.asked})
         reply = Reply(answer.status, answer.body or b"", headers, answer.content_type)
         if answer.status != 200:
             call.error_message = f"the LLM server answered {answer.status}: {shown(answer.body)}"

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.http_server import CLIENT_GONE
+from lightstream.runtime.http.server import CLIENT_GONE
 from lightstream.runtime.kafka import Outgoing, Position, Publisher
 from lightstream.runtime.logs import logged_ids_of
 from lightstream.schemas.attribute_names import TRUNCATED

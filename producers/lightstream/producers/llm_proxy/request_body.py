@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from lightstream.runtime.http_body import ENCODINGS, Unpacker
-from lightstream.runtime.http_server import read_body
+from lightstream.runtime.http.body import ENCODINGS, Unpacker
+from lightstream.runtime.http.server import read_body
 from lightstream.schemas.errors import DecodeError
 
 from .json_text import half_pair_in, read_json_as_sent

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, Publisher, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError

@@ -28,6 +28,7 @@ class UpstreamAnswer:
         body: the whole body, or ``None`` if it streams.
         pieces: the body as it comes, bytes of server-sent events; raises :class:`UpstreamError` where it breaks off.
         close: gives the connection up, whether or not all was read.
+        defaults: parameters that the back end was given beside those of the request, which count where both have one.
     """
 
     status: int
@@ -36,6 +37,7 @@ class UpstreamAnswer:
     body: bytes | None = None
     pieces: AsyncIterator[bytes] | None = None
     close: Callable[[], None] = lambda: None
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Upstream(Protocol):

@@ -23,7 +23,7 @@ from .queue_headers import (
 )
 from .read_errors import ANSWER_TIMEOUT_S, ReadErrors, answered, grant_step, kafka_user
 from .run_header import RUN, of_another_run, run_headers
-from .smaller_letters import smaller_letter
+from .smaller_letters import KEY_BYTES_MAX, NO_PARTITION, letter_instead, smaller_letter
 from .topic_tail import Reached, TailBatch, TopicTail
 from .unavailable import kafka_unavailable
 from .writer_header import WRITER, decoded, unread_reason, with_writer, writer_in
@@ -33,6 +33,8 @@ __all__ = [
     "ANSWER_TIMEOUT_S",
     "BY_KEY",
     "HEAD_LENGTH",
+    "KEY_BYTES_MAX",
+    "NO_PARTITION",
     "QUEUE",
     "RECORD_OVERHEAD_BYTES_MAX",
     "RUN",
@@ -68,6 +70,7 @@ __all__ = [
     "joined_ranges",
     "kafka_unavailable",
     "kafka_user",
+    "letter_instead",
     "logged_unix_nano",
     "of_another_run",
     "partitions_of",

@@ -1,4 +1,8 @@
-"""Creates the declared topics, and reports those that differ on the cluster."""
+"""Creates the declared topics, and reports those that differ on the cluster.
+
+librdkafka ends the process when an admin client is dropped while an answer is due. So here as elsewhere a request has a
+time limit of its own, and its future is waited for without one.
+"""
 
 from __future__ import annotations
 
@@ -68,15 +72,14 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
     ]
     created: list[str] = []
     if missing:
-        for name, future in admin.create_topics(missing, operation_timeout=ADMIN_TIMEOUT_S).items():
+        asked = admin.create_topics(missing, operation_timeout=ADMIN_TIMEOUT_S, request_timeout=ADMIN_TIMEOUT_S)
+        for name, future in asked.items():
             try:
-                future.result(ADMIN_TIMEOUT_S)
+                future.result()
                 created.append(name)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise kafka_unavailable(error, what=f"topic {name!r} was not created") from error
-            except TimeoutError as error:
-                raise kafka_unavailable(error, what=f"topic {name!r} was not created") from error
     _wait_until_served(admin, wanted)
     _report_differences(admin, settings, {n: t for n, t in wanted.items() if n not in created})
     return created
@@ -95,8 +98,8 @@ def partitions_answer(admin: AdminClient, names: Iterable[str] | None = None, ti
         end = {TopicPartition(name, partition): LATEST for name in wanted for partition in topics[name].partitions}
         if end:
             for offset in admin.list_offsets(end, request_timeout=timeout_s).values():
-                offset.result(timeout_s)
-    except (KafkaException, TimeoutError):
+                offset.result()
+    except KafkaException:
         return False
     return True
 
@@ -118,9 +121,9 @@ def _report_differences(admin: AdminClient, settings: Settings, topics: dict[str
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
     try:
         metadata = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
-        configs = admin.describe_configs(list(resources.values()))
-        entries = {name: configs[resource].result(ADMIN_TIMEOUT_S).values() for name, resource in resources.items()}
-    except (KafkaException, TimeoutError) as error:
+        configs = admin.describe_configs(list(resources.values()), request_timeout=ADMIN_TIMEOUT_S)
+        entries = {name: configs[resource].result().values() for name, resource in resources.items()}
+    except KafkaException as error:
         raise kafka_unavailable(error, what="the settings of our topics cannot be read") from error
     for name, topic in topics.items():
         found = {entry.name: entry.value for entry in entries[name]}

@@ -82,8 +82,8 @@ class KafkaContact:
         """Whether the cluster answers now, within this time."""
         try:
             client = self._client()  # has to live until it has the answer, whoever makes another meanwhile
-            client.describe_cluster(request_timeout=timeout_s).result(timeout_s)
-        except (KafkaException, TimeoutError, ServiceUnavailableError):
+            client.describe_cluster(request_timeout=timeout_s).result()
+        except (KafkaException, ServiceUnavailableError):
             return False
         return True
 
@@ -102,9 +102,8 @@ class KafkaContact:
                 ends = self._asked_for(wanted)
                 self._heard_s = time.monotonic()
                 return ends
-            except (KafkaException, TimeoutError) as error:
-                code = error.args[0].code() if isinstance(error, KafkaException) else None
-                if code not in LEADER_HAS_CHANGED or time.monotonic() >= deadline_s:
+            except KafkaException as error:
+                if error.args[0].code() not in LEADER_HAS_CHANGED or time.monotonic() >= deadline_s:
                     raise kafka_unavailable(error) from error
             with self._making:
                 self._admin = None
@@ -117,7 +116,7 @@ class KafkaContact:
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        return {wanted[place]: future.result(REQUEST_TIMEOUT_S).offset for place, future in asked.items()}
+        return {wanted[place]: future.result().offset for place, future in asked.items()}
 
     def _client(self) -> AdminClient:
         with self._making:

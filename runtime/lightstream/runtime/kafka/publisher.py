@@ -23,7 +23,7 @@ from lightstream.schemas.records import DeadLetter, Record
 from lightstream.schemas.topics import Topic
 
 from ..settings import Settings
-from ._reports import Batch, Report, is_too_large, loss_of, position_of, report_to
+from ._reports import Batch, Report, is_refusal, loss_of, position_of, report_to
 from .config import Compression, producer_config
 from .publishing import BY_KEY, Delivered, Headers, Instead, Outgoing, Position
 from .refused_records import RefusedRecords
@@ -88,7 +88,7 @@ class KafkaPublisher:
     ) -> None:
         """As :meth:`publish`, for many records: 4 microseconds cheaper than a future."""
         outgoing = Outgoing(topic, key, self._codec.encode(record), instead=instead)
-        self._hand_over(outgoing, report_to(topic, delivered))
+        self._hand_over(outgoing, report_to(delivered))
 
     def send_all(self, records: Sequence[Outgoing], delivered: Sequence[Delivered]) -> int:
         """Hand over encoded records in a row; each is reported to the callback at its place in ``delivered``.
@@ -101,7 +101,7 @@ class KafkaPublisher:
             RecordTooLargeError: a record is over the limit; none was sent.
             ServiceUnavailableError: no cluster is named, and none is announced, or this was closed; none was sent.
         """
-        reports = [report_to(record.topic, told) for record, told in zip(records, delivered, strict=True)]
+        reports = list(map(report_to, delivered))
         return self._produce_all(records, reports)
 
     def publish(
@@ -157,11 +157,11 @@ class KafkaPublisher:
         future: Future[Position] = Future()
         future.set_running_or_notify_cancel()
 
-        def report(error: PublishError | None, message: Message | None) -> None:
+        def report(error: PublishError | None, message: Message | None, topic: Topic) -> None:
             if error is not None or message is None:
-                future.set_exception(error or loss_of(record.topic, None))
+                future.set_exception(error or loss_of(topic, None))
             else:
-                future.set_result(position_of(record.topic, message))
+                future.set_result(position_of(topic, message))
 
         self._hand_over(record, report)
         return future
@@ -178,7 +178,7 @@ class KafkaPublisher:
             RecordTooLargeError: a record is over the limit; none was sent.
             ServiceUnavailableError: no cluster is named, and none is announced, or this was closed; none was sent.
         """
-        batch = Batch(records)
+        batch = Batch(len(records))
         count = self._produce_all(records, [partial(batch.report, number) for number in range(len(records))])
         batch.end(count)
         return count, batch.durable
@@ -220,13 +220,13 @@ class KafkaPublisher:
             raise PublishError(f"a record for {record.topic.name!r} was not accepted: {error}.") from error
 
     def _reported(self, record: Outgoing, report: Report, error: KafkaError | None, message: Message | None) -> None:
-        """The client's delivery callback: what was too large is not lost yet."""
+        """The client's delivery callback: what was refused is not lost yet."""
         if error is None and message is not None:
-            report(None, message)
-        elif error is not None and is_too_large(error) and self._refused is not None:
+            report(None, message, record.topic)
+        elif error is not None and is_refusal(error) and self._refused is not None:
             self._refused.take(record, report, error)
         else:
-            report(loss_of(record.topic, error), None)
+            report(loss_of(record.topic, error), None, record.topic)
 
     def _produce(self, record: Outgoing, report: Report) -> None:
         name = record.topic.full_name(self._settings.topic_prefix)
@@ -282,7 +282,7 @@ class KafkaPublisher:
                 if producer is None:
                     config = producer_config(self._settings, linger_ms=self._linger_ms, compression=self._compression)
                     producer = Producer(config)
-                    self._refused = RefusedRecords(self._settings, config)
+                    self._refused = RefusedRecords(self._settings, config, self._codec)
                     self._closing.clear()
                     name = topic.full_name(self._settings.topic_prefix)
                     self._poller = threading.Thread(

@@ -13,12 +13,16 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 # The module re-exports these without saying so; its stubs know it.
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # isort: skip
 
+from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError, RecordTooLargeError
+from lightstream.schemas.records import DeadLetterReason
+from lightstream.schemas.topics import DEAD_LETTERS
 
 from ..settings import Settings
-from ._reports import Report, is_too_large, loss_of
+from ._reports import Report, is_refusal, is_too_large, loss_of
 from .config import common_config
 from .publishing import Outgoing
+from .smaller_letters import letter_instead
 from .writer_header import with_writer
 
 __all__ = ["RefusedRecords"]
@@ -30,6 +34,7 @@ LIMIT_KNOWN_S = 10.0
 """A topic's limit is asked for again after this; a person may have changed it."""
 
 POLL_S = 0.1
+REPORTED_BY = "publisher"
 INSTEAD_MAX = 8
 """Smaller records that are tried in a row; the cuts of every kind of record are fewer."""
 
@@ -43,19 +48,23 @@ class _Refused(NamedTuple):
 
 
 class RefusedRecords:
-    """What becomes of records that a broker found too large. Thread-safe.
+    """What becomes of records that a broker refuses for good. Thread-safe.
 
     The limit of a topic (``max.message.bytes``) is that of a batch, after compression, and may be below ours. So each
     record of a batch that was too large is sent again alone. One that is too large even so is replaced by what its
-    ``instead`` makes of it, until that fits; without one, its writer is told of a :class:`RecordTooLargeError`.
+    ``instead`` makes of it, until that fits. One that is refused for another reason (its time, a check of the broker's)
+    is replaced by its dead letter. A record without ``instead`` is replaced by nothing: its writer is told of a
+    :class:`RecordRefusedError`.
 
     Args:
         settings: names the cluster.
         config: of the publisher's producer.
+        codec: writes dead letters.
     """
 
-    def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, config: dict[str, Any], codec: Codec) -> None:
         self._settings = settings
+        self._codec = codec
         self._config = config | {"batch.num.messages": 1, "linger.ms": 0}
         self._changed = threading.Condition()
         self._waiting: list[_Refused] = []
@@ -114,25 +123,47 @@ class RefusedRecords:
             self._send(producer, refused)
             return
         record = refused.record
-        error = self._too_large(record)
-        instead: Outgoing | None = None
-        if record.instead is not None and refused.tries < INSTEAD_MAX:
-            try:
-                instead = record.instead(error)
-            except Exception:  # it is others' code; the record's writer hears of the loss
-                logger.exception("nothing smaller could be made of a record for %s", record.topic.name)
+        error: PublishError
+        if is_too_large(refused.error):
+            error = too_large = self._too_large(record)
+            instead = self._smaller(record, too_large) if refused.tries < INSTEAD_MAX else None
+        else:
+            error = loss_of(record.topic, refused.error)
+            instead = self._letter(record, error)
         if instead is None:
             logger.error("a record for %s is lost: %s", record.topic.name, error)
             self._settle(refused, error, None)
             return
-        logger.warning("a record for %s goes out smaller: %s", record.topic.name, error)
+        logger.warning("a record for %s goes out as another one: %s", record.topic.name, error)
         self._send(producer, refused._replace(record=instead, tries=refused.tries + 1))
+
+    def _smaller(self, record: Outgoing, error: RecordTooLargeError) -> Outgoing | None:
+        if record.instead is None:
+            return None
+        try:
+            return record.instead(error)
+        except Exception:  # it is others' code; the record's writer hears of the loss
+            logger.exception("nothing smaller could be made of a record for %s", record.topic.name)
+            return None
+
+    def _letter(self, record: Outgoing, error: PublishError) -> Outgoing | None:
+        """The dead letter of a record that may be replaced; ``None`` for others, and for a dead letter."""
+        if record.instead is None or record.topic is DEAD_LETTERS:
+            return None
+        return letter_instead(
+            self._codec,
+            record,
+            DeadLetterReason.BROKEN_RULE,
+            str(error),
+            value_bytes_max=self._settings.record_bytes_max // 2,
+            reported_by=REPORTED_BY,
+        )
 
     def _send(self, producer: Producer, refused: _Refused) -> None:
         record = refused.record
 
         def reported(error: KafkaError | None, message: Message | None) -> None:
-            if error is not None and is_too_large(error):
+            if error is not None and is_refusal(error):
                 self._put(refused._replace(error=error, is_alone=True))
             elif error is not None or message is None:
                 self._settle(refused, loss_of(record.topic, error), None)
@@ -154,7 +185,7 @@ class RefusedRecords:
 
     def _settle(self, refused: _Refused, error: PublishError | None, message: Message | None) -> None:
         try:
-            refused.report(error, message)
+            refused.report(error, message, refused.record.topic)
         except Exception:  # a callback must not raise; the others still have to be called
             logger.exception("a delivery callback failed")
         with self._changed:

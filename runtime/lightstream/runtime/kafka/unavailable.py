@@ -27,6 +27,11 @@ STEPS: Final = {
     ),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Give this client's Kafka user the right to Describe the cluster.",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Give this client's Kafka user the rights to Describe and Read groups.",
+    KafkaError.INVALID_TIMESTAMP: (
+        "Is the clock of this machine right? The topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms say what it takes."
+    ),
+    KafkaError.INVALID_RECORD: "Ask the cluster's operator which check of this topic refuses our records.",
     KafkaError.UNKNOWN_TOPIC_OR_PART: TOPIC_MISSING,
     KafkaError._UNKNOWN_TOPIC: TOPIC_MISSING,
     KafkaError._UNKNOWN_PARTITION: TOPIC_MISSING,

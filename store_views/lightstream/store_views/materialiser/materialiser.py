@@ -20,7 +20,7 @@ from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.distribution import installed_version
-from lightstream.schemas.errors import PublishError
+from lightstream.schemas.errors import PublishError, RecordRefusedError
 from lightstream.schemas.records import DeadLetter
 from lightstream.schemas.topics import DEAD_LETTERS
 
@@ -310,10 +310,18 @@ class Materialiser:
         while letters:
             publisher = self._publisher = self._publisher or KafkaPublisher(self._settings, codec=self._codec)
             sent = [(letter, publisher.publish(DEAD_LETTERS, _key(letter), letter)) for letter in letters]
-            letters = [letter for letter, future in sent if isinstance(future.exception(), PublishError)]
+            for letter, future in sent:
+                if isinstance(refusal := future.exception(), RecordRefusedError):  # the log still has its origin
+                    logger.error("no dead letter of %s (%s): %s", _key(letter), letter.detail, refusal)
+            letters = [letter for letter, future in sent if _may_succeed(future.exception())]
             if letters and self._stopping.wait(DEAD_LETTER_RETRY_PAUSE_S):
                 return False
         return True
+
+
+def _may_succeed(error: BaseException | None) -> bool:
+    """Whether what failed is worth another try."""
+    return isinstance(error, PublishError) and not isinstance(error, RecordRefusedError)
 
 
 def _key(letter: DeadLetter) -> str:

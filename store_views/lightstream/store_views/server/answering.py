@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError, unless_disconnected
+from lightstream.runtime.http.server import CLIENT_GONE, ClientGoneError, unless_disconnected
 from lightstream.runtime.priority import run_behind
 
 from .formats import AnswerFormat, accepted_format, pieces_of

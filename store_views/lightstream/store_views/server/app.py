@@ -34,8 +34,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import (
+from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.server import (
     CLIENT_GONE,
     BodyTooLargeError,
     ClientGoneError,

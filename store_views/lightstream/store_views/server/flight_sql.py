@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 from pyarrow import flight
 
-from lightstream.runtime.http_access import Access, bearer_token
+from lightstream.runtime.http.access import Access, bearer_token
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
 from ..materialiser import Materialiser

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.runtime.health import Check
-from lightstream.runtime.http_access import Access, own_names
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.access import Access, own_names
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
 from lightstream.runtime.listening import bind_listener
 from lightstream.runtime.services import Service, announce, withdraw

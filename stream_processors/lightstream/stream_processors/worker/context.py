@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 
 from lightstream.runtime.clock import Clock
-from lightstream.runtime.kafka import BatchPublisher, Instead, Outgoing, smaller_letter
+from lightstream.runtime.kafka import KEY_BYTES_MAX, BatchPublisher, Instead, Outgoing, letter_instead, smaller_letter
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, NewerWriterError, RecordTooLargeError, UnknownSchemaError
@@ -23,12 +22,6 @@ from .outbox import Outbox
 __all__ = ["Unusable", "WorkerContext"]
 
 logger = logging.getLogger(__name__)
-
-KEY_BYTES_MAX = 64 * 1024
-"""Of a dead letter's key."""
-
-NO_PARTITION = -1
-"""Of a record that was never in the log."""
 
 
 class Unusable(Exception):  # noqa: N818  # not an error of ours: a bad record is data
@@ -115,19 +108,11 @@ class WorkerContext:
     def letter_instead(self, topic: Topic, key: str, record: Record, error: RecordTooLargeError) -> Outgoing:
         """The dead letter of a record of ours that ``topic`` does not take, however small it was made."""
         logger.error("a record of %s is a dead letter now: %s", key, error)
-        value = self.codec.encode(record)
-        letter = DeadLetter(
-            reason=DeadLetterReason.TOO_LARGE,
-            detail=error.message,
-            origin_topic=topic.name,
-            origin_partition=NO_PARTITION,
-            origin_offset=int.from_bytes(blake2b(value, digest_size=8).digest(), "big") >> 1,
-            key=key.encode()[:KEY_BYTES_MAX],
-            value=value[: error.limit_bytes // 2],
-            value_size=len(value),
+        return letter_instead(
+            self.codec,
+            Outgoing(topic, key, self.codec.encode(record)),
+            DeadLetterReason.TOO_LARGE,
+            error.message,
+            value_bytes_max=error.limit_bytes // 2,
             reported_by="worker",
-            observed_unix_nano=self.clock.now_unix_nano(),
         )
-        name = f"{topic.name}-{letter.origin_offset}"
-        instead = smaller_letter(self.codec, DEAD_LETTERS, name, letter)
-        return Outgoing(DEAD_LETTERS, name, self.codec.encode(letter), instead=instead)

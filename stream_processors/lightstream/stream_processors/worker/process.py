@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from lightstream.runtime.clock import NANOS_PER_SECOND, Clock, SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import (
     KafkaContact,
     KafkaPublisher,

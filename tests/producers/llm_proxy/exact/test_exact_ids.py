@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.trainers.servers.chat_api.generation import Job

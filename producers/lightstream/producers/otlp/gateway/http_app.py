@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lightstream.runtime.http_body import ENCODINGS, BodyPieces, Unpacker
-from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError, ClientGoneError
+from lightstream.runtime.http.body import ENCODINGS, BodyPieces, Unpacker
+from lightstream.runtime.http.server import CLIENT_GONE, BodyTooLargeError, ClientGoneError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
 

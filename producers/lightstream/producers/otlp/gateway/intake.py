@@ -16,7 +16,7 @@ from lightstream.producers.attribution import UNATTRIBUTED, Attribution
 from lightstream.producers.exporter import shortened, taken_as_fits
 from lightstream.producers.otlp import decode
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.kafka import RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing, smaller_letter
+from lightstream.runtime.kafka import NO_PARTITION, RECORD_OVERHEAD_BYTES_MAX, Delivered, Outgoing, smaller_letter
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -30,7 +30,6 @@ from .responses import Signal
 __all__ = ["Intake", "decoder_of"]
 
 REPORTED_BY = "gateway"
-NO_PARTITION = -1
 
 
 class Encoder:

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.producers.attribution import BAGGAGE_HEADER, UNATTRIBUTED, Attribution, attribution_in_baggage
-from lightstream.runtime.http_access import Access
-from lightstream.runtime.http_headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
+from lightstream.runtime.http.access import Access
+from lightstream.runtime.http.headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 from lightstream.runtime.settings import Settings
 
 __all__ = ["PATH_ATTRIBUTION", "RolloutPath", "attribution_of_request", "authorizations_in", "gateway_access"]

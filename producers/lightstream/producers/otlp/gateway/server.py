@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncGenerator
 
 from lightstream.runtime.clock import SystemClock
-from lightstream.runtime.http_server import DRAIN_TIMEOUT_S, HttpServer
+from lightstream.runtime.http.server import DRAIN_TIMEOUT_S, HttpServer
 from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, bootstrap_servers
 from lightstream.runtime.listening import url_of
 from lightstream.runtime.services import Service, announce, withdraw

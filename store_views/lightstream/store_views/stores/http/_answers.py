@@ -25,7 +25,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from lightstream.runtime.http_server import CLIENT_GONE, ClientGoneError
+from lightstream.runtime.http.server import CLIENT_GONE, ClientGoneError
 from lightstream.schemas.errors import LightstreamError, NotFoundError, ServiceUnavailableError, StoreError
 from lightstream.schemas.types import AttemptedRollout, PaginatedResult
 

@@ -18,7 +18,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lightstream.runtime.http_server import read_body, unless_disconnected
+from lightstream.runtime.http.server import read_body, unless_disconnected
 from lightstream.schemas.errors import LightstreamError, StoreError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, LogPositions

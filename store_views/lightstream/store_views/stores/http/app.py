@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_access import Access, bearer_token
-from lightstream.runtime.http_server import CLIENT_GONE, BodyTooLargeError
+from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.server import CLIENT_GONE, BodyTooLargeError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from lightstream.runtime.health import Check
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import StoreError

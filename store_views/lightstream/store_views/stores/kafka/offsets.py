@@ -94,7 +94,7 @@ def ends_in_kafka(settings: Settings) -> EndsOf:
             for place, answer in client().list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S).items():
                 if (end := _end(answer)) is not None:
                     ends[place.partition] = end
-        except (KafkaException, TimeoutError) as error:
+        except KafkaException as error:
             raise ServiceUnavailableError(f"Kafka does not tell the log's end offsets: {error!r}.") from error
         return ends
 
@@ -103,7 +103,7 @@ def ends_in_kafka(settings: Settings) -> EndsOf:
 
 def _end(answer: Future[Any]) -> int | None:
     try:
-        return int(answer.result(REQUEST_TIMEOUT_S).offset)
+        return int(answer.result().offset)
     except KafkaException as error:
         if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:  # confluent-kafka's public name for it
             return None

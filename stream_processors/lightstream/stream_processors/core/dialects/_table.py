@@ -14,6 +14,7 @@ from lightstream.schemas.attribute_names import (
     PROMPT_TOKEN_IDS,
     RESPONSE_LOGPROBS,
     RESPONSE_TOKEN_IDS,
+    TRUNCATED,
 )
 from lightstream.schemas.policy_names import version_of_model
 from lightstream.schemas.records import DropReason, LlmCall, SpanRecord
@@ -323,9 +324,15 @@ def read_calls(span: SpanRecord, dialects: Sequence[Dialect] = DIALECTS) -> list
     The record's own ``llm_call`` stands above every dialect.
     """
     if span.llm_call is not None:
-        return [read_recorded(span, span.llm_call)]
-    if not span.attributes:
-        return []
+        calls = [read_recorded(span, span.llm_call)]
+    else:
+        calls = _read_by(dialects, span) if span.attributes else []
+    if TRUNCATED in span.attributes:
+        _name_what_was_cut(span, calls)
+    return calls
+
+
+def _read_by(dialects: Sequence[Dialect], span: SpanRecord) -> list[ReadCall]:
     found: list[ReadCall] = []
     for dialect in dialects:
         calls = dialect(span)
@@ -333,3 +340,15 @@ def read_calls(span: SpanRecord, dialects: Sequence[Dialect] = DIALECTS) -> list
             return calls
         found = found or calls
     return found
+
+
+def _name_what_was_cut(span: SpanRecord, calls: Sequence[ReadCall]) -> None:
+    """Tell token ids that did not fit a record from those that nobody captured."""
+    cut = span.attributes[TRUNCATED]
+    notes = [note for note in cut if isinstance(note, str)] if is_list(cut) else []
+    if not any("token_ids" in note for note in notes):
+        return
+    for call in calls:
+        if call.prompt_token_ids is None or call.response_token_ids is None:
+            call.problem = DropReason.TOO_LARGE
+            call.detail = f"its token ids did not fit a record of spans; cut were {', '.join(notes)}"

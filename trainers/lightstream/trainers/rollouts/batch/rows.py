@@ -95,7 +95,8 @@ class BatchRows:
     """The rows of a step, and the reasons of all that is not in them.
 
     Attributes:
-        rows: in the order of groups, rollouts and segments; rows without a signal (zero advantage) included.
+        rows: in the order of groups and rollouts, those of a rollout by their tokens; rows without a signal (zero
+            advantage) included.
         scores: of each rollout that has a row; its number is the index here.
         groups: group id of each of those rollouts.
         rollout_ids: their own.
@@ -261,7 +262,7 @@ def _select(
         else:
             reasons[fault] += 1
     rollout, used, has_rows = len(selected.scores), 0, False
-    segments = merge_segments(sound)
+    segments = sorted(merge_segments(sound), key=_content)
     if trajectory.mode is not RolloutMode.TEST:
         selected.sequences_asked += max(1, sum(_is_own(segment, outcomes) for segment in segments))
     for segment in segments:
@@ -292,6 +293,11 @@ def _select(
     selected.not_trained[key] = {reason.value: count for reason, count in reasons.items() if count}
     selected.excluded.update({reason: count for reason, count in reasons.items() if count})
     return used
+
+
+def _content(segment: Segment) -> tuple[bytes, ...]:
+    """What segments are ordered by: parallel calls arrive in any order, and mini-batches must not depend on it."""
+    return segment.token_ids, segment.logprobs, segment.rewards
 
 
 def _is_own(segment: Segment, outcomes: Mapping[int, float | Exclusion]) -> bool:

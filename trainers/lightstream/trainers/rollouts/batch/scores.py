@@ -143,7 +143,7 @@ def rollout_score(trajectory: Trajectory, dimension: str | None = None) -> float
         reward = named[-1] if named else None
     elif reward is None:
         linked = [r.value for r in trajectory.rewards if r.call_index is not None and r.dimension == 0]
-        reward = sum(linked) if linked else None
+        reward = math.fsum(linked) if linked else None
     return reward if reward is not None and is_float32(reward) else None
 
 

@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http_access import Access, bearer_token, own_names
+from lightstream.runtime.http.access import Access, bearer_token, own_names
 from lightstream.runtime.settings import Settings
 
 from .responses import error_body

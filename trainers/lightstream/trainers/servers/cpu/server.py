@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lightstream.runtime.health import Check
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError

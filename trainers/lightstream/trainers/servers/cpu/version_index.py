@@ -73,8 +73,9 @@ class VersionIndex:
         names = [name, f"{run_id}/{name}"] if run_id else [name]
         for each in {*names, also_called or name}:
             keys = self._of_name.setdefault(each, [])
-            # What no record announced (--checkpoint) is served until a record has the name.
-            keys[:] = [key for key in keys if key != version.key and self._of_key[key].resources_id]
+            # What no record announced (--checkpoint) is served until a record has the name; what the run announced by
+            # another one (0.2.0 had `policy@7`), until it announces this one.
+            keys[:] = [key for key in keys if key[0] != run_id and self._of_key[key].resources_id]
             keys.append(version.key)
 
     def __bool__(self) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 from pathlib import Path
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, bootstrap_servers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError

@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from lightstream.producers.llm_proxy.openai_upstream import HttpUpstream
 from lightstream.producers.llm_proxy.upstream import UpstreamAnswer, UpstreamError
-from lightstream.runtime.http_headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
-from lightstream.runtime.http_server import (
+from lightstream.runtime.http.headers import POLICY_VERSION_HEADER, RESOURCES_ID_HEADER
+from lightstream.runtime.http.server import (
     BodyTooLargeError,
     ClientGoneError,
     client_gone,

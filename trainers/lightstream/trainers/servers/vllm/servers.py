@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from lightstream.runtime.http_server import HttpServer
+from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import ResourcesRecord

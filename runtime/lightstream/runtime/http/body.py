@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive
 
-from lightstream.runtime.http_server import BodyTooLargeError, ClientGoneError
+from lightstream.runtime.http.server import BodyTooLargeError, ClientGoneError
 from lightstream.schemas.errors import DecodeError
 
 __all__ = ["ENCODINGS", "BodyPieces", "Unpacker"]

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from .listening import is_loopback
-from .settings import Settings
+from ..listening import is_loopback
+from ..settings import Settings
 
 __all__ = ["Access", "bearer_token", "own_names"]
 

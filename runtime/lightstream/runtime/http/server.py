@@ -22,12 +22,12 @@ from starlette.responses import Response
 
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 
-from .clock import SystemClock
-from .health import Check, WithHealth
-from .listening import bind_listener, url_of
-from .metrics import Readings
-from .services import Service, announce, withdraw
-from .settings import Settings
+from ..clock import SystemClock
+from ..health import Check, WithHealth
+from ..listening import bind_listener, url_of
+from ..metrics import Readings
+from ..services import Service, announce, withdraw
+from ..settings import Settings
 
 __all__ = [
     "CLIENT_GONE",
