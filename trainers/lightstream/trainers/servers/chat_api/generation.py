@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..cpu.policy_version import PolicyVersion
     from .text import StopWatcher
+    from .version import PolicyVersion
 
 __all__ = ["INTERRUPTED", "Generation", "Job"]
 

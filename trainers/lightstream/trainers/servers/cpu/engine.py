@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from ..chat_api.generation import INTERRUPTED, Generation, Job
-from .policy_version import PolicyVersion
+from ..chat_api.version import PolicyVersion
 from .running_batch import RunningBatch
 
 __all__ = ["Engine"]

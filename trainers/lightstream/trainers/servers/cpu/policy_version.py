@@ -20,9 +20,10 @@ import torch
 from lightstream.schemas.errors import TrainingError
 
 from ...run.checkpoint import check_digest
+from ..chat_api.version import PolicyVersion
 from .adapters import SharedModel, base_of, carries_adapters, is_adapter
 from .checkpoint import checkpoint_folder, end_of_turn_ids, load_model, overwrite_weights
-from .tokens import Tokens, TokensOfFolders
+from .tokens import TokensOfFolders
 from .version_index import Announced, Key, VersionIndex
 
 __all__ = ["NEWEST", "PolicyVersion", "Versions"]
@@ -31,53 +32,6 @@ logger = logging.getLogger(__name__)
 
 NEWEST = "policy"
 """The name that always means the newest version that is loaded; adapters are asked for by their own."""
-
-
-@dataclass(slots=True, eq=False)
-class PolicyVersion:
-    """One version of the weights.
-
-    Attributes:
-        name: what it is served as, ``<run>@<number>``; an adapter, as ``<run>/<its policy>@<number>``.
-        number: the version, as in ``resources``.
-        checkpoint_url: the folder of its weights.
-        resources_id: of the record that announced it, or empty.
-        run_id: whose it is, or empty.
-        model: the loaded model.
-        tokens: its tokenizer.
-        architecture: text of its ``config.json``; equal texts mean that weights fit in place.
-        end_ids: tokens that end a turn.
-        positions_max: most tokens of prompt and answer together.
-        users: jobs that hold it now.
-        last_use: the larger, the later it was asked for.
-        base: folder of the model that it shares with other versions; ``None``: its model is its own.
-        is_adapter: whether it is an adapter of that model.
-    """
-
-    name: str
-    number: int
-    checkpoint_url: str
-    resources_id: str = ""
-    run_id: str = ""
-    model: Any = None
-    tokens: Tokens | None = None
-    architecture: str = ""
-    end_ids: frozenset[int] = frozenset()
-    positions_max: int = 0
-    users: int = 0
-    last_use: int = 0
-    base: Path | None = None
-    is_adapter: bool = False
-
-    @property
-    def key(self) -> Key:
-        """What tells it from all others."""
-        return self.run_id, self.name
-
-    @property
-    def policy(self) -> Key:
-        """Its run, and its name without the number."""
-        return self.run_id, self.name.rpartition("@")[0]
 
 
 @dataclass(slots=True)

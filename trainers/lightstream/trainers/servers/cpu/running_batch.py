@@ -16,7 +16,7 @@ from ..chat_api.generation import Generation
 from .sampler import sample
 
 if TYPE_CHECKING:
-    from .policy_version import PolicyVersion
+    from ..chat_api.version import PolicyVersion
 
 __all__ = ["RunningBatch"]
 

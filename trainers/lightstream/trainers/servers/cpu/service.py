@@ -14,9 +14,9 @@ from ..chat_api.generation import Generation, Job
 from ..chat_api.requests import SO_FAR, ChatRequest, Prompt, RequestError, TextRequest
 from ..chat_api.text import Decode, StopWatcher, decoder
 from ..chat_api.tool_calls import how_calls_are_written
+from ..chat_api.version import PolicyVersion, Tokens
 from .engine import Engine
-from .policy_version import NEWEST, PolicyVersion, Versions
-from .tokens import Tokens
+from .policy_version import NEWEST, Versions
 
 __all__ = ["PolicyService", "tokenize", "tokens_of"]
 

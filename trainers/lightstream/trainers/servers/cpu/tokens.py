@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
+from ..chat_api.version import Tokens
 from .checkpoint import load_tokenizer
 
-__all__ = ["Tokens", "TokensOfFolders"]
-
-TOKEN_TEXTS_KEPT = 100_000
+__all__ = ["TokensOfFolders"]
 
 NOT_OF_THE_TOKENIZER = ("config.json", "generation_config.json", "trainer.json")
 """Other small files of a checkpoint. All files but these and the weights belong to the tokenizer."""
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
-
-
-class Tokens:
-    """A tokenizer, and what is asked of it again and again.
-
-    Attributes:
-        tokenizer: of transformers, with a chat template.
-        characters_max: length of its longest token.
-        text_of: the text of one token, special ones included.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self.characters_max = max(map(len, tokenizer.get_vocab()))
-        decode = tokenizer.backend_tokenizer.decode
-        self.text_of = lru_cache(TOKEN_TEXTS_KEPT)(lambda token: str(decode([token], skip_special_tokens=False)))
 
 
 class TokensOfFolders:

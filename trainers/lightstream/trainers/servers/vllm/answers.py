@@ -25,10 +25,9 @@ from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from ..chat_api.generation import Generation, Job
 from ..chat_api.requests import ChatRequest, RequestError, TextRequest
 from ..chat_api.text import Decode, StopWatcher, decoder
+from ..chat_api.version import PolicyVersion, Tokens
 from ..cpu.checkpoint import end_of_turn_ids, load_tokenizer
-from ..cpu.policy_version import PolicyVersion
 from ..cpu.service import tokens_of
-from ..cpu.tokens import Tokens
 from .server import VllmServer
 
 __all__ = ["TOO_SLOW", "TRIES", "Answers"]
