@@ -29,10 +29,10 @@ from types import FrameType
 from typing import Any
 
 from examples.grpo_in_twenty_lines.grpo import grpo
+from lightstream import trainers
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, checkpoint_folder, trajectories
-from lightstream.trainers.algorithms import trainer as trainer_module
 from lightstream.trainers.run.checkpoint import CheckpointFolder
 from lightstream.trainers.run.tasks import step_group_id, step_requests
 from tests.trainers.support.instant_store import InstantStore
@@ -44,7 +44,7 @@ TRIES_MAX = 40
 COMMIT_LINES, COMMIT_S = 250, 0.05
 """About as many lines, and as long, as there are between the weights of a step and their swap."""
 
-TRACED = str(Path(trainer_module.__file__).parent)
+TRACED = str(Path(trainers.__file__).parent)
 COMPLETED, FAILED = 0, 1
 
 
