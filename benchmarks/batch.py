@@ -17,8 +17,8 @@ import numpy as np
 
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
-from lightstream.trainers.batch import build_arrays
-from lightstream.trainers.exports import select_trajectories, torch_batch, verl_batch
+from lightstream.trainers.engines.exports import select_trajectories, torch_batch, verl_batch
+from lightstream.trainers.rollouts.batch import build_arrays
 
 from .command import run
 

@@ -24,7 +24,7 @@ from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, Rollout
 from lightstream.trainers import VERL, StepReport, Tracker, Trainer, make_tiny_model, train_recorded
-from lightstream.trainers.recorded import write_recording
+from lightstream.trainers.algorithms.recorded import write_recording
 
 from .cluster import Cluster, cluster
 from .command import run

@@ -27,11 +27,11 @@ from examples.tool_router.train import algorithm_of, tasks_of
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 from lightstream.trainers import VERL
-from lightstream.trainers.batch import build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.tasks import sample_indices
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.initial import write_initial_model
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.rollouts.batch import build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.run.tasks import sample_indices
 
 from .command import run
 

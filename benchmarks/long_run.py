@@ -23,16 +23,17 @@ import psutil
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
-from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
-from lightstream.trainers import AlgorithmContext
-from lightstream.trainers.batch import BatchArrays
-from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
+from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.trainers.ledger.kafka import KafkaLedger
 from lightstream.trainers.loop.options import LoopOptions
 from lightstream.trainers.loop.recovery import Recovery
+from lightstream.trainers.loop.steps import Steps
 from lightstream.trainers.loop.waves import Waves
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.batch import BatchArrays
+from lightstream.trainers.rollouts.groups.source import LoggedGroups, LoggedTrajectory
+from lightstream.trainers.rollouts.rollouts import Rollouts
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
+from lightstream.trainers.run.run import Run
 
 from .cluster import cluster
 from .command import run
@@ -158,39 +159,30 @@ def child() -> None:
         return
     options = LoopOptions(steps=steps, tasks_per_step=8, rollouts_per_task=4, steps_ahead=1)
     log = _Rollouts(TrajectorySource(settings, ledger.group_id, run_id=RUN).consumer_group)
-    context = AlgorithmContext(
-        settings=settings,
-        run_id=RUN,
-        trainer_id=RUN,
-        train_dataset=list(range(1000)),
-        val_dataset=None,
-        seed=0,
-        rollout_config=RolloutConfig(),
-        source=LoggedGroups(log, RUN, settled=history.settled, limit_s=60.0, enqueue=log.enqueue),
-        ledger=ledger,
-        servers=NoServers(),
-        history=history,
-    )
-    _train(options, context)
+    of_run = Run(settings=settings, run_id=RUN, trainer_id=RUN, history=history)
+    source = LoggedGroups(log, RUN, settled=history.settled, limit_s=60.0, enqueue=log.enqueue)
+    rollouts = Rollouts(run=of_run, source=source, train_dataset=list(range(1000)))
+    _train(options, Steps(run=of_run, ledger=ledger, rollouts=rollouts))
     mib = psutil.Process().memory_info().rss / MEBIBYTE
     seconds = time.perf_counter() - started
     print(json.dumps({f"mib_{steps}_steps": mib, f"steps_per_s_{steps}_steps": steps / seconds}))
 
 
-def _train(options: LoopOptions, context: AlgorithmContext) -> None:
-    context.publish_resources(context.resources_record(0, {}, checkpoint=context.checkpoints.write(0, lambda _: None)))
-    recovery, waves = Recovery(options, context), Waves(options, context)
+def _train(options: LoopOptions, steps: Steps) -> None:
+    of_run = steps.run
+    steps.publish(steps.resources_record(0, {}, checkpoint=of_run.checkpoints.write(0, lambda _: None)))
+    recovery, waves = Recovery(options, steps), Waves(options, steps.rollouts)
     for step in range(1, options.steps + 1):
         waves.ask(step, again=False)
         recovery.save_if_due(_Untrained())
         groups = waves.take(step)
-        folder = context.checkpoints.write(step, lambda _: None)
-        context.commit(
+        folder = of_run.checkpoints.write(step, lambda _: None)
+        steps.commit(
             step,
             groups.kept + groups.silent,
-            started_unix_nano=context.now(),
+            started_unix_nano=of_run.now(),
             metrics={"loss": 0.0},
-            resources=context.resources_record(step, {}, model=f"policy@{step}", checkpoint=folder),
+            resources=steps.resources_record(step, {}, model=f"policy@{step}", checkpoint=folder),
             steps=options.steps,
         )
         recovery.keep()

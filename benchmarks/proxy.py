@@ -25,7 +25,7 @@ import aiohttp
 
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
 from .cluster import cluster
 from .command import run
@@ -43,7 +43,7 @@ EXTRAS = {"logprobs": True, "return_token_ids": True}
 
 RUN_POLICY = (
     "import sys; from pathlib import Path; from lightstream.runtime.settings import Settings as S; "
-    "from lightstream.trainers.policy_server import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
+    "from lightstream.trainers.servers.cpu import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
 )
 RUN_PROXY = (
     "from lightstream.runtime.settings import Settings as S; "

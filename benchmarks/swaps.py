@@ -29,7 +29,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
 from .cluster import cluster
 from .command import run
@@ -44,7 +44,7 @@ FOLDERS = 4
 
 RUN_POLICY = (
     "import sys; from pathlib import Path; from lightstream.runtime.settings import Settings as S; "
-    "from lightstream.trainers.policy_server import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
+    "from lightstream.trainers.servers.cpu import run; run(S.load(), checkpoint=Path(sys.argv[1]))"
 )
 
 

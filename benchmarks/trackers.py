@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lightstream.trainers import make_tiny_model
-from lightstream.trainers.trackers import TrackedStep, following
+from lightstream.trainers.run.trackers import TrackedStep, following
 
 from .cluster import cluster
 from .command import run

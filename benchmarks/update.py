@@ -19,10 +19,10 @@ import numpy as np
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.tensors import micro_batches
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.tensors import micro_batches
+from lightstream.trainers.rollouts.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 
 from .command import run
 

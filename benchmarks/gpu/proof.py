@@ -31,11 +31,11 @@ import numpy as np
 import torch
 
 from lightstream.trainers import VERL
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.policy_server.checkpoint import load_model, load_tokenizer, overwrite_weights
-from lightstream.trainers.policy_server.generation import Generation
-from lightstream.trainers.verl_in_process.engine import VerlEngine
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.rollouts.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.servers.chat_api.generation import Generation
+from lightstream.trainers.servers.cpu.checkpoint import load_model, load_tokenizer, overwrite_weights
 
 from .rollouts import Device, Sampler, make_model, read_expected, timed, trajectory_of
 

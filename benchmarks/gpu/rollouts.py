@@ -17,10 +17,10 @@ import torch
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 from lightstream.trainers import VERL, make_tiny_model, train_recorded
-from lightstream.trainers.policy_server.engine import Engine
-from lightstream.trainers.policy_server.generation import Generation, Job
-from lightstream.trainers.policy_server.policy_version import PolicyVersion
-from lightstream.trainers.recorded import write_recording
+from lightstream.trainers.algorithms.recorded import write_recording
+from lightstream.trainers.servers.chat_api.generation import Generation, Job
+from lightstream.trainers.servers.cpu.engine import Engine
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 

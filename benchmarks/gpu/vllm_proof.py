@@ -7,7 +7,7 @@ Added to ``docs/proofs/<date>.json`` as ``vllm``. One model of Qwen2.5-0.5B's ar
 - ``actor``: k3 between an actor in bfloat16 and vLLM, on what that sampled;
 - ``swap``: seconds to other weights, alternately by path and by vLLM's own transfer through the GPU's memory (IPC).
 
-vLLM 0.24 knows no ``/update_weight_version``: the swap sends the other calls of ``vllm_servers`` by itself.
+vLLM 0.24 knows no ``/update_weight_version``: the swap sends the other calls of ``servers.vllm`` by itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
-from lightstream.trainers.policy_server.checkpoint import load_model
-from lightstream.trainers.vllm_servers import VllmOptions, VllmServer
-from lightstream.trainers.vllm_servers.client import SERVED_NAME, VllmClient
+from lightstream.trainers.servers.cpu.checkpoint import load_model
+from lightstream.trainers.servers.vllm import VllmOptions, VllmServer
+from lightstream.trainers.servers.vllm.client import SERVED_NAME, VllmClient
 
 from .proof import CONCURRENT, Made, actor_of, arrays_of, machine
 from .rollouts import Sampler, make_model, timed
@@ -108,7 +108,7 @@ class Vllm:
         return VllmClient(self.server.url, 60.0).probe()
 
     def swap_by_path(self, folder: Path) -> None:
-        """As ``vllm_servers`` does."""
+        """As ``servers.vllm`` does."""
         self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
         self.post("/reset_prefix_cache", {})
 

@@ -14,8 +14,7 @@ from examples.drawers import TASKS, find, make_model, teach_the_form
 from examples.program import program
 from examples.system import has_learned, started
 from examples.watch import read_curve, show_checks
-from lightstream.trainers import VERL, Settings, Tracker, Trainer, ViewClient
-from lightstream.trainers.trackers import TensorBoard, TrackedStep
+from lightstream.trainers import VERL, Settings, TensorBoard, TrackedStep, Tracker, Trainer, ViewClient
 
 RUN_ID = "tracked"
 TASKS_PER_STEP, SAMPLES = 8, 8

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lightstream.trainers.progress import sparkline
+from lightstream.trainers.run.progress import sparkline
 
 from .snapshot import Snapshot
 

@@ -10,7 +10,7 @@ import lightstream.agl as agl
 from lightstream.agl._verl_config import EXAMPLES, OWN_KEYS
 from lightstream.agl.document import key_here
 from lightstream.schemas.errors import SettingsError
-from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, READ, verl_defaults
+from lightstream.trainers.engines.verl.verl_keys import OPTIONS, READ, verl_defaults
 
 TOOLS: dict[str, Any] = {
     "actor_rollout_ref.rollout.multi_turn.format": "hermes",

@@ -13,7 +13,7 @@ import pytest
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.materialiser import default_path
-from lightstream.trainers.recorded import read_recording
+from lightstream.trainers.algorithms.recorded import read_recording
 from tests.store_views.log_file import open_log_file
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 

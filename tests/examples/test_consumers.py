@@ -23,8 +23,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import ResourcesRecord, RolloutMode, TrainingStep, Trajectory
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES
-from lightstream.trainers.ledger.history import replay
 from lightstream.trainers.ledger.reading import read_topic
+from lightstream.trainers.run.history import replay
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "schemas/lightstream/schemas/avro"

@@ -15,7 +15,7 @@ import pytest
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.policy_servers import check_proxy
+from lightstream.trainers.servers.following import check_proxy
 from lightstream.up import Stack
 from tests.frameworks.model_server import ScriptedModel, task_of
 

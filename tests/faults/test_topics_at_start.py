@@ -20,9 +20,9 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from lightstream.schemas.topics import RESOURCES, ROLLOUT_EVENTS, SPANS, TRAJECTORIES, Topic
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.trainers.policy_server.policy_version import Versions
-from lightstream.trainers.policy_server.version_watcher import VersionWatcher
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
+from lightstream.trainers.servers.cpu.policy_version import Versions
+from lightstream.trainers.servers.version_watcher import VersionWatcher
 from tests.stream_processors.worker.harness import WorkerProcess
 from tests.support.acl_broker import acl_broker, forbid_reading
 from tests.support.waiting import eventually

@@ -22,7 +22,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.topics import RESOURCES, TRAJECTORIES, Topic
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
 from tests.support.acl_broker import acl_broker, forbid_reading
 from tests.support.waiting import eventually
 

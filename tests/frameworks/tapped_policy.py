@@ -23,8 +23,8 @@ SERVE = """
 import sys
 from pathlib import Path
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.policy_server import policy_server
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.servers.cpu import policy_server
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 policy_server(Settings.load(), checkpoint=make_tiny_model(Path(sys.argv[1])), follows_resources=False).run()
 """
 

@@ -19,7 +19,7 @@ from lightstream.schemas.records import (
     TrainingStep,
 )
 from lightstream.store_views.explain import explain
-from lightstream.trainers.batch import Exclusion
+from lightstream.trainers.rollouts.batch import Exclusion
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span

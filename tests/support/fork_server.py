@@ -32,8 +32,8 @@ STREAMS = 3
 """Standard input, output and error."""
 
 LOADED = (
-    "lightstream.trainers.trainer",
-    "lightstream.trainers.verl_in_process.algorithm",
+    "lightstream.trainers.algorithms.trainer",
+    "lightstream.trainers.algorithms.verl",
     "openai.resources.chat",
     "transformers.models.auto.modeling_auto",
     "transformers.models.qwen2.modeling_qwen2",
@@ -176,7 +176,7 @@ def _load() -> None:
     """Import what programs that train need. (OpenBLAS has a thread, which it starts again in a fork.)"""
     for name in LOADED:
         importlib.import_module(name)
-    from lightstream.trainers.verl_in_process.runtime import load_verl
+    from lightstream.trainers.engines.verl.runtime import load_verl
 
     load_verl("cpu")
     root = logging.getLogger()  # verl has set it up, which in a program it does after us

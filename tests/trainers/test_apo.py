@@ -21,7 +21,7 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import PaginatedResult, PromptTemplate, Span
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.trainers.apo import ApoOptions, PromptSearch
+from lightstream.trainers.algorithms.apo import ApoOptions, PromptSearch
 
 WORDS = ("briefly", "politely", "in French", "with an example")
 """The planted best prompt asks for these."""

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.packing import pack_float32
 from lightstream.schemas.records import RewardRecord, Trajectory, TripletRecord
-from lightstream.trainers.batch import Exclusion, Scoring, build_arrays, group_advantages, rollout_score, select_rows
-from lightstream.trainers.groups import Group
+from lightstream.trainers.rollouts.batch import (
+    Exclusion,
+    Scoring,
+    build_arrays,
+    group_advantages,
+    rollout_score,
+    select_rows,
+)
+from lightstream.trainers.rollouts.groups import Group
 from tests.support.examples import examples
 
 from .support.trajectories import make_trajectory, make_triplet, own_from

@@ -14,7 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightstream.trainers import VERL
-from lightstream.trainers.batch import (
+from lightstream.trainers.engines.verl.loss import WeightedPolicyLoss
+from lightstream.trainers.engines.verl.models import actor_config
+from lightstream.trainers.engines.verl.runtime import load_verl
+from lightstream.trainers.engines.verl.tensors import to_tensordict
+from lightstream.trainers.rollouts.batch import (
     LOSS_NORMALISATIONS,
     BatchArrays,
     Scoring,
@@ -22,11 +26,7 @@ from lightstream.trainers.batch import (
     select_rows,
     token_weights,
 )
-from lightstream.trainers.groups import Group
-from lightstream.trainers.verl_in_process.engine import actor_config
-from lightstream.trainers.verl_in_process.loss import WeightedPolicyLoss
-from lightstream.trainers.verl_in_process.runtime import load_verl
-from lightstream.trainers.verl_in_process.tensors import to_tensordict
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.papers import Answer, Rollout, advantages, loss_and_gradient, weights
 from .support.trajectories import make_trajectory, make_triplet

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.chat_template import check_chat_template
-from lightstream.trainers.verl_in_process.initial import write_initial_model
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.run.model.chat_template import check_chat_template
 
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + PLAIN

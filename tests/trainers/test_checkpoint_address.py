@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import checkpoint_folder, make_tiny_model
-from lightstream.trainers.checkpoint import address_of, check_digest, existing_folder, folder_of, run_checkpoints
+from lightstream.trainers.run.checkpoint import address_of, check_digest, existing_folder, folder_of, run_checkpoints
 
 
 def settings_of(data_dir: Path, **changes: Path) -> Settings:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.trainers.checkpoint import CheckpointFolder, link_or_copy
+from lightstream.trainers.run.checkpoint import CheckpointFolder, link_or_copy
 
 
 def fill(folder: Path) -> None:

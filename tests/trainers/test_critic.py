@@ -16,21 +16,21 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import StepOutcome
 from lightstream.trainers import VERL, RolloutCorrection, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, select_rows, token_weights
-from lightstream.trainers.groups import Group
-from lightstream.trainers.loop.step import select_batch
-from lightstream.trainers.loop.waves import StepGroups
-from lightstream.trainers.verl_in_process.critic import (
+from lightstream.trainers.engines.verl.critic import (
     RETURNS,
     VALUES,
     WeightedValueLoss,
     estimate,
     rewards_of_tokens,
 )
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.runtime import load_verl
-from lightstream.trainers.verl_in_process.shards import Shard
-from lightstream.trainers.verl_in_process.tensors import micro_batches, to_tensordict
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.runtime import load_verl
+from lightstream.trainers.engines.verl.shards import Shard
+from lightstream.trainers.engines.verl.tensors import micro_batches, to_tensordict
+from lightstream.trainers.loop.step import select_batch
+from lightstream.trainers.loop.waves import StepGroups
+from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows, token_weights
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.critic import episodes, gae, value_gradient, value_loss
 from .support.digits import DigitTask

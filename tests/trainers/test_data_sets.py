@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.trainers.data_sets import as_tasks
-from lightstream.trainers.run_identity import identity_of_dataset
+from lightstream.trainers.run.data_sets import as_tasks
+from lightstream.trainers.run.identity import identity_of_dataset
 
 
 @pytest.mark.parametrize(

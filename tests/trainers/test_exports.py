@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from lightstream.trainers.batch import BatchRows, Exclusion, Scoring, build_arrays
-from lightstream.trainers.exports import save_torch_batch, select_trajectories, torch_batch, verl_batch
+from lightstream.trainers.engines.exports import save_torch_batch, select_trajectories, torch_batch, verl_batch
+from lightstream.trainers.rollouts.batch import BatchRows, Exclusion, Scoring, build_arrays
 
 from .support.trajectories import make_trajectory, make_triplet
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.schemas.records import RolloutMode, Trajectory
-from lightstream.trainers.groups import Arrival, Deadlines, GroupCollector, SettledGroups, SkippedGroups, natural_order
+from lightstream.trainers.rollouts.groups import Arrival, Deadlines, GroupCollector, SkippedGroups, natural_order
+from lightstream.trainers.run.settled import SettledGroups
 
 from .support.trajectories import make_trajectory
 

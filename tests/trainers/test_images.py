@@ -16,13 +16,13 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import StepOutcome, Trajectory, TripletRecord
 from lightstream.trainers import VERL, train_recorded
-from lightstream.trainers.batch import BatchArrays, Exclusion, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.recorded import write_recording
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.images import image_reader
-from lightstream.trainers.verl_in_process.initial import write_initial_model
-from lightstream.trainers.verl_in_process.primitives import PrimitiveEngine
+from lightstream.trainers.algorithms.recorded import write_recording
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.images import image_reader
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.engines.verl.primitives import PrimitiveEngine
+from lightstream.trainers.rollouts.batch import BatchArrays, Exclusion, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 from tests.support.checkpoints import checkpoint_in
 
 from .support.seeing import SeeingModel, make_seeing_model, picture

@@ -17,8 +17,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, Topic
 from lightstream.trainers import make_tiny_model
+from lightstream.trainers.algorithms.replaying import replay_training
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.replaying import replay_training
 from tests.support.checkpoints import checkpoint_in
 from tests.support.forked import run_forked
 

@@ -15,10 +15,10 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import RecordTooLargeError, ServiceUnavailableError, TrainingError
 from lightstream.schemas.records import ConsumedTrajectory, PartitionOffset, ResourcesRecord, TrainingStep
 from lightstream.schemas.topics import TRAJECTORIES
-from lightstream.trainers.ledger import History, StepCommit, replay
 from lightstream.trainers.ledger.kafka import KafkaLedger
 from lightstream.trainers.ledger.snapshot import Snapshot
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
+from lightstream.trainers.run.history import History, StepCommit, replay
 
 from .support.trajectories import make_trajectory
 

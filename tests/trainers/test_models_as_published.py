@@ -13,11 +13,11 @@ import torch
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.policy_server.checkpoint import load_model
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.initial import write_initial_model
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.rollouts.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.servers.cpu.checkpoint import load_model
 
 from .support.trajectories import random_trajectory
 

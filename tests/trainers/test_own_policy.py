@@ -11,7 +11,8 @@ import pytest
 
 from lightstream.schemas.records import PolicyVersionRun, TripletRecord
 from lightstream.schemas.sampling import NEUTRAL_SAMPLING, sampling_of_request
-from lightstream.trainers.batch import (
+from lightstream.trainers.loop.metrics import group_metrics
+from lightstream.trainers.rollouts.batch import (
     OwnPolicy,
     Scoring,
     build_arrays,
@@ -20,8 +21,7 @@ from lightstream.trainers.batch import (
     tokens_distinct,
     weigh_rows,
 )
-from lightstream.trainers.groups import Group
-from lightstream.trainers.report import group_metrics
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.trajectories import make_trajectory, make_triplet
 

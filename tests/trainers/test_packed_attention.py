@@ -12,10 +12,10 @@ import torch
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.packed_attention import packed_attention
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.packed_attention import packed_attention
+from lightstream.trainers.rollouts.batch import BatchArrays, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.trajectories import random_trajectory
 

@@ -19,12 +19,12 @@ from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.policy_names import policy_of_model
 from lightstream.schemas.records import RewardRecord, StepOutcome, Trajectory
 from lightstream.trainers import VERL, AgentPolicy, VllmOptions, make_tiny_model
-from lightstream.trainers.batch import BatchRows, build_arrays, select_rows, split_groups
-from lightstream.trainers.groups import Group
+from lightstream.trainers.algorithms.recorded import recorded_context
+from lightstream.trainers.engines.verl.config import options_of
+from lightstream.trainers.engines.verl.engine import VerlEngine
 from lightstream.trainers.ledger import MemoryLedger
-from lightstream.trainers.recorded import recorded_context
-from lightstream.trainers.verl_in_process.config import options_of
-from lightstream.trainers.verl_in_process.policies_engine import PoliciesEngine
+from lightstream.trainers.rollouts.batch import BatchRows, build_arrays, select_rows, split_groups
+from lightstream.trainers.rollouts.groups import Group
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet
@@ -327,7 +327,7 @@ def test_a_further_policy_takes_the_memory_of_its_adapter_alone(together: Team) 
     def bytes_of(policies: dict[str, AgentPolicy]) -> int:
         first = checkpoint_in(together.folder, together.ledger.resources[0].checkpoint_url)
         options: dict[str, Any] = {**together.options, "policies": policies}
-        engine = PoliciesEngine(VERL(steps=1, **options), first)
+        engine = VerlEngine(VERL(steps=1, **options), first)
         groups = [Group("g", tuple(t for t in together.log if t.group_id == "run-s1-g0"))]
         for name, of_policy in split_groups(groups, policies).groups.items():
             engine.update(build_arrays(select_rows(of_policy)), policy=name)

@@ -14,9 +14,9 @@ import pytest
 from lightstream.runtime.services import Service, announce
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.trainers import policy_servers
-from lightstream.trainers.policy_servers import check_proxy_alone, wait_until_served
-from lightstream.trainers.progress import Progress
+from lightstream.trainers.run.progress import Progress
+from lightstream.trainers.servers import following as policy_servers
+from lightstream.trainers.servers.following import check_proxy_alone, wait_until_served
 
 
 class ModelServer:

@@ -17,9 +17,9 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import StepOutcome, Trajectory
 from lightstream.trainers import VERL, Group, Policy, Step, make_tiny_model, trajectories
-from lightstream.trainers.batch import build_arrays, select_rows, weigh_rows
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.primitives import PrimitiveEngine
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.primitives import PrimitiveEngine
+from lightstream.trainers.rollouts.batch import build_arrays, select_rows, weigh_rows
 from tests.support.checkpoints import checkpoint_in
 
 from .support.instant_store import InstantStore

@@ -19,10 +19,10 @@ from lightstream.schemas.examples import EXAMPLES
 from lightstream.schemas.records import ResourcesRecord, RolloutMode, StepOutcome, TrainingStep, Trajectory
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
 from lightstream.trainers import VERL, AlgorithmContext, Trainer, make_tiny_model, train_recorded
+from lightstream.trainers.algorithms.recorded import read_recording, write_recording
+from lightstream.trainers.algorithms.replaying import replay_training
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.recorded import read_recording, write_recording
-from lightstream.trainers.replaying import replay_training
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
 from tests.support.checkpoints import checkpoint_in
 
 from .support.instant_store import InstantStore

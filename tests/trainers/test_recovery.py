@@ -7,6 +7,7 @@ import resource
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.trainers import VERL, AlgorithmContext, make_tiny_model
-from lightstream.trainers.ledger import MemoryLedger, StepCommit
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.recorded import recorded_context
+from lightstream.trainers.algorithms.recorded import recorded_context
+from lightstream.trainers.ledger import MemoryLedger
+from lightstream.trainers.run.history import StepCommit
+from lightstream.trainers.servers.following import NoServers
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import random_trajectory
@@ -230,8 +232,7 @@ class WatchedServers(NoServers):
 def test_weights_are_on_the_disk_before_the_transaction_and_served_after_it(tmp_path: Path) -> None:
     run = Recorded(tmp_path / "order")
     ledger = run.ledger = WatchedLedger(run.folder)
-    context = run.context()
-    context.servers = WatchedServers(ledger)
+    context = replace(run.context(), servers=WatchedServers(ledger))
     VERL(steps=3, **run.options).run(context)
     assert list(dict.fromkeys(ledger.loaded)) == ["run-v0", "run-v1", "run-v2"], (
         "nobody samples from the version of the last step"

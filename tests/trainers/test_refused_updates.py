@@ -12,14 +12,14 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, Trajectory
 from lightstream.trainers import VERL
-from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, select_rows
-from lightstream.trainers.groups import Group
+from lightstream.trainers.algorithms.recorded import recorded_context
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.state import whole
 from lightstream.trainers.ledger import MemoryLedger
-from lightstream.trainers.protocols import NothingLearned
-from lightstream.trainers.recorded import recorded_context
-from lightstream.trainers.tiny_model import make_tiny_model
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.state import whole
+from lightstream.trainers.loop.protocols import NothingLearned
+from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
 from .support.trajectories import make_trajectory, make_triplet, random_trajectory
 
@@ -96,7 +96,7 @@ def test_schedules_go_by_the_number_of_the_step(model: Path) -> None:
 
 def trained(log: list[Trajectory], folder: Path, **changes: Any) -> tuple[MemoryLedger, list[str]]:
     ledger, said = MemoryLedger(trainer_id="run", run_id="run"), list[str]()
-    from lightstream.trainers.progress import Progress
+    from lightstream.trainers.run.progress import Progress
 
     context = recorded_context(
         log,

@@ -21,10 +21,10 @@ from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import RewardRecord, StepOutcome, TrainingStep, Trajectory
 from lightstream.schemas.topics import TRAINING_STEPS
 from lightstream.trainers import VERL, Trainer, make_tiny_model, train_recorded
+from lightstream.trainers.algorithms.recorded import write_recording
+from lightstream.trainers.algorithms.replaying import replay_training
+from lightstream.trainers.engines.verl.reward_model import RewardModel
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.recorded import write_recording
-from lightstream.trainers.replaying import replay_training
-from lightstream.trainers.verl_in_process.reward_model import RewardModel
 
 from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory, make_triplet

@@ -15,13 +15,13 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import WorkerHeartbeat, WorkerStatus
 from lightstream.schemas.topics import WORKERS
-from lightstream.trainers import run_lock
-from lightstream.trainers.run_lock import RunLock, checked_name
+from lightstream.trainers.run import lock as run_lock
+from lightstream.trainers.run.lock import RunLock, checked_name
 
 HOLD = """
 import sys, time
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.run_lock import RunLock, checked_name
+from lightstream.trainers.run.lock import RunLock, checked_name
 with RunLock(Settings.load(), trainer_id="t", run_id="r"):
     print("held", flush=True)
     time.sleep(600)
@@ -109,7 +109,7 @@ def test_another_machine_is_waited_for_whatever_its_clock_says(
 ) -> None:
     publisher = KafkaPublisher(settings)
     beat_elsewhere(publisher, -3600.0)
-    monkeypatch.setattr("lightstream.trainers.run_lock.time.sleep", lambda _: beat_elsewhere(publisher, -3600.0))
+    monkeypatch.setattr("lightstream.trainers.run.lock.time.sleep", lambda _: beat_elsewhere(publisher, -3600.0))
     with pytest.raises(TrainingError, match="on host elsewhere"), lock(settings):
         pass
     with lock(settings, take_over=True):

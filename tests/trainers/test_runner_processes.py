@@ -26,7 +26,7 @@ from lightstream.schemas.topics import WORKERS
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.trainers import Trainer, algo
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.runners import RunnerProcesses
+from lightstream.trainers.run.runners import RunnerProcesses
 from lightstream.up import Stack
 from tests.support.waiting import eventually
 from tests.trainers.support.holding_agent import held_answer

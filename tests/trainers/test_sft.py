@@ -15,12 +15,12 @@ from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, T
 from lightstream.schemas.packing import unpack_int32
 from lightstream.schemas.records import Trajectory, TripletRecord
 from lightstream.trainers import SFT, Trainer, make_tiny_model
-from lightstream.trainers.batch import build_arrays
+from lightstream.trainers.algorithms.recorded import recorded_context, write_recording
+from lightstream.trainers.algorithms.replaying import replay_training
+from lightstream.trainers.algorithms.sft.sequences import Choice, conversations, rows_of
+from lightstream.trainers.engines.verl.engine import VerlEngine
 from lightstream.trainers.ledger import MemoryLedger
-from lightstream.trainers.recorded import recorded_context, write_recording
-from lightstream.trainers.replaying import replay_training
-from lightstream.trainers.sft.sequences import Choice, conversations, rows_of
-from lightstream.trainers.verl_in_process.engine import VerlEngine
+from lightstream.trainers.rollouts.batch import build_arrays
 from tests.support.checkpoints import checkpoint_in
 
 from .support.trajectories import make_trajectory, make_triplet, random_trajectory
@@ -157,7 +157,7 @@ def test_the_loss_is_verls(tmp_path: Path, model: Path) -> None:
     engine = VerlEngine(SFT(model=model, device="cpu", threads=1, tokens_per_micro_batch=64), model)
     verls: list[float] = []
     untyped: Any = losses
-    ours: Any = engine._loss  # pyright: ignore[reportPrivateUsage]  # verl's loss is put beside it
+    ours: Any = engine.models.loss  # verl's loss is put beside it
 
     def both(model_output: Any, data: Any, dp_group: Any = None) -> Any:
         loss = ours(model_output, data, dp_group)
@@ -171,7 +171,7 @@ def test_the_loss_is_verls(tmp_path: Path, model: Path) -> None:
         verls.append(float(untyped.sft_loss(None, model_output, copy)[0].detach()))
         return loss
 
-    engine._actor.worker.set_loss_fn(both)  # pyright: ignore[reportPrivateUsage]  # as above
+    engine.models.actor.worker.set_loss_fn(both)
     metrics = engine.update(arrays, policy_version=-2)
     assert len(verls) > 1, "several micro-batches"
     assert metrics["actor/pg_loss"] == pytest.approx(sum(verls), rel=1e-5)

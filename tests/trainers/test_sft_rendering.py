@@ -11,7 +11,7 @@ import pytest
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import unpack_int32
 from lightstream.trainers import make_tiny_model
-from lightstream.trainers.sft.sequences import conversations
+from lightstream.trainers.algorithms.sft.sequences import conversations
 
 HEAD = """{%- for m in messages -%}<|im_start|>{{ m.role }}
 {% if m.tool_calls %}{% for c in m.tool_calls %}"""

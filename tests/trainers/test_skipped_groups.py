@@ -17,9 +17,9 @@ from lightstream.schemas.records import StepOutcome, TrainingStep
 from lightstream.schemas.topics import TRAINING_STEPS, TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.trainers import VERL, AlgorithmContext, StepReport, Trainer, make_tiny_model
-from lightstream.trainers.algorithm import CollectError
-from lightstream.trainers.groups import deadlines
 from lightstream.trainers.ledger.reading import read_topic
+from lightstream.trainers.rollouts.groups import deadlines
+from lightstream.trainers.rollouts.rollouts import CollectError
 
 from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory

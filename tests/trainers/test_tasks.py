@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, RolloutConfig
-from lightstream.trainers.tasks import further_index, sample_indices, step_group_id, step_requests
+from lightstream.trainers.run.tasks import further_index, sample_indices, step_group_id, step_requests
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
 
 def test_same_seed_gives_same_weights_and_another_seed_others(tmp_path: Path) -> None:

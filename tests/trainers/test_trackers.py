@@ -21,7 +21,7 @@ from lightstream.schemas.records import StepOutcome, TrainingStep
 from lightstream.schemas.topics import TRAINING_STEPS
 from lightstream.trainers import TensorBoard, Tracker, Trainer, Wandb, make_tiny_model
 from lightstream.trainers.ledger.reading import read_topic
-from lightstream.trainers.trackers import TrackedStep, following
+from lightstream.trainers.run.trackers import TrackedStep, following
 
 from .support.instant_store import InstantStore
 from .support.track import METRICS

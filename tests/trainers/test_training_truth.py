@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from lightstream.trainers.batch import (
+from lightstream.trainers.engines.verl.config import KL_TYPES, POLICY_LOSSES
+from lightstream.trainers.engines.verl.correction import RolloutCorrection, correct
+from lightstream.trainers.engines.verl.loss import WeightedPolicyLoss
+from lightstream.trainers.engines.verl.runtime import load_verl
+from lightstream.trainers.engines.verl.tensors import REFERENCE, micro_batches, to_tensordict
+from lightstream.trainers.rollouts.batch import (
     ADVANTAGES,
     LOSS_NORMALISATIONS,
     BatchArrays,
@@ -20,12 +25,7 @@ from lightstream.trainers.batch import (
     select_rows,
     token_weights,
 )
-from lightstream.trainers.groups import Group
-from lightstream.trainers.verl_in_process.config import KL_TYPES, POLICY_LOSSES
-from lightstream.trainers.verl_in_process.correction import RolloutCorrection, correct
-from lightstream.trainers.verl_in_process.loss import WeightedPolicyLoss
-from lightstream.trainers.verl_in_process.runtime import load_verl
-from lightstream.trainers.verl_in_process.tensors import REFERENCE, micro_batches, to_tensordict
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.reference import CLIP_HIGH, CLIP_LOW, Correction, Kl, Options, Truth, make_groups, reference
 from .support.trajectories import make_trajectory, make_triplet, own_from

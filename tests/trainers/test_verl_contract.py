@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.trainers.verl_in_process.runtime import load_verl
+from lightstream.trainers.engines.verl.runtime import load_verl
 
 pytestmark = pytest.mark.filterwarnings("ignore:Ray state API:DeprecationWarning")  # of what verl imports
 

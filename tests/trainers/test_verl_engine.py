@@ -16,14 +16,14 @@ from transformers import AutoTokenizer
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import RolloutMode, Trajectory
 from lightstream.trainers import RolloutCorrection, make_tiny_model, teach_answers
-from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
-from lightstream.trainers.groups import Group
+from lightstream.trainers.algorithms.verl import VERL
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.engines.verl.plan import select_mini_batches
 from lightstream.trainers.loop.step import select_batch
 from lightstream.trainers.loop.waves import StepGroups
-from lightstream.trainers.verl_in_process import VERL
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_in_process.initial import write_initial_model
-from lightstream.trainers.verl_in_process.tensors import select_mini_batches
+from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, group_advantages, select_rows
+from lightstream.trainers.rollouts.groups import Group
 
 from .support.digits import DigitTask
 from .support.trajectories import make_trajectory, make_triplet, random_trajectory
@@ -367,7 +367,7 @@ def groups_half_of_which_say_nothing() -> list[Group]:
 
 def note_gradients(engine: VerlEngine, into: list[torch.Tensor]) -> None:
     """Copies every parameter's gradient, one tensor an update, as the optimiser is about to use it."""
-    optimizer: Any = engine._actor.engine.optimizer  # pyright: ignore[reportPrivateUsage]  # what verl computes is not shown
+    optimizer: Any = engine.models.actor.engine.optimizer  # what verl computes is not shown
 
     def note(*_: object) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.trainers import VERL, RolloutCorrection
-from lightstream.trainers.verl_in_process.config import options_of
-from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, OTHERS, READ, verl_defaults
+from lightstream.trainers.engines.verl.config import options_of
+from lightstream.trainers.engines.verl.verl_keys import OPTIONS, OTHERS, READ, verl_defaults
 
 CONFIG: dict[str, Any] = {
     "actor_rollout_ref": {"model": {"path": "some/model"}, "actor": {"optim": {"lr": 2e-6}}, "rollout": {"n": 4}},

@@ -14,8 +14,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptState, AttemptStatus, RolloutStatus
 from lightstream.schemas.topics import ROLLOUTS
 from lightstream.trainers import trajectories
-from lightstream.trainers.groups import waiting
-from lightstream.trainers.groups.waiting import Patience, RunsRollouts, groups_line, rollouts_line
+from lightstream.trainers.rollouts.groups import waiting
+from lightstream.trainers.rollouts.groups.waiting import Patience, RunsRollouts, groups_line, rollouts_line
 from tests.store_views.test_accounting import state
 from tests.store_views.view_process import running_view
 from tests.support.waiting import eventually

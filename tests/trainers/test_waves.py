@@ -12,16 +12,20 @@ import pytest
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import RolloutMode, StepOutcome, Trajectory
-from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM, RolloutConfig
-from lightstream.trainers import AlgorithmContext
-from lightstream.trainers.groups import SettledGroups, group_id_of
-from lightstream.trainers.groups.source import LoggedGroups, LoggedTrajectory
-from lightstream.trainers.ledger import MemoryLedger, replay
+from lightstream.schemas.types import EnqueueRolloutRequest, ProxyLLM
+from lightstream.trainers.algorithms.recorded import RecordedTrajectories
+from lightstream.trainers.ledger import MemoryLedger
 from lightstream.trainers.loop.options import LoopOptions
 from lightstream.trainers.loop.policy import policy_resources
+from lightstream.trainers.loop.steps import Steps
 from lightstream.trainers.loop.waves import Waves
-from lightstream.trainers.policy_servers import NoServers
-from lightstream.trainers.recorded import RecordedTrajectories
+from lightstream.trainers.rollouts.groups import group_id_of
+from lightstream.trainers.rollouts.groups.source import LoggedGroups, LoggedTrajectory
+from lightstream.trainers.rollouts.rollouts import Rollouts as RolloutsOfRun
+from lightstream.trainers.run.history import replay
+from lightstream.trainers.run.run import Run as TrainingRun
+from lightstream.trainers.run.settled import SettledGroups
+from lightstream.trainers.servers.following import NoServers
 
 from .support.trajectories import random_trajectory
 
@@ -88,20 +92,10 @@ class Run:
             enqueue=self.rollouts.enqueue,
         )
         source.seek(history.low_water)
-        self.context = AlgorithmContext(
-            settings=Settings.load(data_dir=tmp_path),
-            run_id="run",
-            trainer_id="run",
-            train_dataset=["a", "b", "c", "d"],
-            val_dataset=None,
-            seed=0,
-            rollout_config=RolloutConfig(),
-            source=source,
-            ledger=self.ledger,
-            servers=NoServers(),
-            history=history,
-        )
-        self.waves = Waves(self.options, self.context)
+        run = TrainingRun(settings=Settings.load(data_dir=tmp_path), run_id="run", trainer_id="run", history=history)
+        of_run = RolloutsOfRun(run=run, source=source, train_dataset=["a", "b", "c", "d"])
+        self.steps = Steps(run=run, ledger=self.ledger, rollouts=of_run)
+        self.waves = Waves(self.options, of_run)
         self.age: dict[str, int] = {}
 
     def make(self, request: EnqueueRolloutRequest) -> Trajectory:
@@ -118,7 +112,7 @@ class Run:
 
     def step(self) -> tuple[list[str], list[str]]:
         """Make a step; the names of its groups, and of those that were filtered out."""
-        step = self.context.last_step + 1
+        step = self.steps.run.last_step + 1
         before = len(self.rollouts.asked)
         self.waves.ask(step, again=False)
         for name in self.rollouts.asked[before:]:
@@ -126,7 +120,7 @@ class Run:
         taken = self.waves.take(step)
         for name in self.rollouts.asked:
             self.age.setdefault(name.rpartition("-")[0], step)
-        self.context.commit(step, taken.kept + taken.silent, started_unix_nano=0, outcome=StepOutcome.UPDATED)
+        self.steps.commit(step, taken.kept + taken.silent, started_unix_nano=0, outcome=StepOutcome.UPDATED)
         return [group.group_id for group in taken.kept], [group.group_id for group in taken.silent]
 
 
@@ -139,7 +133,7 @@ def test_with_remax_each_task_has_a_greedy_rollout_more(tmp_path: Path) -> None:
     assert [t.mode.value for t in group.trajectories] == ["train"] * SIZE + ["test"]
     assert group.baseline is not None
     assert (group.baseline.rollout_id, len(group.sampled)) == (f"{group.group_id}-{SIZE}", SIZE)
-    resources = policy_resources(run.options, run.context, 3, tmp_path).resources["main_llm"]
+    resources = policy_resources(run.options, run.steps, NoServers(), 3, tmp_path).resources["main_llm"]
     llm = ProxyLLM.model_validate_json(resources)
     sampling = {mode: llm.for_mode(mode).sampling_parameters["temperature"] for mode in ("train", "val", "test")}
     assert sampling == {"train": 1.0, "val": 1.0, "test": 0}
@@ -168,7 +162,7 @@ def test_rollouts_in_progress_and_ages_are_bounded_and_nothing_is_lost(tmp_path:
         assert all(step - run.age[name] <= ahead for name in groups), "no policy is older"
         taken += groups
     assert Counter(taken) == Counter(f"run-s{step}-g{g}" for step in range(1, 13) for g in range(B)), "all, each once"
-    assert run.context.skipped == frozenset()
+    assert run.steps.rollouts.skipped == frozenset()
 
 
 def test_a_step_does_not_wait_for_a_slow_group_before_it_must(tmp_path: Path) -> None:
@@ -194,13 +188,13 @@ def test_dropping_goes_on_without_slow_groups_and_asks_for_others(tmp_path: Path
         groups, _ = run.step()
         assert len(groups) == B
         assert all(step - run.age[name] <= 1 for name in groups)
-        given_up = len(run.context.skipped)
+        given_up = len(run.steps.rollouts.skipped)
         assert len(run.rollouts.asked) <= ((1 + step) * B + given_up) * SIZE, (
             "what was given up is no longer in progress"
         )
         taken += groups
     assert len(taken) == len(set(taken)) == 12 * B
-    assert {name for name in run.context.skipped if "-s" in name} >= {f"run-s{step}-g0" for step in range(2, 12)}
+    assert {name for name in run.steps.rollouts.skipped if "-s" in name} >= {f"run-s{step}-g0" for step in range(2, 12)}
     half = "run-s3-g0-0"
     consumed = {c.rollout_id: c for step in run.ledger.steps for c in step.consumed}
     assert (consumed[half].triplet_count, consumed[half].not_trained) == (0, {"group_skipped": 1})
@@ -237,7 +231,7 @@ def test_a_group_is_taken_with_those_that_came_in_time(tmp_path: Path) -> None:
 def test_a_shorter_deadline_than_rollouts_may_take(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda name: NEVER if name == "run-s1-g0-1" else 1, group_min=1, group_deadline_s=1e-6)
     assert sorted(run.step()[0]) == ["run-s1-g0", "run-s1-g1", "run-s1-g2"]
-    assert run.context.skipped == {"run-s1-g0"}
+    assert run.steps.rollouts.skipped == {"run-s1-g0"}
 
 
 def request(rollout_id: str) -> EnqueueRolloutRequest:
@@ -283,7 +277,7 @@ def test_a_restart_asks_for_nothing_new(tmp_path: Path, stale: str) -> None:
         run = Run(tmp_path, rollouts=rollouts, ledger=ledger, steps_ahead=2, stale=stale)  # a new process each step
         groups, _ = run.step()
         assert len(groups) == B
-        given_up = len(run.context.skipped)
+        given_up = len(run.steps.rollouts.skipped)
         assert len(rollouts.asked) <= ((2 + step) * B + given_up) * SIZE
         taken += groups
     assert len(taken) == len(set(taken)) == 8 * B
@@ -296,11 +290,11 @@ def test_what_is_remembered_does_not_grow_with_the_run(tmp_path: Path, options: 
     slow = slow_group if options.get("stale") != "drop" else lambda name: NEVER if name.endswith("g0-1") else 1
     run = Run(tmp_path, slow, steps=120, **options)
     ledger, sizes = run.ledger, dict[int, int]()
-    settled = run.context.history.settled
+    settled = run.steps.run.history.settled
     for step in range(1, 121):
         if step % 10 == 0:
             run = Run(tmp_path, rollouts=run.rollouts, ledger=ledger, steps=120, **options)
-            settled = run.context.history.settled
+            settled = run.steps.run.history.settled
         run.step()
         sizes[step] = len(settled.consumed) - len(settled.skipped)
         assert settled == replay(ledger.steps, ledger.resources, trainer_id="run", run_id="run").settled
@@ -312,7 +306,7 @@ def test_what_is_remembered_does_not_grow_with_the_run(tmp_path: Path, options: 
 
 
 def test_of_skipped_groups_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightstream.trainers.groups.settled.SKIPPED_KEPT", 3)
+    monkeypatch.setattr("lightstream.trainers.run.settled.SKIPPED_KEPT", 3)
     settled = SettledGroups("run")
     for step in range(1, 9):
         settled.skip(f"run-s{step}-g0")

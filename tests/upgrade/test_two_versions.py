@@ -19,7 +19,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
-from lightstream.trainers.trajectory_source import TrajectorySource
+from lightstream.trainers.rollouts.trajectory_source import TrajectorySource
 from tests.examples.test_consumers import (
     SCHEMAS,
     TIMEOUT_S,

@@ -42,7 +42,7 @@ FLAT: dict[str, str] = {
         f"{_AGL}trainer": "Trainer build_component",
         f"{_AGL}types": "FilterField FilterOptions RolloutConfig RolloutRawResult RolloutRawResultLegacy SortOptions "
         "SpanAttributeNames SpanNames",
-        "lightstream.trainers.tasks": "Dataset",
+        "lightstream.trainers.run.tasks": "Dataset",
         _TYPES: "Attempt AttemptStatus AttemptedRollout AttributeValue Attributes EnqueueRolloutRequest Event "
         "GenericResponse LLM LightningStoreCapabilities LightningStoreStatistics Link NamedResources OtelResource "
         "PaginatedResult PromptTemplate ProxyLLM Resource ResourceUnion ResourcesUpdate Rollout "
@@ -238,7 +238,7 @@ _FOLDS = "stores are folds over the log: `InMemoryLightningStore`, `KafkaLightni
 _WIRE = "requests are the server's own; use `LightningStoreClient`"
 _CALLABLE = "a type of functions; `Callable`"
 _ONE_INSTRUMENTATION = "`lightstream.producers.instrument([…])`, by the field's own instrumentors"
-_APO = "`lightstream.trainers.apo`: instructions to the models are texts of its module `editor`"
+_APO = "`lightstream.trainers.algorithms.apo`: instructions to the models are texts of its module `editor`"
 _NO_METRICS = (
     "each server of ours answers `/metrics` itself; `lightstream status` shows processes and lags, `lightstream sql` "
     "counts"

@@ -15,10 +15,10 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import NamedResources, PromptTemplate, Rollout
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
-from lightstream.trainers.apo import ApoOptions, PromptSearch
-from lightstream.trainers.apo import PromptVersion as VersionedPromptTemplate
-from lightstream.trainers.apo import RolloutResult as RolloutResultForAPO
-from lightstream.trainers.tasks import Dataset
+from lightstream.trainers.algorithms.apo import ApoOptions, PromptSearch
+from lightstream.trainers.algorithms.apo import PromptVersion as VersionedPromptTemplate
+from lightstream.trainers.algorithms.apo import RolloutResult as RolloutResultForAPO
+from lightstream.trainers.run.tasks import Dataset
 
 from ._names import add_parts
 from ._verl_config import verl_config
@@ -314,7 +314,8 @@ class Baseline(FastAlgorithm):
 
 
 class APO(Algorithm, Generic[T]):
-    """Optimises the first prompt template of ``initial_resources``: see :class:`lightstream.trainers.apo.PromptSearch`.
+    """Optimises the first prompt template of ``initial_resources``: see
+    :class:`lightstream.trainers.algorithms.apo.PromptSearch`.
 
     ``T`` is the type of a task.
 
@@ -323,7 +324,8 @@ class APO(Algorithm, Generic[T]):
         name: of the search. The same search on the same store goes on where it was; another name begins another one.
         progress: print a line for each step of the search; else they go to the log.
         _poml_trace: Agent Lightning's, which writes each prompt to a file; all are in the store here, whatever it says.
-        options: those of :class:`lightstream.trainers.apo.ApoOptions`, of which all but ``seed`` are Agent Lightning's.
+        options: those of :class:`lightstream.trainers.algorithms.apo.ApoOptions`, of which all but ``seed`` are Agent
+            Lightning's.
 
     Raises:
         SettingsError: an option is out of range.

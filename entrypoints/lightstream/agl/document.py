@@ -6,7 +6,7 @@ import sys
 from fnmatch import fnmatchcase
 from importlib import import_module
 
-from lightstream.trainers.verl_in_process.verl_keys import OPTIONS, OTHERS, READ, other_of
+from lightstream.trainers.engines.verl.verl_keys import OPTIONS, OTHERS, READ, other_of
 
 from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
 from ._verl_config import EXAMPLES, OWN_KEYS

@@ -53,7 +53,7 @@ from lightstream.schemas.types import (
     WorkerStatus,
 )
 from lightstream.schemas.types import RolloutConfig as _RolloutConfig
-from lightstream.trainers.tasks import Dataset
+from lightstream.trainers.run.tasks import Dataset
 
 from ._names import add_parts
 

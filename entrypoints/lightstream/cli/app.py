@@ -156,7 +156,7 @@ def policy(
     """Run the policy server: serves the model under training, version by version."""
     log_to_stderr(Settings.load())
     with needs("train"):
-        from lightstream.trainers.policy_server import run as run_service
+        from lightstream.trainers.servers.cpu import run as run_service
     run_service(Settings.load(), checkpoint=checkpoint, run_id=run_id)
 
 
@@ -170,8 +170,8 @@ def vllm(
     """Run vLLM in place of the policy server; what is not an option here is one of vLLM's."""
     log_to_stderr(Settings.load())
     with needs("train"):
-        from lightstream.trainers.vllm_servers import VllmOptions
-        from lightstream.trainers.vllm_servers import run as run_service
+        from lightstream.trainers.servers.vllm import VllmOptions
+        from lightstream.trainers.servers.vllm import run as run_service
     options = VllmOptions(python=python, arguments=tuple(context.args))
     run_service(Settings.load(), options, checkpoint=checkpoint, run_id=run_id)
 

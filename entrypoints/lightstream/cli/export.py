@@ -86,7 +86,7 @@ def atif(out: Out, where: Where = FINAL) -> None:
 def torch(out: Out, where: Where = FINAL) -> None:
     """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
     with needs("train", "view"):
-        from lightstream.trainers.exports import save_torch_batch
+        from lightstream.trainers.engines.exports import save_torch_batch
 
         rows, excluded = save_torch_batch(_trajectories(where), out)  # imports torch only here
     _say(rows, "sequences", out)
@@ -98,7 +98,7 @@ def torch(out: Out, where: Where = FINAL) -> None:
 def recording(out: Out, where: Where = FINAL) -> None:
     """Whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
     with needs("train", "view"):
-        from lightstream.trainers.recorded import write_recording
+        from lightstream.trainers.algorithms.recorded import write_recording
     _say(write_recording(_trajectories(where), out), "trajectories", out)
 
 

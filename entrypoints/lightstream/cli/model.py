@@ -32,7 +32,7 @@ def tiny(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SettingsError(f"{path} exists and is not an empty folder.", next_step="Name a new folder.")
     with needs("train"):
-        from lightstream.trainers.tiny_model import make_tiny_model
+        from lightstream.trainers.run.model.tiny_model import make_tiny_model
     try:
         made = make_tiny_model(path, hidden_size=hidden_size, layers=layers, seed=seed)
     except ValueError as error:

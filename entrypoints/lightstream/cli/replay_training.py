@@ -28,8 +28,8 @@ def run_replay_training(settings: Settings, run_id: str, out: Path | None) -> No
         ServiceUnavailableError: Kafka does not answer.
     """
     with needs("train", "view"):
-        from lightstream.trainers.progress import Progress
-        from lightstream.trainers.replaying import replay_training
+        from lightstream.trainers.algorithms.replaying import replay_training
+        from lightstream.trainers.run.progress import Progress
     folder = out or settings.data_dir.absolute() / "replayed" / run_id
     result = replay_training(settings, run_id, folder, progress=Progress(partial(console.print, soft_wrap=True)))
     steps = f"{len(result.steps)} steps of run {run_id}"

@@ -71,7 +71,7 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
         SettingsError: there is no such algorithm or option, or the configuration cannot be read.
     """
     from lightstream.trainers import VERL
-    from lightstream.trainers.batch.scores import ADVANTAGES
+    from lightstream.trainers.rollouts.batch.scores import ADVANTAGES
 
     if ":" in name:
         if options or config is not None:

@@ -29,7 +29,7 @@ def install_hint(*extras: str) -> str:
     Where this Python is too new for verl, which ``train`` needs, it says that too.
     """
     command = f'`pip install "{DISTRIBUTION}[{",".join(extras)}]"`'
-    if sys.version_info >= VERL_PYTHON_BELOW and {"train", "verl-ray"} & set(extras):
+    if sys.version_info >= VERL_PYTHON_BELOW and "train" in extras:
         return f"{command}, in an environment of Python 3.11 or 3.12 (verl, which trains, takes no newer one)"
     return command
 

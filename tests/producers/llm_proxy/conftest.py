@@ -58,8 +58,8 @@ def client(proxy_url: str) -> openai.OpenAI:
 @pytest.fixture
 def policy(settings: Settings, tmp_path: Path) -> Iterator[str]:
     """A real policy server that is announced beside the proxy; its URL."""
-    from lightstream.trainers.policy_server import policy_server
-    from lightstream.trainers.tiny_model import make_tiny_model
+    from lightstream.trainers.run.model.tiny_model import make_tiny_model
+    from lightstream.trainers.servers.cpu import policy_server
 
     model = make_tiny_model(tmp_path / "model")
     server = policy_server(settings, checkpoint=model, follows_resources=False)

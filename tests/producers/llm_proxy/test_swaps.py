@@ -20,9 +20,9 @@ from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import unpack_float32, unpack_int32
 from lightstream.schemas.records import LlmCall, SpanStatus
-from lightstream.trainers.policy_server import create_app
-from lightstream.trainers.policy_server.policy_version import Versions
-from lightstream.trainers.policy_server.service import tokens_of
+from lightstream.trainers.servers.cpu import create_app
+from lightstream.trainers.servers.cpu.policy_version import Versions
+from lightstream.trainers.servers.cpu.service import tokens_of
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import CPU, reference_logprobs, sampled_tokens, talkative_model

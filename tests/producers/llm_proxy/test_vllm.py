@@ -27,7 +27,7 @@ from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.exact.calls import ROUTES, Asked, ask_all, draw
 from tests.producers.llm_proxy.exact.compare import Tokens, assert_no_differences

@@ -11,9 +11,9 @@ import pytest
 
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import VERL
-from lightstream.trainers.batch import Scoring, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.verl_in_process.engine import VerlEngine
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.rollouts.batch import Scoring, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.test_vllm import MODEL, serving
 from tests.producers.support import read_spans

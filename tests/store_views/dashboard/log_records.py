@@ -33,8 +33,8 @@ from lightstream.schemas.topics import (
     Topic,
 )
 from lightstream.stream_processors.core.assembly import Assembler
-from lightstream.trainers.run_identity import OPTIONS
-from lightstream.trainers.verl_in_process import VERL
+from lightstream.trainers.algorithms.verl import VERL
+from lightstream.trainers.run.identity import OPTIONS
 
 __all__ = [
     "SECOND",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lightstream.trainers.policy_server.policy_version import PolicyVersion
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion
 from tests.trainers.policy_server.support import EngineRun, new_versions
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from lightstream.trainers.policy_server.checkpoint import load_model, load_tokenizer
-from lightstream.trainers.policy_server.engine import Engine
-from lightstream.trainers.policy_server.generation import Generation, Job
-from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.chat_api.generation import Generation, Job
+from lightstream.trainers.servers.cpu.checkpoint import load_model, load_tokenizer
+from lightstream.trainers.servers.cpu.engine import Engine
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion, Versions
 
 __all__ = [
     "EngineRun",

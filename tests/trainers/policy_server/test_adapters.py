@@ -22,12 +22,12 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 from lightstream.trainers import VERL, AgentPolicy, make_tiny_model
-from lightstream.trainers.checkpoint.adapter import AdapterShape, read_adapter, write_adapter
-from lightstream.trainers.policy_server import policy_server
-from lightstream.trainers.policy_server.adapters import AdaptedModel
-from lightstream.trainers.policy_server.checkpoint import load_model
-from lightstream.trainers.policy_server.policy_version import Versions
-from lightstream.trainers.verl_in_process.initial import write_initial_model
+from lightstream.trainers.engines.verl.initial import write_initial_model
+from lightstream.trainers.run.checkpoint.adapter import AdapterShape, read_adapter, write_adapter
+from lightstream.trainers.servers.cpu import policy_server
+from lightstream.trainers.servers.cpu.adapters import AdaptedModel
+from lightstream.trainers.servers.cpu.checkpoint import load_model
+from lightstream.trainers.servers.cpu.policy_version import Versions
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import CPU, new_versions
 

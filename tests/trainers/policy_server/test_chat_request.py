@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lightstream.trainers.policy_server.requests import RequestError, parse_chat_request
+from lightstream.trainers.servers.chat_api.requests import RequestError, parse_chat_request
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightstream.trainers.policy_server.generation import Job
-from lightstream.trainers.policy_server.policy_version import PolicyVersion
+from lightstream.trainers.servers.chat_api.generation import Job
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion
 from tests.trainers.policy_server.support import EngineRun, new_versions, reference_logprobs
 
 TOLERANCE = 1e-4

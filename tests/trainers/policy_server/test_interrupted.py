@@ -13,13 +13,13 @@ import pytest
 
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.policy_server import create_app
-from lightstream.trainers.policy_server.generation import INTERRUPTED, Generation, Job
-from lightstream.trainers.policy_server.policy_version import PolicyVersion
-from lightstream.trainers.policy_server.requests import ChatRequest, parse_chat_request
-from lightstream.trainers.policy_server.responses import AnswerHead
-from lightstream.trainers.policy_server.streaming import stream_answer
-from lightstream.trainers.policy_server.text import StopWatcher
+from lightstream.trainers.servers.chat_api.generation import INTERRUPTED, Generation, Job
+from lightstream.trainers.servers.chat_api.requests import ChatRequest, parse_chat_request
+from lightstream.trainers.servers.chat_api.responses import AnswerHead
+from lightstream.trainers.servers.chat_api.streaming import stream_answer
+from lightstream.trainers.servers.chat_api.text import StopWatcher
+from lightstream.trainers.servers.cpu import create_app
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion
 from tests.trainers.policy_server.support import new_versions
 
 SAID = '3 € für 🙂🙂 é <tool_call>{"name": "größe", "arguments": {"a": "ß"}}</tool_call>'

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lightstream.schemas.errors import TrainingError
-from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion, Versions
 from tests.trainers.policy_server.support import new_versions
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from lightstream.trainers.policy_server.sampler import sample
+from lightstream.trainers.servers.cpu.sampler import sample
 
 
 def _logits(rows: int, seed: int = 0, vocabulary: int = 50) -> torch.Tensor:

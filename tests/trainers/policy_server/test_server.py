@@ -18,8 +18,8 @@ from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
-from lightstream.trainers.policy_server import create_app, policy_server
-from lightstream.trainers.policy_server.checkpoint import load_tokenizer
+from lightstream.trainers.servers.cpu import create_app, policy_server
+from lightstream.trainers.servers.cpu.checkpoint import load_tokenizer
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import best_logprobs, new_versions, reference_logprobs
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.trainers.policy_server.text import StopWatcher, TextStream
+from lightstream.trainers.servers.chat_api.text import StopWatcher, TextStream
 
 
 def _decode(token_ids: Sequence[int]) -> str:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.policy_server import policy_server
-from lightstream.trainers.policy_server.checkpoint import load_tokenizer
-from lightstream.trainers.policy_server.requests import RequestError, parse_chat_request
-from lightstream.trainers.policy_server.tool_calls import content_length, how_calls_are_written, read_tool_calls
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.chat_api.requests import RequestError, parse_chat_request
+from lightstream.trainers.servers.chat_api.tool_calls import content_length, how_calls_are_written, read_tool_calls
+from lightstream.trainers.servers.cpu import policy_server
+from lightstream.trainers.servers.cpu.checkpoint import load_tokenizer
 from tests.trainers.policy_server.memory import learn_by_heart
 from tests.trainers.policy_server.support import reference_logprobs
 

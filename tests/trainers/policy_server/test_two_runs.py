@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
-from lightstream.trainers.policy_server import create_app
-from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
+from lightstream.trainers.servers.cpu import create_app
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion, Versions
 from tests.trainers.policy_server.support import new_versions, reference_logprobs
 
 EMBEDDING = "model.embed_tokens.weight"

@@ -22,8 +22,8 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
-from lightstream.trainers.policy_server import policy_server
-from lightstream.trainers.policy_server.policy_version import PolicyVersion, Versions
+from lightstream.trainers.servers.cpu import policy_server
+from lightstream.trainers.servers.cpu.policy_version import PolicyVersion, Versions
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import reference_logprobs
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lightstream.trainers.groups import Group
+from lightstream.trainers.rollouts.groups import Group
 
 __all__ = ["Gae", "episodes", "gae", "value_gradient", "value_loss"]
 

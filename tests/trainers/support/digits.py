@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from lightstream.trainers.groups import Group
+from lightstream.trainers.rollouts.groups import Group
 
 from .trajectories import make_trajectory, make_triplet
 

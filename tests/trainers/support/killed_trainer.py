@@ -32,9 +32,9 @@ from examples.grpo_in_twenty_lines.grpo import grpo
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, checkpoint_folder, trajectories
-from lightstream.trainers import trainer as trainer_module
-from lightstream.trainers.checkpoint import CheckpointFolder
-from lightstream.trainers.tasks import step_group_id, step_requests
+from lightstream.trainers.algorithms import trainer as trainer_module
+from lightstream.trainers.run.checkpoint import CheckpointFolder
+from lightstream.trainers.run.tasks import step_group_id, step_requests
 from tests.trainers.support.instant_store import InstantStore
 from tests.trainers.support.trajectories import random_trajectory
 from tests.trainers.support.two_policies import team_trajectory
@@ -290,7 +290,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings.load()
     if arguments.model:
-        from lightstream.trainers.verl_in_process.runtime import load_verl
+        from lightstream.trainers.engines.verl.runtime import load_verl
 
         import_module("verl.workers.engine_workers")
         load_verl("cpu")

@@ -14,7 +14,7 @@ from itertools import count
 
 from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import PolicyVersionRun, RolloutMode, Trajectory, TripletRecord
-from lightstream.trainers.groups import Group
+from lightstream.trainers.rollouts.groups import Group
 
 from .trajectories import make_trajectory
 

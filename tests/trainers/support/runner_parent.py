@@ -7,7 +7,7 @@ import signal
 
 from lightstream.producers import rollout
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.runners import RunnerProcesses
+from lightstream.trainers.run.runners import RunnerProcesses
 
 __all__ = ["answer", "main"]
 

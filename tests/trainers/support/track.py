@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from lightstream.trainers.trackers.kinds import MLflow, Samples, TrackedStep, Trackio
+from lightstream.trainers.run.trackers.kinds import MLflow, Samples, TrackedStep, Trackio
 
 METRICS = {"reward/mean": 1 / 3, "validation/pass@4": 1.0, "actor/ppo_kl": -1e-9}
 TABLE = Samples("rollouts", ("task", "output", "score"), [["a|b", "c\nd", 0.5], ["ü", "", None]])

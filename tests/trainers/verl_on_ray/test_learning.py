@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -20,10 +19,7 @@ DIGITS = 10
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("engine", ["ray", "verl"])
-def test_an_agent_learns_with_a_model_in_two_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Literal["ray", "verl"]
-) -> None:
+def test_an_agent_learns_with_a_model_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)  # where Runner processes find the agent
     reports: list[StepReport] = []
     settings = Settings.load(data_dir=tmp_path, topic_partitions=2)
@@ -40,7 +36,7 @@ def test_an_agent_learns_with_a_model_in_two_processes(
                 sampling_parameters={"max_tokens": 1},
                 threads=1,
                 processes=2,
-                engine=engine,
+                engine="ray",
                 device="cpu",
                 reward_target=TARGET,
                 reward_target_steps=3,

@@ -15,11 +15,11 @@ from safetensors.numpy import load_file
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.trainers import VERL, make_tiny_model
-from lightstream.trainers.batch import BatchArrays, Scoring, build_arrays, select_rows
-from lightstream.trainers.groups import Group
-from lightstream.trainers.protocols import Engine
-from lightstream.trainers.verl_in_process.engine import VerlEngine
-from lightstream.trainers.verl_on_ray import RayEngine
+from lightstream.trainers.engines.ray import RayEngine
+from lightstream.trainers.engines.verl.engine import VerlEngine
+from lightstream.trainers.loop.protocols import Engine
+from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows
+from lightstream.trainers.rollouts.groups import Group
 from tests.trainers.support.trajectories import random_trajectory
 
 pytestmark = pytest.mark.verl_ray
@@ -174,6 +174,13 @@ def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:
 def test_more_processes_than_there_are_processors_are_refused(model: Path) -> None:
     with pytest.raises(TrainingError, match="16 training processes need as many CPUs; Ray has 3"):
         RayEngine(options(model, processes=16), model)
+
+
+def test_more_nodes_than_there_are_machines_are_refused(model: Path) -> None:
+    with pytest.raises(TrainingError, match="2 training processes on 2 nodes need 2 with 1 CPUs; Ray has 1 of these"):
+        RayEngine(options(model, nodes=2), model)
+    engine = RayEngine(options(model), model)  # and whatever was taken is given back
+    engine.close()
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, model: Path) -> None:

@@ -27,7 +27,7 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from lightstream.trainers import VllmOptions
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
 __all__ = ["allow", "marked_model", "marker_of", "stand_in_options"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
-from lightstream.trainers.tiny_model import make_tiny_model
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.test_weight_swap import Announcer
 from tests.trainers.vllm_servers.vllm import OPTIONS

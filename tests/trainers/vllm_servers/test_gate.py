@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lightstream.trainers.vllm_servers.gate import Gate
+from lightstream.trainers.servers.vllm.gate import Gate
 
 
 async def test_a_closed_gate_waits_for_those_inside_and_holds_others_back() -> None:

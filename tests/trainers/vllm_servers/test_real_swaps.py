@@ -16,8 +16,8 @@ import pytest
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.trainers.vllm_servers import VllmServers
-from lightstream.trainers.vllm_servers.client import VllmClient
+from lightstream.trainers.servers.vllm import VllmServers
+from lightstream.trainers.servers.vllm.client import VllmClient
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.support import reference_logprobs, talkative_model
 from tests.trainers.vllm_servers.vllm import OPTIONS

@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.trainers.policy_server import policy_server
-from lightstream.trainers.tiny_model import make_tiny_model
-from lightstream.trainers.vllm_servers import VllmServers
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.cpu import policy_server
+from lightstream.trainers.servers.vllm import VllmServers
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.memory import learn_by_heart
 from tests.trainers.policy_server.support import reference_logprobs

@@ -21,7 +21,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import unpack_float32
 from lightstream.schemas.records import ResourcesRecord
-from lightstream.trainers.vllm_servers import VllmServers
+from lightstream.trainers.servers.vllm import VllmServers
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 from tests.trainers.policy_server.test_tool_calls import TOOLS

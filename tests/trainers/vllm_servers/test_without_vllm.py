@@ -10,8 +10,8 @@ import pytest
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, TrainingError
-from lightstream.trainers.tiny_model import make_tiny_model
-from lightstream.trainers.vllm_servers import VllmOptions, VllmServer, VllmServers
+from lightstream.trainers.run.model.tiny_model import make_tiny_model
+from lightstream.trainers.servers.vllm import VllmOptions, VllmServer, VllmServers
 
 
 @pytest.mark.parametrize("arguments", [("--model", "x"), ("--max-model-len", "9", "--port", "1")])

@@ -28,20 +28,25 @@ if TYPE_CHECKING:
     from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
-    from .algorithm import Algorithm, AlgorithmContext, algo
-    from .batch import AgentPolicy
-    from .checkpoint import checkpoint_folder
-    from .consumer import Step, trajectories
-    from .groups import Group
-    from .primitives import Policy
-    from .recorded import train_recorded
-    from .report import StepObserver, StepReport
-    from .sft import SFT
-    from .tiny_model import make_tiny_model
-    from .trackers import MLflow, TensorBoard, Tracker, Trackio, Wandb
-    from .trainer import Trainer
-    from .verl_in_process import VERL, RolloutCorrection, VerlConfig, teach_answers
-    from .vllm_servers import VllmOptions
+    from .algorithms.context import AlgorithmContext
+    from .algorithms.interface import Algorithm, algo
+    from .algorithms.own.consumer import trajectories
+    from .algorithms.own.policy import Policy
+    from .algorithms.own.step import Step
+    from .algorithms.recorded import train_recorded
+    from .algorithms.replaying import replay_training
+    from .algorithms.sft import SFT
+    from .algorithms.trainer import Trainer
+    from .algorithms.verl import VERL
+    from .engines.exports import save_torch_batch, torch_batch, verl_batch
+    from .engines.verl import RolloutCorrection, VerlConfig, teach_answers
+    from .rollouts.batch import AgentPolicy
+    from .rollouts.groups import Group
+    from .run.checkpoint import checkpoint_folder
+    from .run.model.tiny_model import make_tiny_model
+    from .run.report import StepObserver, StepReport
+    from .run.trackers import MLflow, TensorBoard, TrackedStep, Tracker, Trackio, Wandb
+    from .servers.vllm import VllmOptions
 
 __all__ = [
     "LLM",
@@ -72,6 +77,7 @@ __all__ = [
     "StepObserver",
     "StepReport",
     "TensorBoard",
+    "TrackedStep",
     "Tracker",
     "Trackio",
     "Trainer",
@@ -82,53 +88,62 @@ __all__ = [
     "algo",
     "checkpoint_folder",
     "make_tiny_model",
+    "replay_training",
+    "save_torch_batch",
     "teach_answers",
+    "torch_batch",
     "train_recorded",
     "trajectories",
+    "verl_batch",
 ]
 
 _MODULES = {
-    "AgentPolicy": "batch",
-    "Algorithm": "algorithm",
-    "AlgorithmContext": "algorithm",
+    "AgentPolicy": "rollouts.batch",
+    "Algorithm": "algorithms.interface",
+    "AlgorithmContext": "algorithms.context",
     "Assembly": "lightstream.schemas.types",
     "EnqueueRolloutRequest": "lightstream.schemas.types",
-    "Group": "groups",
+    "Group": "rollouts.groups",
     "InMemoryLightningStore": "lightstream.store_views.stores",
     "KafkaLightningStore": "lightstream.store_views.stores",
     "LLM": "lightstream.schemas.types",
     "LightningStore": "lightstream.schemas.interfaces",
     "LightningStoreClient": "lightstream.store_views.stores.http",
     "LightningStoreServer": "lightstream.store_views.stores.http",
-    "MLflow": "trackers",
+    "MLflow": "run.trackers",
     "NamedResources": "lightstream.schemas.types",
-    "Policy": "primitives",
+    "Policy": "algorithms.own.policy",
     "PromptTemplate": "lightstream.schemas.types",
     "ProxyLLM": "lightstream.schemas.types",
     "Rollout": "lightstream.schemas.types",
     "RolloutConfig": "lightstream.schemas.types",
-    "RolloutCorrection": "verl_in_process",
-    "SFT": "sft",
+    "RolloutCorrection": "engines.verl",
+    "SFT": "algorithms.sft",
     "Settings": "lightstream.runtime.settings",
-    "Step": "consumer",
-    "StepObserver": "report",
-    "StepReport": "report",
-    "TensorBoard": "trackers",
-    "Tracker": "trackers",
-    "Trackio": "trackers",
-    "Trainer": "trainer",
-    "VERL": "verl_in_process",
-    "VerlConfig": "verl_in_process",
+    "Step": "algorithms.own.step",
+    "StepObserver": "run.report",
+    "StepReport": "run.report",
+    "TensorBoard": "run.trackers",
+    "TrackedStep": "run.trackers",
+    "Tracker": "run.trackers",
+    "Trackio": "run.trackers",
+    "Trainer": "algorithms.trainer",
+    "VERL": "algorithms.verl",
+    "VerlConfig": "engines.verl",
     "ViewClient": "lightstream.store_views.client",
-    "VllmOptions": "vllm_servers",
-    "Wandb": "trackers",
+    "VllmOptions": "servers.vllm",
+    "Wandb": "run.trackers",
     "AsyncViewClient": "lightstream.store_views.client",
-    "algo": "algorithm",
-    "checkpoint_folder": "checkpoint",
-    "make_tiny_model": "tiny_model",
-    "teach_answers": "verl_in_process",
-    "train_recorded": "recorded",
-    "trajectories": "consumer",
+    "algo": "algorithms.interface",
+    "checkpoint_folder": "run.checkpoint",
+    "make_tiny_model": "run.model.tiny_model",
+    "teach_answers": "engines.verl",
+    "train_recorded": "algorithms.recorded",
+    "trajectories": "algorithms.own.consumer",
+    "replay_training": "algorithms.replaying",
+    "save_torch_batch": "engines.exports",
+    "torch_batch": "engines.exports",
+    "verl_batch": "engines.exports",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lightstream.producers import OtelTracer
 from lightstream.producers.runner.daemon_thread import call_in_thread
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.trainers.tasks import Dataset
+from lightstream.trainers.run.tasks import Dataset
 
 from ..algorithm import Algorithm
 from ..execution import ExecutionEvent, SharedMemoryExecutionStrategy

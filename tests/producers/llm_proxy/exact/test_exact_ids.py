@@ -15,11 +15,11 @@ import pytest
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.packing import pack_float32, pack_int32
-from lightstream.trainers.policy_server import app as policy_app
-from lightstream.trainers.policy_server.generation import Job
-from lightstream.trainers.policy_server.requests import ChatRequest
-from lightstream.trainers.policy_server.responses import AnswerHead
-from lightstream.trainers.policy_server.streaming import stream_answer
+from lightstream.trainers.servers.chat_api.generation import Job
+from lightstream.trainers.servers.chat_api.requests import ChatRequest
+from lightstream.trainers.servers.chat_api.responses import AnswerHead
+from lightstream.trainers.servers.chat_api.streaming import stream_answer
+from lightstream.trainers.servers.cpu import app as policy_app
 from tests.producers.llm_proxy.conftest import StartProxy
 from tests.producers.llm_proxy.exact.calls import ROUTES, Answered, Asked, ask_all, draw
 from tests.producers.llm_proxy.exact.compare import Tokens, assert_no_differences

@@ -25,7 +25,7 @@ from lightstream.schemas.errors import RecordTooLargeError, TrainingError
 from lightstream.schemas.records import Record, ResourcesRecord
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS, TRAJECTORIES, Topic
 
-from .history import History, StepCommit, replay
+from ..run.history import History, StepCommit, replay
 from .reading import read_topic
 from .snapshot import SnapshotFile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightstream.schemas.records import ResourcesRecord, TrainingStep
 
-from .history import History, StepCommit, replay
+from ..run.history import History, StepCommit, replay
 
 __all__ = ["MemoryLedger"]
 

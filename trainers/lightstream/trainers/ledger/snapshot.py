@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lightstream.schemas.records import Record, ResourcesRecord, TrainingStep
 
-from .history import History
+from ..run.history import History
 
 __all__ = ["Snapshot", "SnapshotFile"]
 

@@ -9,10 +9,10 @@ from statistics import fmean
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import DropReason, StepOutcome, Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import BatchRows, Exclusion, reasons_of
-from ..groups import Group
-from ..progress import Progress
+from ..rollouts.batch import BatchRows, Exclusion, reasons_of
+from ..rollouts.groups import Group
+from ..run.progress import Progress
+from ..run.run import Run
 from .options import GAP_ADVICE, LoopOptions
 
 __all__ = ["Breaker", "is_done", "say_done"]
@@ -21,25 +21,25 @@ AGENTS_NAMED_MAX = 3
 """Names of agents that are not trained, the most frequent: a mistyped expression is seen from one."""
 
 
-def is_done(options: LoopOptions, context: AlgorithmContext) -> bool:
+def is_done(options: LoopOptions, run: Run) -> bool:
     """Whether all steps are made, or the last ones hold the reward that was wanted."""
-    last = context.history.mean_rewards[-options.reward_target_steps :]
-    return context.last_step >= options.steps or (
+    last = run.history.mean_rewards[-options.reward_target_steps :]
+    return run.last_step >= options.steps or (
         options.reward_target is not None
         and len(last) == options.reward_target_steps
         and fmean(last) >= options.reward_target  # false for NaN
     )
 
 
-def say_done(options: LoopOptions, context: AlgorithmContext) -> None:
+def say_done(options: LoopOptions, run: Run) -> None:
     """Tell whoever started a finished run, or had its policy measured."""
     if options.val_only:
-        context.progress.say(f"The policy after step {context.last_step} of run {context.run_id!r} is measured.")
+        run.progress.say(f"The policy after step {run.last_step} of run {run.run_id!r} is measured.")
         return
-    made = f"{context.last_step} of {options.steps} steps of run {context.run_id!r} are made"
-    if context.last_step < options.steps:
+    made = f"{run.last_step} of {options.steps} steps of run {run.run_id!r} are made"
+    if run.last_step < options.steps:
         made += f", and the last {options.reward_target_steps} hold a mean reward of {options.reward_target}"
-    context.progress.say(f"Nothing left to do: {made}.")
+    run.progress.say(f"Nothing left to do: {made}.")
 
 
 class Breaker:

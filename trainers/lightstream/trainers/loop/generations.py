@@ -14,14 +14,14 @@ from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.packing import TOKEN_BYTES
 from lightstream.schemas.records import Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import rollout_score
-from ..groups import Group
+from ..rollouts.batch import rollout_score
+from ..rollouts.groups import Group
+from ..run.run import Run
 
 __all__ = ["dump_generations"]
 
 
-def dump_generations(folder: str | Path | None, step: int, groups: Sequence[Group], context: AlgorithmContext) -> None:
+def dump_generations(folder: str | Path | None, step: int, groups: Sequence[Group], run: Run) -> None:
     """Write ``<folder>/<step>.jsonl``, in place of one that is there; nothing without a folder.
 
     One line for each call of each rollout: ``input`` and ``output`` as text without special tokens, ``score`` of the
@@ -34,7 +34,7 @@ def dump_generations(folder: str | Path | None, step: int, groups: Sequence[Grou
     if folder is None:
         return
     path = Path(folder).expanduser() / f"{step}.jsonl"
-    tokenizer = _tokenizer(context.folder_of(context.history.checkpoints[0]))
+    tokenizer = _tokenizer(run.folder_of(run.history.checkpoints[0]))
     lines = [
         json.dumps({**line, "step": step, "group_id": group.group_id}, ensure_ascii=False)
         for group in groups

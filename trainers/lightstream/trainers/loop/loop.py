@@ -1,4 +1,4 @@
-"""The loop, made of a source of groups, a ledger, an engine and policy servers."""
+"""The loop, made of rollouts, steps, an engine and policy servers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path
 
 from lightstream.schemas.records import ResourcesRecord, StepOutcome
 
-from ..algorithm import AlgorithmContext
-from ..batch import check_agents
-from ..protocols import Engine
+from ..rollouts.batch import check_agents
+from ..rollouts.rollouts import Rollouts
 from .ending import Breaker, is_done, say_done
 from .generations import dump_generations
 from .options import LoopOptions
 from .policy import begin, latest, own_policy, policy_resources
+from .protocols import Engine, PolicyServers
 from .recovery import Recovery
 from .step import StepBatch, select_batch, update
+from .steps import Steps
 from .validation import check_can_measure, is_to_be_measured, measure_last, validates_before, validation
 from .waves import Waves
 
@@ -30,7 +31,9 @@ class TrainingLoop:
 
     Args:
         options: sizes and rules.
-        context: where groups come from and steps go, and the servers that sample.
+        rollouts: where groups come from.
+        steps: where they go.
+        servers: those that sample.
         write_first: writes the initial model into an empty folder.
         new_engine: an engine with the weights of a folder, and those that the run began with.
     """
@@ -38,55 +41,60 @@ class TrainingLoop:
     def __init__(
         self,
         options: LoopOptions,
-        context: AlgorithmContext,
+        rollouts: Rollouts,
+        steps: Steps,
+        servers: PolicyServers,
         *,
         write_first: Callable[[Path], None],
         new_engine: Callable[[Path, Path | None], Engine],
     ) -> None:
         self._options = options
-        self._context = context
+        self._run = steps.run
+        self._rollouts = rollouts
+        self._steps = steps
+        self._servers = servers
         self._write_first = write_first
         self._new_engine = new_engine
 
     def run(self) -> None:
         """Make all steps that are not made, and measure the policy of the last."""
-        options, context = self._options, self._context
-        check_can_measure(options, context)
-        context.progress.of_failures = options.of_failures(context.rollout_config.retry_condition)
-        begin(options, context, self._write_first)
-        if options.val_only or is_done(options, context):
-            if is_to_be_measured(options, context):
+        options, run, rollouts, steps = self._options, self._run, self._rollouts, self._steps
+        check_can_measure(options, rollouts)
+        run.progress.explain_failures(options.of_failures(rollouts.rollout_config.retry_condition))
+        begin(options, steps, self._servers, self._write_first)
+        if options.val_only or is_done(options, run):
+            if is_to_be_measured(options, run):
                 self._swap()
-                measure_last(options, context)
-            say_done(options, context)
+                measure_last(options, steps)
+            say_done(options, run)
             return
         self._swap()
-        recovery = Recovery(options, context)
-        waves, breaker = Waves(options, context), Breaker(options.steps_without_signal_max, context.progress)
+        recovery = Recovery(options, steps)
+        waves, breaker = Waves(options, rollouts), Breaker(options.steps_without_signal_max, run.progress)
         engine: Engine | None = None
         try:
-            while not is_done(options, context):
-                step, started = context.last_step + 1, context.now()
+            while not is_done(options, run):
+                step, started = run.last_step + 1, run.now()
                 waves.ask(step, again=breaker.in_a_row > 0)
                 if engine is None:  # loading takes seconds, in which the first rollouts run
                     engine = recovery.restore(self._new_engine)
                     recovery.keep()  # and not what a crash left behind
                 recovery.save_if_due(engine)
                 metrics = {"seconds/swap": self._swap()}
-                if validates_before(options, context, step):
-                    metrics |= validation(options, context)
+                if validates_before(options, run, step):
+                    metrics |= validation(options, rollouts)
                 mark = time.perf_counter()
                 groups = waves.take(step)
                 metrics["seconds/collect"] = time.perf_counter() - mark
-                if latest(context).version == 0:
+                version = latest(run).version
+                if version == 0:
                     check_agents(groups.kept + groups.silent, options.policies)
-                version = latest(context).version
-                own = partial(own_policy, options, context, version)
+                own = partial(own_policy, options, run, version)
                 batch = select_batch(options, groups, version, engine, own)
                 metrics |= batch.metrics
-                dump_generations(options.rollout_data_dir, step, groups.kept + groups.silent, context)
+                dump_generations(options.rollout_data_dir, step, groups.kept + groups.silent, run)
                 learned = self._learn(engine, batch, step, metrics)
-                context.commit(
+                steps.commit(
                     step,
                     groups.kept + groups.silent,
                     started_unix_nano=started,
@@ -103,14 +111,14 @@ class TrainingLoop:
         finally:
             if engine is not None:
                 engine.close()
-        measure_last(options, context)
+        measure_last(options, steps)
 
     def _swap(self) -> float:
         """Have the latest version served; what is being sampled waits meanwhile."""
-        servers = self._context.servers
+        servers = self._servers
         servers.pause()
         try:
-            return servers.load(latest(self._context))
+            return servers.load(latest(self._run))
         finally:
             servers.resume()
 
@@ -118,19 +126,19 @@ class TrainingLoop:
         """Update on a batch and write the weights; nothing is published where nothing was learned."""
         if batch.outcome is not StepOutcome.UPDATED:
             return _Learned(batch.outcome)
-        options, context = self._options, self._context
-        version = latest(context).version
-        made = update(engine, batch, context, step, version, gap_max=options.gap_max)
+        options, run = self._options, self._run
+        version = latest(run).version
+        made = update(engine, batch, run, step, version, gap_max=options.gap_max)
         metrics |= made.metrics
         if made.cause:
-            context.progress.say(f"Step {step} was not learned from: {made.cause}.")
+            run.progress.say(f"Step {step} was not learned from: {made.cause}.")
         if not made.learned:
             return _Learned(StepOutcome.DISCARDED, cause=made.cause)
         mark = time.perf_counter()
-        checkpoint = context.checkpoints.write(step, engine.save_weights)
+        checkpoint = run.checkpoints.write(step, engine.save_weights)
         engine.saved_in(checkpoint)
         metrics["seconds/checkpoint"] = time.perf_counter() - mark
-        resources = policy_resources(options, context, version + 1, checkpoint)
+        resources = policy_resources(options, self._steps, self._servers, version + 1, checkpoint)
         return _Learned(StepOutcome.UPDATED, resources, made.cause)
 
 

@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
 
+from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.packing import is_float32
 from lightstream.stream_processors.core.segments import NO_VERSION
 
-from ..batch import ALL, BatchRows, PolicyGroups, rollout_score
-from ..groups import Group
+from ..rollouts.batch import ALL, BatchRows, PolicyGroups, rollout_score
+from ..rollouts.groups import Group
 
-__all__ = ["batch_metrics", "policy_metrics"]
+__all__ = ["batch_metrics", "group_metrics", "policy_metrics"]
+
+
+def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Reward statistics of a step's groups. ``reward/mean`` is absent where no trajectory has a reward."""
+    trajectories = [trajectory for group in groups for trajectory in group.sampled]
+    rewards = [t.reward for t in trajectories if t.reward is not None and is_float32(t.reward)]
+    uniform = sum(
+        len({t.reward for t in group.sampled}) == 1 and group.sampled[0].reward is not None
+        for group in groups
+        if len(group.sampled) > 1
+    )
+    metrics = {
+        "groups": float(len(groups)),
+        "groups/uniform_reward": float(uniform),
+        "rollouts": float(len(trajectories)),
+        "rollouts/without_reward": float(len(trajectories) - len(rewards)),
+        "rollouts/failed": float(sum(t.rollout_status.value != "succeeded" for t in trajectories)),
+    }
+    if trajectories:
+        seconds = fmean(t.closed_unix_nano - t.opened_unix_nano for t in trajectories) / NANOS_PER_SECOND
+        metrics["seconds/rollout"] = seconds
+    if rewards:
+        metrics |= {
+            "reward/mean": fmean(rewards),
+            "reward/std": pstdev(rewards),
+            "reward/min": min(rewards),
+            "reward/max": max(rewards),
+        }
+    return metrics
 
 
 def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[str, float]:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.sampling import changed_sampling
 
-from ..batch import Advantage, AdvantagePer, AgentPolicy, MissingReward, Overlong, Scoring, check_policies
-from ..ledger import MEAN_REWARDS_KEPT
+from ..rollouts.batch import Advantage, AdvantagePer, AgentPolicy, MissingReward, Overlong, Scoring, check_policies
+from ..run.history import MEAN_REWARDS_KEPT
 
 __all__ = ["GAP_ADVICE", "LoopOptions"]
 
@@ -51,7 +51,7 @@ class LoopOptions:
         refill_silent_groups: up to this many groups of a step that have one reward each, and so no signal, are left
             out of it, and others taken in their place.
         advantage, advantage_per, reward_missing, reward_fill, reward_dimensions: how rewards become advantages: see
-            :class:`~lightstream.trainers.batch.Scoring`.
+            :class:`~lightstream.trainers.rollouts.batch.Scoring`.
         entropy_coefficient: weight of the entropy bonus. Where it is 0, rows without an advantage are not computed.
         kl_loss_coefficient: weight of the KL to a frozen reference policy in the loss. Every row is computed then.
         kl_reward_coefficient: weight of the KL that is taken from the reward before rewards are compared: the sum over
@@ -69,8 +69,8 @@ class LoopOptions:
             reason ``length``; DAPO's filter, arXiv:2503.14476); ``truncate`` trains on their first tokens. Either way
             they count in their group's mean.
         policies: several policies for the agents of one system, by name: see
-            :class:`~lightstream.trainers.batch.AgentPolicy`. Each is an adapter (LoRA) of the one model, which itself
-            stays as it is; agents call it by the resource of its name. None: one policy.
+            :class:`~lightstream.trainers.rollouts.batch.AgentPolicy`. Each is an adapter (LoRA) of the one model, which
+            itself stays as it is; agents call it by the resource of its name. None: one policy.
         resource_name: name of the model among the agent's resources.
         served_model: name that the weights are served under; version k is requested as ``<served_model>@k``. ``None``:
             the run's name, which no other run has.

@@ -14,13 +14,14 @@ from pathlib import Path
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 
-from ..algorithm import GROUP_SKIPPED, AlgorithmContext
-from ..checkpoint import CheckpointFolder, existing_folder
-from ..groups import Group, natural_order
-from ..protocols import Engine
+from ..rollouts.groups import Group, natural_order
+from ..rollouts.rollouts import Rollouts
+from ..run.checkpoint import CheckpointFolder, existing_folder
 from .options import LoopOptions
 from .policy import checkpoint_of, latest, own_policy
+from .protocols import Engine
 from .step import select_batch, update
+from .steps import GROUP_SKIPPED, Steps
 from .waves import split_silent
 
 __all__ = ["Recovery", "make_again"]
@@ -32,10 +33,11 @@ WEIGHTS_FILE = "weights.txt"
 class Recovery:
     """The recovery checkpoints of one run: ``<data_dir>/recovery/<run_id>``."""
 
-    def __init__(self, options: LoopOptions, context: AlgorithmContext) -> None:
+    def __init__(self, options: LoopOptions, steps: Steps) -> None:
         self._options = options
-        self._context = context
-        self._folder = CheckpointFolder(context.settings.data_dir.absolute() / "recovery" / context.run_id)
+        self._steps = steps
+        self._run = run = steps.run
+        self._folder = CheckpointFolder(run.settings.data_dir.absolute() / "recovery" / run.run_id)
         self._saved = 0
 
     def restore(self, new_engine: Callable[[Path, Path | None], Engine]) -> Engine:
@@ -44,68 +46,68 @@ class Recovery:
         Raises:
             TrainingError: the checkpoint, or what the log held since, is gone. Nothing has changed.
         """
-        context, history = self._context, self._context.history
+        run, history = self._run, self._run.history
         self._saved, folder = self._newest()
         first = history.checkpoints.get(0)
-        engine = new_engine(folder, None if first is None else context.folder_of(first))
+        engine = new_engine(folder, None if first is None else run.folder_of(first))
         missing = [s for s in history.updates if s.step > self._saved]
-        if self._saved == 0 and len(missing) != latest(context).version:  # each update made one version
-            ledger = context.settings.data_dir.absolute() / "ledger"
+        if self._saved == 0 and len(missing) != latest(run).version:  # each update made one version
+            ledger = run.settings.data_dir.absolute() / "ledger"
             raise TrainingError(
-                f"the checkpoints of run {context.run_id!r} are gone from {self._folder.root}, and what is remembered "
+                f"the checkpoints of run {run.run_id!r} are gone from {self._folder.root}, and what is remembered "
                 "of its steps begins after the first.",
                 next_step=f"Restore them; or delete {ledger}, so that the whole log is read, and start again.",
             )
         if missing:
-            context.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
+            run.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
             self._make_again(engine, missing)
-        engine.saved_in(checkpoint_of(context, latest(context)))
+        engine.saved_in(checkpoint_of(run, latest(run)))
         return engine
 
     def save_if_due(self, engine: Engine) -> None:
         """Write a checkpoint if ``checkpoint_every`` steps were committed since the last one."""
-        context, history = self._context, self._context.history
-        if context.last_step - self._saved < self._options.checkpoint_every:
+        run, history = self._run, self._run.history
+        if run.last_step - self._saved < self._options.checkpoint_every:
             return
-        written = self._folder.write(context.last_step, partial(self._fill, engine=engine))
+        written = self._folder.write(run.last_step, partial(self._fill, engine=engine))
         self._folder.keep_only([written])
-        self._saved = context.last_step
+        self._saved = run.last_step
         history.updates = [step for step in history.updates if step.step >= self._saved]
 
     def keep(self) -> None:
         """Delete served weights that nobody needs any more. The first version stays: the run can be made again."""
-        self._context.keep_checkpoints(self._options.keep_checkpoints, besides=(0,))
+        self._steps.keep_checkpoints(self._options.keep_checkpoints, besides=(0,))
 
     def _fill(self, folder: Path, engine: Engine) -> None:
         engine.save(folder)
-        (folder / WEIGHTS_FILE).write_text(latest(self._context).checkpoint_url or "", "utf-8")
+        (folder / WEIGHTS_FILE).write_text(latest(self._run).checkpoint_url or "", "utf-8")
 
     def _newest(self) -> tuple[int, Path]:
         """The newest checkpoint of what the ledger has, and its step."""
-        context = self._context
-        step_of = {context.folder_of(url): step for step, url in context.history.checkpoints.items()}
+        run = self._run
+        step_of = {run.folder_of(url): step for step, url in run.history.checkpoints.items()}
         found: dict[int, Path] = {}
         for folder in self._folder.root.iterdir() if self._folder.root.is_dir() else ():
             marker = folder / WEIGHTS_FILE
             if not folder.name.startswith(".") and marker.is_file():
-                step = step_of.get(context.folder_of(marker.read_text("utf-8")))
+                step = step_of.get(run.folder_of(marker.read_text("utf-8")))
                 if step is not None:
                     found[step] = folder
         if found:
             return max(found.items())
-        return 0, existing_folder(context.settings, context.history.checkpoints.get(0), context.run_id)
+        return 0, existing_folder(run.settings, run.history.checkpoints.get(0), run.run_id)
 
     def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
-        context = self._context
-        before = [s for s in context.history.updates if s.step <= self._saved]
-        for _ in make_again(self._options, context, engine, steps, after=before[-1] if before else None):
+        rollouts, history = self._steps.rollouts, self._run.history
+        before = [s for s in history.updates if s.step <= self._saved]
+        for _ in make_again(self._options, rollouts, engine, steps, after=before[-1] if before else None):
             pass
-        context.source.seek(context.history.low_water)
+        rollouts.source.seek(history.low_water)
 
 
 def make_again(
     options: LoopOptions,
-    context: AlgorithmContext,
+    rollouts: Rollouts,
     engine: Engine,
     steps: Sequence[TrainingStep],
     *,
@@ -113,7 +115,7 @@ def make_again(
 ) -> Iterator[tuple[TrainingStep, dict[str, float]]]:
     """Make committed steps again, from the trajectories that they name, in the revisions that they consumed.
 
-    Reads them from the context's source, which has to :meth:`~GroupSource.seek` afterwards.
+    Reads them from the rollouts' source, which has to :meth:`~GroupSource.seek` afterwards.
 
     Args:
         steps: in order; those that changed the weights.
@@ -130,12 +132,13 @@ def make_again(
         {(c.rollout_id, c.attempt_id, c.revision): c.group_id for c in s.consumed if GROUP_SKIPPED not in c.not_trained}
         for s in steps
     ]
-    found = context.source.reread(low_water, {identity for names in consumed for identity in names})
+    run = rollouts.run
+    found = rollouts.source.reread(low_water, {identity for names in consumed for identity in names})
     for step, names in zip(steps, consumed, strict=True):
         if not found.keys() >= names.keys():
             lost = len(names.keys() - found.keys())
             raise TrainingError(
-                f"step {step.step} of run {context.run_id!r} cannot be made again: {lost} of its trajectories "
+                f"step {step.step} of run {run.run_id!r} cannot be made again: {lost} of its trajectories "
                 "are gone from the log.",
                 next_step="Start a new run with another run_id and trainer_id.",
             )
@@ -145,7 +148,7 @@ def make_again(
         ]
         version = int((step.resources_id or "").rpartition("-v")[2]) - 1
         batch = select_batch(
-            options, split_silent(options, groups), version, engine, partial(own_policy, options, context, version)
+            options, split_silent(options, groups), version, engine, partial(own_policy, options, run, version)
         )
         if batch.outcome is StepOutcome.UPDATED:
-            yield step, batch.metrics | update(engine, batch, context, step.step, version).metrics
+            yield step, batch.metrics | update(engine, batch, run, step.step, version).metrics

@@ -12,12 +12,12 @@ import numpy as np
 
 from lightstream.schemas.records import StepOutcome, Trajectory
 
-from ..algorithm import AlgorithmContext
-from ..batch import ALL, BatchRows, OwnPolicy, build_arrays, rollout_score, select_rows, split_groups
-from ..groups import Group
-from ..protocols import Engine, NothingLearned
+from ..rollouts.batch import ALL, BatchRows, OwnPolicy, build_arrays, rollout_score, select_rows, split_groups
+from ..rollouts.groups import Group
+from ..run.run import Run
 from .metrics import batch_metrics, policy_metrics
 from .options import LoopOptions
+from .protocols import Engine, NothingLearned
 from .waves import StepGroups
 
 __all__ = ["StepBatch", "Update", "select_batch", "update"]
@@ -153,7 +153,7 @@ class Update:
 def update(
     engine: Engine,
     batch: StepBatch,
-    context: AlgorithmContext,
+    run: Run,
     step: int,
     version: int,
     *,
@@ -165,32 +165,33 @@ def update(
     policy that learned nothing are accounted for by reason in ``batch.rows``.
 
     Args:
-        gap_max: see :class:`~lightstream.trainers.protocols.Engine`; a step that is made again was committed already.
+        gap_max: see :class:`~lightstream.trainers.loop.protocols.Engine`; a step that is made again was committed
+            already.
     """
     found: dict[str, dict[str, float]] = {}
     refused: dict[str, NothingLearned] = {}
     for name, rows in batch.parts.items():
         try:
-            found[name] = _update(engine, rows, name, context, step, version, gap_max)
+            found[name] = _update(engine, rows, name, run, step, version, gap_max)
         except NothingLearned as outcome:
             refused[name] = outcome
             batch.rows.refuse(rows, outcome.reason)
-    _say_what_is_odd(context, step, found)
+    _say_what_is_odd(run, step, found)
     metrics = _joined(found | {name: outcome.metrics for name, outcome in refused.items()})
     return Update(metrics, refused, learned=bool(found))
 
 
-def _say_what_is_odd(context: AlgorithmContext, step: int, found: Mapping[str, Mapping[str, float]]) -> None:
+def _say_what_is_odd(run: Run, step: int, found: Mapping[str, Mapping[str, float]]) -> None:
     apart = max((metrics.get("logprob_diff_max", math.nan) for metrics in found.values()), default=math.nan)
     if apart > LOGPROB_DIFF_EXPECTED_MAX:
-        context.progress.say(
+        run.progress.say(
             f"Step {step}: the log-probabilities of actor and model server differ by up to "
             f"{apart:.2g} (expected: below {LOGPROB_DIFF_EXPECTED_MAX:g}). Do both run the "
             "same weights at the same temperature?"
         )
     skipped = int(sum(metrics.get("updates/not_finite", 0.0) for metrics in found.values()))
     if skipped:
-        context.progress.say(
+        run.progress.say(
             f"Step {step}: the gradient of {skipped} mini-batches was not finite, and changed nothing. Are there huge "
             "rewards?"
         )
@@ -198,7 +199,7 @@ def _say_what_is_odd(context: AlgorithmContext, step: int, found: Mapping[str, M
         sum(metrics.get(name, 0.0) for metrics in found.values()) for name in ("tokens/computed", "tokens/distinct")
     )
     if computed > RESTATED_MIN * distinct:
-        context.progress.hint(
+        run.progress.hint(
             f"Step {step} computes {computed:,.0f} tokens, of which {distinct:,.0f} are distinct: many calls do not "
             "go on from the one before. Does the chat template take reasoning out of earlier answers, or the agent "
             "rewrite its history? The page of a rollout shows where each row begins, and why."
@@ -227,7 +228,7 @@ def _update(
     engine: Engine,
     rows: BatchRows,
     policy: str,
-    context: AlgorithmContext,
+    run: Run,
     step: int,
     version: int,
     gap_max: float,
@@ -235,7 +236,7 @@ def _update(
     arrays = build_arrays(rows)
     mark = time.perf_counter()
     metrics = engine.update(
-        arrays, policy_version=version, seed=(context.seed, step), policy=policy, step=step, gap_max=gap_max
+        arrays, policy_version=version, seed=(run.seed, step), policy=policy, step=step, gap_max=gap_max
     )
     seconds = time.perf_counter() - mark
     return metrics | {

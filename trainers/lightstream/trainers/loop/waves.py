@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..algorithm import AlgorithmContext
-from ..batch import select_rows, split_groups
-from ..groups import Group, natural_order
+from ..rollouts.batch import select_rows, split_groups
+from ..rollouts.groups import Group, natural_order
+from ..rollouts.rollouts import Rollouts
 from .options import LoopOptions
 
 __all__ = ["StepGroups", "Waves", "split_silent"]
@@ -39,12 +39,13 @@ class Waves:
     others are asked for in their place.
     """
 
-    def __init__(self, options: LoopOptions, context: AlgorithmContext) -> None:
+    def __init__(self, options: LoopOptions, rollouts: Rollouts) -> None:
         self._options = options
-        self._context = context
+        self._rollouts = rollouts
         self._last_step: dict[str, int] = {}
+        run = rollouts.run
         # With steps ahead, earlier steps may have left slow groups behind: all that are not consumed are asked for.
-        self._next = context.history.settled.below_step if options.steps_ahead else context.last_step + 1
+        self._next = run.history.settled.below_step if options.steps_ahead else run.last_step + 1
 
     def ask(self, step: int, *, again: bool) -> None:
         """Ask for the rollouts of this step and of those ahead, and again for those of a discarded step."""
@@ -76,17 +77,17 @@ class Waves:
             self._ask_further(missing, step, besides=silent + kept)
         if options.stale == "drop":
             late = [name for name, last in self._last_step.items() if last <= step]
-            self._context.source.give_up(late)
+            self._rollouts.source.give_up(late)
             self._forget(late)
         return split_silent(options, kept + silent)
 
     def _next_group(self, step: int, room: int) -> Group | None:
         """The next group of a step that has room for so many; ``None`` where there is none."""
-        options, source = self._options, self._context.source
+        options, source = self._options, self._rollouts.source
         least = None if options.group_min is None else options.group_min + options.has_baselines
         while names := self._eligible(step, room):
             group = next(source.groups(names, least=least, wait_s=options.group_deadline_s), None)
-            self._forget(self._context.skipped)
+            self._forget(self._rollouts.skipped)
             if group is not None:
                 self._forget([group.group_id])
                 return group
@@ -108,7 +109,7 @@ class Waves:
 
     def _ask_wave(self, wave: int, last_step: int) -> None:
         options = self._options
-        names = self._context.enqueue_step(
+        names = self._rollouts.enqueue_step(
             wave,
             tasks=options.tasks_per_step,
             rollouts_per_task=options.rollouts_per_task,
@@ -119,7 +120,7 @@ class Waves:
     def _ask_further(self, count: int, step: int, besides: Sequence[Group] = ()) -> None:
         if count > 0:
             taken = [group.group_id for group in besides]
-            names = self._context.enqueue_further(
+            names = self._rollouts.enqueue_further(
                 count,
                 rollouts_per_task=self._options.rollouts_per_task,
                 baselines=self._options.has_baselines,

@@ -1,0 +1,1 @@
+"""A loop of one's own: trajectories step by step, and a policy's primitives."""

@@ -1,0 +1,1 @@
+"""Engines that compute updates: verl in this process, or in several that Ray starts."""

@@ -1,0 +1,1 @@
+"""Rollouts: asked for, collected in groups, and made into batches."""

@@ -1,0 +1,1 @@
+"""What a run is: its names, its model and weights, its history, and who watches it."""

@@ -1,8 +1,0 @@
-"""VERL in one process: verl's advantage, loss and training engine, on a CPU or a GPU, without Ray."""
-
-from .algorithm import VERL
-from .config import VerlConfig
-from .correction import RolloutCorrection
-from .warm_up import WarmUp, teach_answers
-
-__all__ = ["VERL", "RolloutCorrection", "VerlConfig", "WarmUp", "teach_answers"]
