@@ -239,17 +239,9 @@ _WIRE = "requests are the server's own; use `LightningStoreClient`"
 _CALLABLE = "a type of functions; `Callable`"
 _ONE_INSTRUMENTATION = "`lightstream.producers.instrument([…])`, by the field's own instrumentors"
 _APO = "`lightstream.trainers.apo`: instructions to the models are texts of its module `editor`"
-_NO_METRICS = (
-    "each server of ours answers `/metrics` itself; `lightstream status` shows processes and lags, `lightstream sql` "
-    "counts"
-)
 _PROXY = "the proxy does it by itself: `lightstream.producers.LLMProxy`"
 
 ABSENT_MODULES: dict[str, str] = {
-    "cli": "the command line `lightstream`",
-    "cli.prometheus": _NO_METRICS,
-    "cli.store": "`lightstream store`",
-    "cli.vllm": "vLLM's own command: token ids are asked for by the LLM proxy",
     "execution.inter_process": "`ClientServerExecutionStrategy` (there, it raises)",
     "instrumentation.agentops": _ONE_INSTRUMENTATION,
     "instrumentation.agentops_langchain": _ONE_INSTRUMENTATION,
@@ -263,7 +255,6 @@ ABSENT_MODULES: dict[str, str] = {
     "store.mongo": "`KafkaLightningStore`",
     "store.utils": _LIFE_CYCLE,
     "trainer.legacy": "`Trainer.fit_v0`",
-    "utils.metrics": _NO_METRICS,
     "utils.otlp": "the OTLP gateway (`lightstream gateway`), and `LightstreamSpanExporter`",
     "utils.server_launcher": "servers are threads of their process, or services of `lightstream up`",
     "utils.system_snapshot": "heartbeats report only attempts",

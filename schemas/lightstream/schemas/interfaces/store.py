@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..attribute_names import AGL_ATTEMPT_ID, AGL_ROLLOUT_ID, AGL_SPAN_SEQUENCE_ID
 from ..records import ANY_RUN, WorkerHeartbeat
 from ..types import (
     UNSET,
@@ -341,10 +342,19 @@ class LightningStore:
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None
     ) -> Span | None:
-        """As :meth:`add_span`, for a span of the OpenTelemetry SDK. Without ``sequence_id`` it gets the next one."""
+        """As :meth:`add_span`, for a span of the OpenTelemetry SDK. Without ``sequence_id`` it gets the next one.
+
+        All three are kept in its resource too, as an exporter of the attempt's own process sends them.
+        """
         if sequence_id is None:
             sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
-        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id))
+        span = Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id)
+        span.resource.attributes |= {
+            AGL_ROLLOUT_ID: rollout_id,
+            AGL_ATTEMPT_ID: attempt_id,
+            AGL_SPAN_SEQUENCE_ID: sequence_id,
+        }
+        return await self.add_span(span)
 
     async def query_spans(
         self,
