@@ -156,7 +156,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The scripted model server."""
-    settings = Settings(data_dir=str(tmp_path_factory.mktemp("model")))
+    settings = Settings.load(data_dir=tmp_path_factory.mktemp("model"))
     server = HttpServer(ScriptedModel(answer, of_rollouts=False).app, settings, name="upstream")
     try:
         yield f"{server.start()}/v1"
@@ -190,15 +190,15 @@ def _arguments(command: str) -> list[str]:
 @contextmanager
 def _beside(program: Beside, folder: Path, environment: dict[str, str], log: Path) -> Generator[None]:
     """``program`` runs inside, and is ready."""
-    if program.port is not None:
-        port = program.port
+    port = program.port
+    if port is not None:
         eventually(lambda: _is_free(port), what=f"port {port} is free")
     with log.open("w") as written:
         process = subprocess.Popen(
             _arguments(program.command), cwd=folder, env=environment, stdout=written, stderr=subprocess.STDOUT
         )
         try:
-            if program.port is not None:
+            if port is not None:
                 eventually(lambda: _listens(port) or process.poll() is not None)
                 assert process.poll() is None, f"{program.command} ended:\n{log.read_text()}"
             yield

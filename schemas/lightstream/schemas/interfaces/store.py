@@ -196,7 +196,7 @@ class LightningStore:
         raise NotImplementedError
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """Start one more attempt of a rollout that is not over, whatever its policy says.
+        """Start one more attempt of a rollout, whatever its policy says; one that was over is not over any more.
 
         It supersedes an open one, which no longer decides about the rollout.
         """
@@ -444,6 +444,9 @@ class LightningStore:
         """One worker, or ``None``."""
         raise NotImplementedError
 
-    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A worker's sign of life, with what it says of itself. What it is busy with follows from other calls."""
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset | None = UNSET) -> Worker:
+        """A worker's sign of life, with what it says of itself; without figures (``None`` too) it keeps those it has.
+
+        What it is busy with follows from other calls.
+        """
         raise NotImplementedError
