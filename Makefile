@@ -18,6 +18,9 @@ CORE_TESTS := tests/schemas tests/runtime \
 	$(addprefix tests/producers/test_,agent.py convert.py emitter.py operation.py policy.py reading.py traces.py) \
 	$(addprefix tests/trainers/test_,checkpoint_folder.py groups.py tasks.py)
 AGL_VENV := .venv-agent-lightning
+AGL_EXAMPLES_VENV := .venv-agent-lightning-examples
+# A checkout of Agent Lightning's repository, of version 0.3.
+CHECKOUT ?=
 CODE := schemas runtime producers stream_processors trainers store_views entrypoints tests examples benchmarks
 
 # Editable installs leave the dashboard to `make dashboard`.
@@ -25,7 +28,7 @@ export HATCH_BUILD_NO_HOOKS = true
 # Tests start hundreds of processes, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-agent-lightning-examples test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -44,6 +47,7 @@ help:
 	@echo "make test-sql-clients the view's Flight SQL from Java (JDBC) and Go; needs both"
 	@echo "make test-prometheus  a real Prometheus beside the processes; needs Debian's package"
 	@echo "make test-agent-lightning  Agent Lightning's store, adapters and APO beside ours (1 GB)"
+	@echo "make test-agent-lightning-examples CHECKOUT=...  its own examples, of a checkout of its version 0.3"
 	@echo "make dist     wheel and sdist, built and checked, into dist"
 	@echo "make test-install     those in bare environments, by pip (newest and 23) and uv; needs 8 GB of disk"
 	@echo "make dashboard  the view's page in a browser, after a change of store_views/dashboard"
@@ -90,6 +94,10 @@ test-prometheus: $(INSTALLED)
 
 test-agent-lightning: $(INSTALLED) $(AGL_VENV)/.installed
 	LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON=$(CURDIR)/$(AGL_VENV)/bin/python $(PY) -m pytest -q -m agent_lightning
+
+test-agent-lightning-examples: $(INSTALLED) $(AGL_EXAMPLES_VENV)/.installed
+	@test -d "$(CHECKOUT)/examples" || { echo "Name a checkout of Agent Lightning 0.3: make $@ CHECKOUT=..."; exit 1; }
+	LIGHTSTREAM_TEST_AGENT_LIGHTNING_CHECKOUT=$(abspath $(CHECKOUT)) $(PY) -m pytest -q -m agent_lightning_examples
 
 test-dashboard: dashboard
 	cd store_views/dashboard && PATH=$(CURDIR)/$(VENV)/bin:$$PATH node node_modules/typescript/bin/tsc
@@ -197,5 +205,11 @@ $(AGL_VENV)/.installed: | $(INSTALLED)
 	VIRTUAL_ENV=$(CURDIR)/$(AGL_VENV) $(VENV)/bin/uv pip install --quiet "agentlightning[apo]==0.3.0"
 	@touch $@
 
+# What the examples import beside ours.
+$(AGL_EXAMPLES_VENV)/.installed: pyproject.toml | $(INSTALLED)
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(AGL_EXAMPLES_VENV)
+	VIRTUAL_ENV=$(CURDIR)/$(AGL_EXAMPLES_VENV) $(VENV)/bin/uv pip install --quiet --editable ".[agentops,broker,demo,gateway,instrument,processors,prompts,proxy,store,view]" portpicker python-dotenv
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) $(AGL_EXAMPLES_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -35,6 +35,7 @@ MEANT_FOR_TESTS = (
     "LIGHTSTREAM_TEST_SEED",
     "LIGHTSTREAM_TEST_TRACKERS_PYTHON",
     "LIGHTSTREAM_TEST_VLLM_PYTHON",
+    "LIGHTSTREAM_TEST_AGENT_LIGHTNING_CHECKOUT",
 )
 
 for _name in [name for name in os.environ if name.startswith("LIGHTSTREAM_") and name not in MEANT_FOR_TESTS]:

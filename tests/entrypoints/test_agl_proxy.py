@@ -40,9 +40,27 @@ async def test_calls_are_kept_in_the_store_that_it_is_given(settings: Settings, 
     llm = proxy.as_resource(rollout.rollout_id, rollout.attempt.attempt_id)
     async with AsyncOpenAI(base_url=llm.endpoint, api_key="none") as client:
         for _ in range(2):
-            await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "hi"}])
+            said = await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "hi"}])
+    given = said.model_dump()
+    assert given["prompt_token_ids"] == [1, 2, 3]
+    assert given["choices"][0]["provider_specific_fields"] == {"token_ids": [7, 8]}
     spans = await store.query_spans(rollout.rollout_id)
-    assert [span.sequence_id for span in spans] == [1, 2]
+    assert [(span.sequence_id, span.name) for span in spans] == [
+        (1, "chat.completion"),
+        (2, "raw_gen_ai_request"),
+        (3, "chat.completion"),
+        (4, "raw_gen_ai_request"),
+    ]
+    call, raw = spans[0], spans[1]
+    assert (raw.trace_id, raw.parent_id) == (call.trace_id, call.span_id)
+    assert raw.attributes["llm.hosted_vllm.messages"] == "[{'role': 'user', 'content': 'hi'}]"
+    assert raw.attributes["llm.hosted_vllm.prompt_token_ids"] == "[1, 2, 3]"
+    assert "'token_ids': [7, 8]" in raw.attributes["llm.hosted_vllm.choices"]
+    assert raw.resource.attributes == {
+        "agentlightning.rollout_id": rollout.rollout_id,
+        "agentlightning.attempt_id": rollout.attempt.attempt_id,
+        "agentlightning.span_sequence_id": 2,
+    }
     triplets = agl.LlmProxyTraceToTriplet().adapt(list(spans))
     assert [triplet.response["token_ids"] for triplet in triplets] == [[7, 8], [7, 8]]
     async with httpx.AsyncClient(timeout=60) as client:
@@ -53,4 +71,4 @@ async def test_calls_are_kept_in_the_store_that_it_is_given(settings: Settings, 
     assert unknown.status_code == 503
     assert "Rollout none not found" in unknown.text
     await proxy.stop()
-    assert len(await store.query_spans(rollout.rollout_id)) == 2
+    assert len(await store.query_spans(rollout.rollout_id)) == 4

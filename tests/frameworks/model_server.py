@@ -134,11 +134,15 @@ class ScriptedModel:
     Attributes:
         script: what to answer.
         given: every answer, with token ids that no other answer has.
+        of_rollouts: whether requests come from tasks that name their rollout, by the proxy, which asks for ids.
     """
 
-    def __init__(self, script: Script | None = None, meeting: Meeting | None = None) -> None:
+    def __init__(
+        self, script: Script | None = None, meeting: Meeting | None = None, *, of_rollouts: bool = True
+    ) -> None:
         self.script = script or (lambda _: Say("It rains in Bergen."))
         self.given: list[Given] = []
+        self.of_rollouts = of_rollouts
         self._meeting = meeting or Meeting(1)
         self._ids = itertools.count(1000)
         self.app = Starlette(
@@ -153,9 +157,10 @@ class ScriptedModel:
 
     async def _chat(self, http_request: Request) -> Response:
         request: dict[str, Any] = await http_request.json()
-        assert request["return_token_ids"] is True
         given = Given(request, f"chatcmpl-{uuid.uuid4().hex}")
-        await self._meeting.of(given.rollout_id)
+        if self.of_rollouts:
+            assert request["return_token_ids"] is True
+            await self._meeting.of(given.rollout_id)
         reply = self.script(request)
         given.prompt_ids = [next(self._ids) for _ in range(5)]
         self.given.append(given)

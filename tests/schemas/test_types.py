@@ -27,7 +27,7 @@ def attempt(rollout_id: str = "r") -> Attempt:
 def test_a_page_is_a_sequence() -> None:
     page = PaginatedResult[int](items=[5, 6, 7], limit=3, offset=2, total=9)
     assert (list(page), len(page), page[1], page[1:], 6 in page) == ([5, 6, 7], 3, 6, [6, 7], True)
-    assert repr(page) == "<PaginatedResult 2:5 of 9: 5, …>"
+    assert repr(page) == "<PaginatedResult (2:5 of 9) [5, ...]>"
     assert not PaginatedResult[int](items=[], limit=-1, offset=0, total=0)
 
 

@@ -239,17 +239,10 @@ _WIRE = "requests are the server's own; use `LightningStoreClient`"
 _CALLABLE = "a type of functions; `Callable`"
 _ONE_INSTRUMENTATION = "`lightstream.producers.instrument([…])`, by the field's own instrumentors"
 _APO = "`lightstream.trainers.algorithms.apo`: instructions to the models are texts of its module `editor`"
-_NO_METRICS = (
-    "each server of ours answers `/metrics` itself; `lightstream status` shows processes and lags, `lightstream sql` "
-    "counts"
-)
+_ENTRY = "`lightstream.agl.Trainer(algorithm=VERL(config)).fit(…)`"
 _PROXY = "the proxy does it by itself: `lightstream.producers.LLMProxy`"
 
 ABSENT_MODULES: dict[str, str] = {
-    "cli": "the command line `lightstream`",
-    "cli.prometheus": _NO_METRICS,
-    "cli.store": "`lightstream store`",
-    "cli.vllm": "vLLM's own command: token ids are asked for by the LLM proxy",
     "execution.inter_process": "`ClientServerExecutionStrategy` (there, it raises)",
     "instrumentation.agentops": _ONE_INSTRUMENTATION,
     "instrumentation.agentops_langchain": _ONE_INSTRUMENTATION,
@@ -263,16 +256,11 @@ ABSENT_MODULES: dict[str, str] = {
     "store.mongo": "`KafkaLightningStore`",
     "store.utils": _LIFE_CYCLE,
     "trainer.legacy": "`Trainer.fit_v0`",
-    "utils.metrics": _NO_METRICS,
     "utils.otlp": "the OTLP gateway (`lightstream gateway`), and `LightstreamSpanExporter`",
     "utils.server_launcher": "servers are threads of their process, or services of `lightstream up`",
     "utils.system_snapshot": "heartbeats report only attempts",
-    "verl": "`lightstream.trainers.VERL` runs verl in its own process",
     "verl.async_server": "the policy server (`lightstream policy`)",
-    "verl.daemon": "`lightstream.trainers.VERL` runs verl in its own process",
-    "verl.dataset": "a list of tasks",
-    "verl.entrypoint": "`lightstream.agl.Trainer(algorithm=VERL(config)).fit(…)`",
-    "verl.trainer": "`lightstream.trainers.VERL`",
+    "verl.entrypoint": _ENTRY,
 }
 """Path -> what replaces the module."""
 
@@ -302,6 +290,11 @@ ABSENT_NAMES: dict[str, str] = {
     "types.tracer.convert_timestamp": "times are seconds since 1970",
     "types.tracer.extract_extra_fields": "`Span.from_opentelemetry`",
     "utils.otel.get_span_processors": "OpenTelemetry's own",
+    "verl.TaskRunner": _ENTRY,
+    "verl.main": _ENTRY,
+    "verl.run_ppo": _ENTRY,
+    "verl.daemon.*": "nothing is tokenised again; `lightstream explain` shows which calls continue each other",
+    "verl.trainer.compute_data_metrics": "verl's own (`verl.trainer.ppo.metric_utils`)",
 }
 """Pattern of ``path.name`` (``fnmatch``) -> what replaces it. It does not concern names that are there."""
 

@@ -111,7 +111,8 @@ def _module_row(path: str, names: list[str]) -> str:
     if path in ABSENT_MODULES:
         return f"| `{path}` | | {', '.join(f'`{name}`' for name in names)}: {ABSENT_MODULES[path]} |\n"
     module = import_module(f"lightstream.agl.{path}")
-    here = [name for name in names if hasattr(module, name)]
+    listed: list[str] = getattr(module, "__all__", [])  # of which some are imported when they are used
+    here = [name for name in names if name in listed or hasattr(module, name)]
     reasons: dict[str, list[str]] = {}
     for name in names:
         if name not in here:

@@ -35,7 +35,10 @@ CALLBACKS = {"opentelemetry", "return_token_ids", "logprobs"}
 class LLMProxy(Proxy):
     """As ``lightstream.producers.LLMProxy``, with Agent Lightning 0.3's arguments.
 
-    Calls are recorded in the store, without Kafka, unless it is Kafka's or none was given.
+    Calls are recorded in the store, without Kafka, unless it is Kafka's or none was given; each as two spans there,
+    ours and below it LiteLLM's ``raw_gen_ai_request``. Answers carry their token ids where the model server tells them:
+    ``prompt_token_ids``, and ``provider_specific_fields.token_ids`` of each choice (of whole answers; in streams vLLM's
+    own ``token_ids``).
 
     Args:
         port, model_list, store, host, litellm_config, num_retries, settings: of the base class.
@@ -71,4 +74,4 @@ class LLMProxy(Proxy):
     def _new_server(self, upstream: Upstream) -> HttpServer:
         into = None if self._store is None else store_for_spans(self._store)
         publisher = None if into is None else StorePublisher(into)
-        return proxy_server(self._settings, upstream, publisher, announced=False)
+        return proxy_server(self._settings, upstream, publisher, announced=False, gives_ids=True)

@@ -19,6 +19,8 @@ from lightstream.up.store_traces import traces_of_store
 
 from ._arguments import refuse
 from ._names import add_parts
+from ._tracked import track
+from .utils.metrics import MetricsBackend
 
 __all__ = [
     "UNSET",
@@ -39,7 +41,6 @@ MEMORY_INSTEAD = {
     "eviction_memory_threshold": "Nothing is evicted: leave it out.",
     "safe_memory_threshold": "Nothing is evicted: leave it out.",
     "span_size_estimator": "Nothing is evicted: leave it out.",
-    "tracker": "statistics() says how much is stored.",
 }
 """Argument -> what to do instead."""
 
@@ -47,7 +48,6 @@ SERVER_INSTEAD = {
     "launch_mode": "A thread serves: leave it out, or 'thread'.",
     "launcher_args": "Give host and port.",
     "n_workers": "A thread serves: leave it out, or 1.",
-    "tracker": "statistics() says how much is stored.",
 }
 """Argument -> what to do instead."""
 
@@ -73,6 +73,7 @@ class InMemoryLightningStore(MemoryStore):
     Args:
         thread_safe: it always is.
         scan_debounce_seconds: makes no difference: deadlines fire when they are due, and nothing is scanned for them.
+        tracker: counts the calls.
         limits, clock: of the base class.
         others: not here.
 
@@ -85,12 +86,15 @@ class InMemoryLightningStore(MemoryStore):
         *,
         thread_safe: bool = True,
         scan_debounce_seconds: float = 0.0,
+        tracker: MetricsBackend | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
         **others: Any,
     ) -> None:
         refuse("InMemoryLightningStore", others, MEMORY_INSTEAD)
         super().__init__(limits=limits, clock=clock)
+        if tracker is not None:
+            track(self, tracker)
 
 
 class LightningStoreThreaded(ForwardingStore):
@@ -123,6 +127,7 @@ class LightningStoreServer(HttpServer):
     Args:
         store, host, port, cors_allow_origins, settings: of the base class.
         launch_mode, n_workers: ``thread``, 1.
+        tracker: counts the calls of the store, which others make, too.
         others: not here.
 
     Raises:
@@ -138,12 +143,15 @@ class LightningStoreServer(HttpServer):
         launch_mode: str = "thread",
         n_workers: int = 1,
         *,
+        tracker: MetricsBackend | None = None,
         settings: Settings | None = None,
         **others: Any,
     ) -> None:
         mode = None if launch_mode == "thread" else launch_mode
         workers = None if n_workers == 1 else n_workers
         refuse("LightningStoreServer", {"launch_mode": mode, "n_workers": workers} | others, SERVER_INSTEAD)
+        if tracker is not None:
+            track(store, tracker)
         super().__init__(
             store, host, port, settings=settings, cors_allow_origins=cors_allow_origins, traces=traces_of_store
         )

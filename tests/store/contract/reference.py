@@ -113,10 +113,7 @@ class Reference:
         return self._begun(self.rollouts[rollout_id], attempt_id, worker_id)
 
     def start_attempt(self, rollout_id: str, attempt_id: str, worker_id: str | None) -> KnownRollout:
-        rollout = self._rollout(rollout_id)
-        if rollout.over:
-            raise Refused(f"rollout {rollout_id} is already {rollout.status}")
-        return self._begun(rollout, attempt_id, worker_id)
+        return self._begun(self._rollout(rollout_id), attempt_id, worker_id)
 
     def update_rollout(
         self, rollout_id: str, status: str | Unset, config: RolloutConfig | Unset, **values: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from lightstream.producers import Hook, LitAgent, LLMProxy, OtelTracer
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import Assembly, NamedResources
 from lightstream.stream_processors.adapters import LlmProxyTraceToTriplet, TraceAdapter, TracerTraceToTriplet
@@ -28,6 +29,8 @@ from ..runner.legacy import client_of, run_legacy
 from ..store import InMemoryLightningStore
 from ._on_store import SharedTracer, run_on_store
 from .init_utils import build_component, instantiate_from_spec
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ComponentSpec", "ExecutionStrategyRegistry", "Trainer"]
 
@@ -76,7 +79,8 @@ class Trainer:
             that makes it: each Runner process has one.
         adapter: turns spans into data, for algorithms that ask; by default ``TracerTraceToTriplet()``. Where weights
             are trained, the assembler does that, by the adapter's ``agent_match`` and ``reward_match``.
-        store: where rollouts are; by default the one on Kafka, for :meth:`dev` one in memory.
+        store: where rollouts are; by default the one on Kafka; for :meth:`dev`, and where no Kafka is named or running,
+            one in memory.
         runner: what runs the agent; by default ``LitAgentRunner``. Each worker has its own copy.
         strategy: where all this runs: ``shm``, ``cs``, or a strategy; by default in threads of this process.
         port: of the strategy ``cs``, which it chooses if there is no other.
@@ -175,10 +179,24 @@ class Trainer:
         if self._training is not None:
             self._training.fit(agent, train_dataset, val_dataset)
             return
+        run_on_store(self, self.algorithm, agent, train_dataset, val_dataset, self.store or self._default_store())
+
+    def _default_store(self) -> LightningStore:
+        """The one on Kafka; where no Kafka is named or running, one in memory, which stays in ``store``."""
+        from lightstream.runtime.kafka import bootstrap_servers
         from lightstream.store_views.stores import KafkaLightningStore
 
-        store = self.store or KafkaLightningStore(Settings.load())
-        run_on_store(self, self.algorithm, agent, train_dataset, val_dataset, store)
+        settings = Settings.load()
+        try:
+            bootstrap_servers(settings)
+        except ServiceUnavailableError as error:
+            logger.warning(
+                "Rollouts stay in this process's memory, and end with it: %s `lightstream up` keeps them.",
+                error.message,
+            )
+            self.store, self._store_is_given = InMemoryLightningStore(), True
+            return self.store
+        return KafkaLightningStore(settings)
 
     def starts(self, store: LightningStore) -> bool:
         """Return whether ``store`` is this Trainer's to start, and was not given."""

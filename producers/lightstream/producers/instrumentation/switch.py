@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -37,13 +37,19 @@ _awaited: dict[str, TracerProvider] = {}
 _hooked: set[str] = set()
 
 
-def instrument(names: Iterable[str] | None = None, *, provider: TracerProvider | None = None) -> list[str]:
+def instrument(
+    names: Iterable[str] | None = None,
+    *,
+    provider: TracerProvider | None = None,
+    instead: Mapping[str, Instrumentor] | None = None,
+) -> list[str]:
     """Turn the calls of these libraries into spans. Libraries already instrumented stay as they are.
 
     Args:
         names: of :data:`INSTRUMENTORS`; by default all whose library and instrumentor are installed, each once
             its library is imported, so that nothing is imported needlessly.
         provider: where the spans go; by default the process's, from which tracers take them.
+        instead: name -> an instrumentor to use in place of the one in :data:`INSTRUMENTORS`.
 
     Returns:
         What is instrumented now or will be, by this call or before, sorted.
@@ -54,12 +60,12 @@ def instrument(names: Iterable[str] | None = None, *, provider: TracerProvider |
     """
     provider = provider or install()[0]
     if names is None:
-        for each in INSTRUMENTORS.values():
+        for each in (INSTRUMENTORS | dict(instead or {})).values():
             if _found(each.library) and _found(each.module):
                 _await(each, provider)
     else:
         for name in names:
-            _start(_named(name), provider)
+            _start((instead or {}).get(name) or _named(name), provider)
     return instrumented()
 
 

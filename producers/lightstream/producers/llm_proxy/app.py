@@ -54,6 +54,7 @@ def create_app(
     *,
     clock: Clock | None = None,
     stop: Callable[[], object] = lambda: None,
+    gives_ids: bool = False,
 ) -> Starlette:
     """The ASGI application.
 
@@ -63,9 +64,11 @@ def create_app(
         publisher: where calls are recorded.
         clock: time of the spans.
         stop: called (in a thread) after the last request: time to flush the publisher.
+        gives_ids: answers carry their token ids also to agents that do not ask for them.
     """
     clock = clock or SystemClock()
-    exchange = Exchange(settings, upstream, CallRecorder(publisher, clock, codec_for(settings)), clock)
+    recorder = CallRecorder(publisher, clock, codec_for(settings))
+    exchange = Exchange(settings, upstream, recorder, clock, gives_ids=gives_ids)
     access = proxy_access(settings)
     dialects: dict[str, Dialect] = {
         "/chat/completions": CHAT,

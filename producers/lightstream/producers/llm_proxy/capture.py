@@ -22,6 +22,7 @@ __all__ = [
     "capture",
     "policy_version_of",
     "rest_of",
+    "with_provider_fields",
     "without_extras",
 ]
 
@@ -155,6 +156,15 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
                 _remove(entry, _VERSION_RUNS)
     if not wanted.token_ids:
         _remove(body, _PROMPT_IDS)
+
+
+def with_provider_fields(body: dict[str, Any]) -> None:
+    """Put token ids, in place, also where LiteLLM puts what OpenAI's answers do not have."""
+    choices = body.get("choices")
+    for entry in choices if isinstance(choices, list) else ():
+        if isinstance(entry, dict) and _RESPONSE_IDS in entry:
+            fields = entry.get(PROVIDER_FIELDS)
+            entry[PROVIDER_FIELDS] = (fields or {}) | {_RESPONSE_IDS: entry[_RESPONSE_IDS]}
 
 
 def policy_version_of(header: str | None, model: str | None) -> int | None:

@@ -25,7 +25,7 @@ from lightstream.schemas.errors import LightstreamError, RecordTooLargeError
 from lightstream.schemas.sampling import sampling_of_request
 
 from .call import Call, Reply
-from .capture import Completion, Wanted, capture, policy_version_of, without_extras
+from .capture import Completion, Wanted, capture, policy_version_of, with_provider_fields, without_extras
 from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
 from .extras import Extras
@@ -49,13 +49,20 @@ RETRIES_HEADER = "x-stainless-retry-count"
 
 
 class Exchange:
-    """Handles one request after the other for any number of agents at once."""
+    """Handles one request after the other for any number of agents at once.
 
-    def __init__(self, settings: Settings, upstream: Upstream, recorder: CallRecorder, clock: Clock) -> None:
+    Args:
+        gives_ids: answers carry their token ids also to agents that do not ask for them.
+    """
+
+    def __init__(
+        self, settings: Settings, upstream: Upstream, recorder: CallRecorder, clock: Clock, *, gives_ids: bool = False
+    ) -> None:
         self._settings = settings
         self._upstream = upstream
         self._recorder = recorder
         self._clock = clock
+        self._gives_ids = gives_ids
         self._seeds = CallSeeds()
         self._extras = Extras(clock)
 
@@ -105,7 +112,7 @@ class Exchange:
         if request is not asked:
             call.request_body = to_json(request)
         call.sampling_json = sampling_of_request(request)
-        call.wanted = _wanted(request, call.dialect.endpoint)
+        call.wanted = _wanted(request, call.dialect.endpoint, gives_ids=self._gives_ids)
         call.choices_wanted = _choices_wanted(request)
         model = self._settings.llm_model if call.dialect.is_sampled else None
         call.asked = request | {"model": model} if model else request
@@ -199,6 +206,8 @@ class Exchange:
             capture(call.completion, body, is_whole=True)
         call.policy_version = policy_version_of(version, call.completion.model)
         without_extras(body, call.wanted)
+        if self._gives_ids:
+            with_provider_fields(body)
         assert call.translation is not None, "the request was translated"  # noqa: S101  # our own order of steps
         translated = call.translation.whole(call.completion, body)
         call.seen_response_id = call.translation.response_id
@@ -249,10 +258,10 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
     return Reply(status, to_json(dialect.error(status, message)), headers)
 
 
-def _wanted(request: dict[str, Any], endpoint: Endpoint) -> Wanted:
+def _wanted(request: dict[str, Any], endpoint: Endpoint, *, gives_ids: bool) -> Wanted:
     logprobs = request.get("logprobs")
     asks = logprobs is True if endpoint == "chat/completions" else logprobs is not None
-    return Wanted(logprobs=asks, token_ids=request.get("return_token_ids") is True)
+    return Wanted(logprobs=asks, token_ids=gives_ids or request.get("return_token_ids") is True)
 
 
 def _choices_wanted(request: dict[str, Any]) -> int:

@@ -41,24 +41,31 @@ def llm_proxy(settings: Settings) -> HttpServer:
 
 
 def proxy_server(
-    settings: Settings, upstream: Upstream, publisher: Publisher | None = None, *, announced: bool = True
+    settings: Settings,
+    upstream: Upstream,
+    publisher: Publisher | None = None,
+    *,
+    announced: bool = True,
+    gives_ids: bool = False,
 ) -> HttpServer:
     """A proxy before any upstream.
 
     Args:
         publisher: where calls are recorded; by default Kafka.
         announced: whether it is found as ``proxy``.
+        gives_ids: answers carry their token ids also to agents that do not ask for them.
 
     Raises:
         ServiceUnavailableError: the port is taken, or no Kafka is named or running where it is needed.
     """
     proxy_access(settings).warn_where_open(settings.host, "LLM proxy", "LIGHTSTREAM_PROXY_TOKEN")
     if publisher is not None:
-        app, ready = create_app(settings, upstream, publisher), []
+        app, ready = create_app(settings, upstream, publisher, gives_ids=gives_ids), []
     else:
         bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
         kafka = KafkaPublisher(settings, linger_ms=LINGER_MS)
-        app, ready = create_app(settings, upstream, kafka, stop=kafka.close), [KafkaContact(settings)]
+        app = create_app(settings, upstream, kafka, stop=kafka.close, gives_ids=gives_ids)
+        ready = [KafkaContact(settings)]
     return HttpServer(
         app,
         settings,

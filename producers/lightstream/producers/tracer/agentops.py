@@ -12,13 +12,20 @@ from lightstream.schemas.interfaces import LightningStore
 
 from ..context import AttemptRef
 from ..exporter import KafkaSpanExporter
-from ..instrumentation import instrument, uninstrument
+from ..instrumentation import Instrumentor, instrument, uninstrument
 from .optional import import_optional
 from .otel import OtelTracer
 
 __all__ = ["AgentOpsTracer"]
 
 logger = logging.getLogger(__name__)
+
+_PROVIDERS = "agentops.instrumentation.providers"
+OWN = {
+    "anthropic": Instrumentor("anthropic", "anthropic", f"{_PROVIDERS}.anthropic", "AnthropicInstrumentor", "agentops"),
+    "openai": Instrumentor("openai", "openai", f"{_PROVIDERS}.openai", "OpenaiInstrumentor", "agentops"),
+}
+"""AgentOps' instrumentors, whose spans have its names and ``gen_ai.*`` attributes."""
 
 
 class AgentOpsTracer(OtelTracer):
@@ -68,8 +75,8 @@ class AgentOpsTracer(OtelTracer):
             self.uninstrument(worker_id)
 
     def instrument(self, worker_id: int) -> None:
-        """Switch on every instrumentor that is installed."""
-        logger.info("worker %d: %s are instrumented.", worker_id, ", ".join(instrument()) or "no libraries")
+        """Switch on every instrumentor that is installed; AgentOps' own for the libraries of model providers."""
+        logger.info("worker %d: %s are instrumented.", worker_id, ", ".join(instrument(instead=OWN)) or "no libraries")
 
     def uninstrument(self, worker_id: int) -> None:
         """Switch them off."""

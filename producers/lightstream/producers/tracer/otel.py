@@ -144,7 +144,7 @@ class OtelTracer(Tracer):
         inner one counts.
 
         Args:
-            name: if given, one span of that name encloses all others.
+            name: of the trace, for tracers that make a span around the others; this one makes none.
             store: takes the spans instead of Kafka, or of the store that :meth:`init_worker` was given.
             rollout_id, attempt_id: the attempt; without them spans are kept under their trace id.
             flush: on leaving, wait until its spans are durable.
@@ -223,9 +223,7 @@ class OtelTracer(Tracer):
         self, name: str | None, attempt: AttemptRef | None
     ) -> Callable[[], AbstractContextManager[object]] | None:
         """The context manager of the span that encloses a trace's others, if any."""
-        if name is None:
-            return None
-        return lambda: self.get_tracer().start_as_current_span(name)
+        return None
 
     def _sink(self, store: LightningStore | None, attempt: AttemptRef | None) -> SpanSink:
         if store is not None and (self._store_sink is None or self._store_sink.store is not store):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from lightstream.schemas.interfaces import LightningStore
 
 from .. import semconv
 from ..attributes import flatten_attributes, format_exception_attributes, sanitize_attributes
+from ..context import AttemptRef
 from ..exporter import KafkaSpanExporter
 from ..instrumentation import instrument, uninstrument
 from .optional import import_optional
@@ -101,6 +103,11 @@ class WeaveTracer(OtelTracer):
         if client is not None and not hasattr(client, _FOLLOWED):
             _follow(client, self)
         return super().trace_context(name, store=store, rollout_id=rollout_id, attempt_id=attempt_id, flush=flush)
+
+    def _enclosing(
+        self, name: str | None, attempt: AttemptRef | None
+    ) -> Callable[[], AbstractContextManager[object]] | None:
+        return None if name is None else lambda: self.get_tracer().start_as_current_span(name)
 
 
 class _Nowhere:

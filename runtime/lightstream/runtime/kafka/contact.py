@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]  # public, but missing in __all__  # isort: skip
 
 from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.topics import RESOURCES
 
 from ..settings import Settings
 from .config import common_config
@@ -79,12 +80,20 @@ class KafkaContact:
             return 0.0 if self._heard_s >= self._asked_s else time.monotonic() - self._heard_s
 
     def answers(self, timeout_s: float) -> bool:
-        """Whether the cluster answers now, within this time."""
+        """Whether the cluster answers now, within this time. Refusals are answers.
+
+        A topic is asked about, not the cluster: librdkafka ends the process (an assertion in
+        ``rd_kafka_admin_response_parse``) where the description of a cluster names no broker, as it does while the only
+        one is starting, or too busy to tell its controller that it lives.
+        """
+        name = RESOURCES.full_name(self._settings.topic_prefix)
         try:
             client = self._client()  # has to live until it has the answer, whoever makes another meanwhile
-            client.describe_cluster(request_timeout=timeout_s).result()
-        except (KafkaException, ServiceUnavailableError):
+            client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[name].result()
+        except ServiceUnavailableError:
             return False
+        except KafkaException as error:
+            return bool(error.args[0].code() > 0)  # librdkafka's own, such as a time-out, are below
         return True
 
     def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:

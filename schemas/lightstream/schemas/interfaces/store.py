@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..attribute_names import AGL_ATTEMPT_ID, AGL_ROLLOUT_ID, AGL_SPAN_SEQUENCE_ID
 from ..records import ANY_RUN, WorkerHeartbeat
 from ..types import (
     UNSET,
@@ -195,7 +196,7 @@ class LightningStore:
         raise NotImplementedError
 
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """Start one more attempt of a rollout that is not over, whatever its policy says.
+        """Start one more attempt of a rollout, whatever its policy says; one that was over is not over any more.
 
         It supersedes an open one, which no longer decides about the rollout.
         """
@@ -341,10 +342,19 @@ class LightningStore:
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None
     ) -> Span | None:
-        """As :meth:`add_span`, for a span of the OpenTelemetry SDK. Without ``sequence_id`` it gets the next one."""
+        """As :meth:`add_span`, for a span of the OpenTelemetry SDK. Without ``sequence_id`` it gets the next one.
+
+        All three are kept in its resource too, as an exporter of the attempt's own process sends them.
+        """
         if sequence_id is None:
             sequence_id = await self.get_next_span_sequence_id(rollout_id, attempt_id)
-        return await self.add_span(Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id))
+        span = Span.from_opentelemetry(readable_span, rollout_id, attempt_id, sequence_id)
+        span.resource.attributes |= {
+            AGL_ROLLOUT_ID: rollout_id,
+            AGL_ATTEMPT_ID: attempt_id,
+            AGL_SPAN_SEQUENCE_ID: sequence_id,
+        }
+        return await self.add_span(span)
 
     async def query_spans(
         self,
@@ -434,6 +444,9 @@ class LightningStore:
         """One worker, or ``None``."""
         raise NotImplementedError
 
-    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
-        """A worker's sign of life, with what it says of itself. What it is busy with follows from other calls."""
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset | None = UNSET) -> Worker:
+        """A worker's sign of life, with what it says of itself; without figures (``None`` too) it keeps those it has.
+
+        What it is busy with follows from other calls.
+        """
         raise NotImplementedError

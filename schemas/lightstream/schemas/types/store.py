@@ -135,4 +135,5 @@ class PaginatedResult(JsonModel, Sequence[T], Generic[T]):
     def __repr__(self) -> str:
         end = "" if self.limit == -1 else self.offset + self.limit
         first = repr(self.items[0]) if self.items else "empty"
-        return f"<PaginatedResult {self.offset}:{end} of {self.total}: {first}{', …' if len(self.items) > 1 else ''}>"
+        shown = f"[{first}, ...]" if len(self.items) > 1 else first
+        return f"<PaginatedResult ({self.offset}:{end} of {self.total}) {shown}>"

@@ -108,7 +108,11 @@ class Query(BaseModel):
             raise StoreError(f"{name} is {first['input']!r:.200}; {first['msg']}") from error
         if query.sort_by is not None and query.sort_by not in _sortable(cls.items):
             names = ", ".join(_sortable(cls.items))
-            raise StoreError(f"sort_by is {query.sort_by!r}; {cls.items.__name__}s are sorted by one of {names}")
+            kind = cls.items.__name__
+            raise StoreError(  # begins as Agent Lightning's, which programs look for
+                f"Failed to sort items by {query.sort_by!r}: field does not exist on {kind}, or is none to sort by "
+                f"(sort_by: {names})"
+            )
         if query.limit < ALL:
             raise StoreError(f"limit is {query.limit}; it must be a number of items, or -1 for all")
         if query.offset < 0:

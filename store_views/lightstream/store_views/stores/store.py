@@ -396,10 +396,10 @@ class Store(QueriedStore):
         attempts = await self._log.attempts_of(sorted(rollout_ids)) if rollout_ids else {}
         return [without_lost(record, attempts) for record in workers]
 
-    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset | None = UNSET) -> Worker:
         check_id("worker_id", worker_id)
         stats = None
-        if heartbeat_stats is not UNSET:
+        if heartbeat_stats is not UNSET and heartbeat_stats is not None:
             if not isinstance(heartbeat_stats, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
                 raise StoreError(f"heartbeat_stats is {heartbeat_stats!r}; it must be a dictionary")
             stats = to_json("heartbeat_stats", heartbeat_stats)

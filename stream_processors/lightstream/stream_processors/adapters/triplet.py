@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lightstream.schemas.records import SpanRecord
@@ -10,6 +11,7 @@ from lightstream.schemas.types import Span, SpanLike, Triplet
 
 from ..core.assembly import read_attempt
 from ..core.dialects import ReadCall, read_calls
+from ..core.rewards import read_rewards
 from ._payload import token_ids
 from ._records import in_log_order, record_of, spans_of
 from .base import RewardMatchPolicy, TraceAdapter
@@ -104,13 +106,14 @@ class LlmProxyTraceToTriplet(TraceToTripletBase):
     """Triplets of the calls that a proxy recorded with their token ids.
 
     Proxies and agents may run on different machines, so times decide nothing: spans are ordered by ``sequence_id``. A
-    reward is for the call that it links to, else for the last call before it that has none yet.
+    reward is for the call that it links to, else for the last call before it that has none yet; a call with the same
+    number is not before it.
     """
 
     def adapt(self, source: Sequence[Span], /) -> list[Triplet]:
         """The triplets of ``source`` in log order. Each call counts once, also where several spans record it."""
         spans = spans_of(source)
-        records = [record_of(spans[position]) for position in in_log_order(spans)]
+        records = _rewards_first([record_of(spans[position]) for position in in_log_order(spans)])
         reading = read_attempt(zip(records, range(len(records)), strict=True), _read)
         calls = [call for call in reading.calls if call.read.has_tokens and call.read.response_token_ids]
         calls = [call for call in calls if call.read.prompt_token_ids]
@@ -124,6 +127,15 @@ class LlmProxyTraceToTriplet(TraceToTripletBase):
             )
             for index, call in enumerate(calls)
         ]
+
+
+def _rewards_first(records: Iterable[SpanRecord]) -> list[SpanRecord]:
+    """Records of one number in another order: a reward is not for a call with its own number. 0 is no number."""
+    ordered: list[SpanRecord] = []
+    for number, group in groupby(records, key=lambda record: record.sequence_id):
+        same = list(group)
+        ordered += sorted(same, key=lambda record: not read_rewards(record, 0)) if number else same
+    return ordered
 
 
 def _read(record: SpanRecord) -> list[ReadCall]:

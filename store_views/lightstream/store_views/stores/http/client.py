@@ -345,7 +345,7 @@ class LightningStoreClient(QueriedStore):
         reply = await self._connection.get(f"/workers/{path_segment('worker_id', worker_id)}")
         return None if reply.value is None else Worker.model_validate(reply.value)
 
-    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset = UNSET) -> Worker:
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset | None = UNSET) -> Worker:
         path = f"/workers/{path_segment('worker_id', worker_id)}"
         return Worker.model_validate((await self._connection.post(path, _given(heartbeat_stats=heartbeat_stats))).value)
 

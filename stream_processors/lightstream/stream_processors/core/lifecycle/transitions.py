@@ -27,7 +27,7 @@ class Action(StrEnum):
     START_NEXT_ATTEMPT = "start next attempt"
     """The one that the queue is for."""
     ADD_ATTEMPT = "add attempt"
-    """One more, past the queue."""
+    """One more, past the queue; also of a rollout that is over, which then is not."""
     UPDATE_OPEN_ATTEMPT = "update open attempt"
     """Replaces its fields, its end included."""
     UPDATE_PAST_ATTEMPT = "update past attempt"
@@ -128,7 +128,7 @@ TRANSITIONS: dict[EventKind, dict[Situation, Rule]] = {
         _S.NO_ROLLOUT: _NOT_FOUND,
         _S.WAITING: _apply(Action.ADD_ATTEMPT),
         _S.BUSY: _apply(Action.ADD_ATTEMPT),
-        _S.FINISHED: _refuse("rollout {rollout_id} is already {status}"),
+        _S.FINISHED: _apply(Action.ADD_ATTEMPT),
         _S.PREPARING: _STARTED,
         _S.RUNNING: _STARTED,
         _S.SILENT: _STARTED,
