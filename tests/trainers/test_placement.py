@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.trainers import VERL
 from lightstream.trainers.engines.ray.engine import node_order
+from lightstream.trainers.engines.verl.config import options_of
 
 
 def test_ranks_follow_the_nodes() -> None:
@@ -28,3 +31,8 @@ def test_verls_keys_say_nodes_and_processes() -> None:
     for mode in ("lightstream", "separate_async"):
         with pytest.raises(SettingsError, match=f"trainer_mode='{mode}': steps_ahead is the option here"):
             VERL(config=keys | {"trainer.v1.trainer_mode": mode})
+
+
+def test_a_recorded_run_of_verls_own_trainer_is_made_again_by_ray() -> None:
+    options = json.loads(VERL(model="m", steps=1, processes=2).as_json())
+    assert VERL(**options_of(json.dumps(options | {"engine": "verl"}))).engine == "ray"

@@ -13,6 +13,7 @@ from lightstream.schemas.sampling import changed_sampling
 
 from ..rollouts.batch import Advantage, AdvantagePer, AgentPolicy, MissingReward, Overlong, Scoring, check_policies
 from ..run.history import MEAN_REWARDS_KEPT
+from ..run.option import check_declared, option
 
 __all__ = ["GAP_ADVICE", "LoopOptions"]
 
@@ -91,71 +92,54 @@ class LoopOptions:
             average, is at least this; ``None``: make all steps.
     """
 
-    steps: int = 0
-    epochs: int | None = None
-    tasks_per_step: int = 8
-    rollouts_per_task: int = 8
-    steps_ahead: int = 0
-    stale: Literal["wait", "drop"] = "wait"
-    over_sampling: int = 0
+    steps: int = option(0, verl="trainer.total_training_steps", least=0)
+    epochs: int | None = option(None, verl="trainer.total_epochs")
+    tasks_per_step: int = option(8, verl="data.train_batch_size", least=1)
+    rollouts_per_task: int = option(8, verl="actor_rollout_ref.rollout.n", least=1)
+    steps_ahead: int = option(0, least=0)
+    stale: Literal["wait", "drop"] = option("wait", choices=("wait", "drop"))
+    over_sampling: int = option(0, least=0)
     group_min: int | None = None
-    group_deadline_s: float | None = None
-    refill_silent_groups: int = 0
+    group_deadline_s: float | None = option(None, positive=True)
+    refill_silent_groups: int = option(0, least=0)
     advantage: Advantage = "grpo"
     advantage_per: AdvantagePer = "rollout"
     reward_missing: MissingReward = "exclude"
     reward_fill: float = 0.0
     reward_dimensions: Mapping[str, float] = field(default_factory=dict[str, float])
-    entropy_coefficient: float = 0.0
+    entropy_coefficient: float = option(0.0, verl="actor_rollout_ref.actor.entropy_coeff")
     kl_loss_coefficient: float = 0.0
     kl_reward_coefficient: float = 0.0
-    temperature: float = 1.0
+    temperature: float = option(1.0, verl="actor_rollout_ref.rollout.temperature", positive=True)
     sampling_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     logprob_gap_max: float | None = None
-    prompt_tokens_max: int | None = None
-    response_tokens_max: int | None = None
-    overlong: Overlong = "exclude"
+    prompt_tokens_max: int | None = option(None, verl="data.max_prompt_length", least=1)
+    response_tokens_max: int | None = option(None, verl="data.max_response_length", least=1)
+    overlong: Overlong = option("exclude", choices=("exclude", "truncate"))
     policies: Mapping[str, AgentPolicy] = field(default_factory=dict[str, AgentPolicy])
     resource_name: str = "main_llm"
     served_model: str | None = None
-    keep_checkpoints: int = 4
-    checkpoint_every: int = 10
-    validate_every: int = 0
-    validation_samples: int = 1
+    keep_checkpoints: int = option(4, verl="trainer.max_actor_ckpt_to_keep")
+    checkpoint_every: int = option(10, least=1)
+    validate_every: int = option(0, least=0)
+    validation_samples: int = option(1, verl="actor_rollout_ref.rollout.val_kwargs.n", least=1)
     validation_sampling_parameters: Mapping[str, Any] | None = None
-    val_only: bool = False
-    rollout_data_dir: str | Path | None = None
-    validation_data_dir: str | Path | None = None
-    steps_without_signal_max: int = 3
+    val_only: bool = option(False, verl="trainer.val_only")
+    rollout_data_dir: str | Path | None = option(None, verl="trainer.rollout_data_dir")
+    validation_data_dir: str | Path | None = option(None, verl="trainer.validation_data_dir")
+    steps_without_signal_max: int = option(3, least=1)
     reward_target: float | None = None
-    reward_target_steps: int = 5
+    reward_target_steps: int = option(5, least=1)
 
     def __post_init__(self) -> None:
-        check_at_least(
-            self,
-            steps=0,
-            tasks_per_step=1,
-            rollouts_per_task=1,
-            steps_ahead=0,
-            checkpoint_every=1,
-            over_sampling=0,
-            refill_silent_groups=0,
-            validate_every=0,
-            validation_samples=1,
-            steps_without_signal_max=1,
-            reward_target_steps=1,
-            keep_checkpoints=self.steps_ahead + 2,  # rollouts of the oldest allowed policy still need its weights
-        )
+        check_declared(self)
+        check_at_least(self, keep_checkpoints=self.steps_ahead + 2)  # rollouts of the oldest policy need its weights
         has_length = bool(self.steps) != (self.epochs is not None) and (self.epochs is None or self.epochs >= 1)
         if not (has_length or self.val_only):
             raise SettingsError(
                 f"VERL's steps are {self.steps}, and its epochs {self.epochs}; either is needed, and at least 1.",
                 next_step="verl's own keys are trainer.total_training_steps and trainer.total_epochs.",
             )
-        for name in ("prompt_tokens_max", "response_tokens_max"):
-            limit = getattr(self, name)
-            if limit is not None and limit < 1:
-                raise SettingsError(f"VERL's {name} is {limit}; at least 1, or None, is needed.")
         if self.logprob_gap_max is not None and not self.logprob_gap_max >= 0:
             raise SettingsError(
                 f"VERL's logprob_gap_max is {self.logprob_gap_max}; a number of at least 0, or None, is needed."
@@ -164,8 +148,6 @@ class LoopOptions:
             raise SettingsError(
                 f"VERL's group_min is {self.group_min}; 1 to rollouts_per_task ({self.rollouts_per_task}) is needed."
             )
-        if self.group_deadline_s is not None:
-            check_positive(self, "group_deadline_s")
         if self.reward_target_steps > MEAN_REWARDS_KEPT:
             raise SettingsError(
                 f"VERL's reward_target_steps is {self.reward_target_steps}; at most {MEAN_REWARDS_KEPT} are looked at."
@@ -175,8 +157,6 @@ class LoopOptions:
                 f"VERL's over_sampling is {self.over_sampling} while stale groups are waited for.",
                 next_step='Set stale="drop": groups beyond those that a step takes are given up then.',
             )
-        check_positive(self, "temperature")  # training needs sampling
-        check_one_of(self, overlong=("exclude", "truncate"), stale=("wait", "drop"))
         for name in ("kl_loss_coefficient", "kl_reward_coefficient"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a finite number of at least 0 is needed.")
@@ -273,16 +253,6 @@ def check_at_least(options: object, **least: int) -> None:
     for name, bound in least.items():
         if getattr(options, name) < bound:
             raise SettingsError(f"VERL's {name} is {getattr(options, name)}; at least {bound} is needed.")
-
-
-def check_positive(options: object, name: str) -> None:
-    """Refuse an option that is not a finite number above 0.
-
-    Raises:
-        SettingsError: it is not.
-    """
-    if not 0 < getattr(options, name) < math.inf:
-        raise SettingsError(f"VERL's {name} is {getattr(options, name)}; a finite number above 0 is needed.")
 
 
 def check_one_of(options: object, **known: tuple[object, ...]) -> None:

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from lightstream.schemas.errors import SettingsError
 
-from ...loop.options import LoopOptions, check_at_least, check_one_of, check_positive
+from ...loop.options import LoopOptions, check_one_of
 from ...rollouts.batch import LOSS_NORMALISATIONS, AgentPolicy, LossNormalisation
+from ...run.option import option
 from .correction import RolloutCorrection
 from .warm_up import WarmUp
 
@@ -112,63 +113,56 @@ class VerlConfig(LoopOptions):
         warm_up: called once with the initial model and its tokenizer, before version 0 is published.
     """
 
-    model: str | Path = ""
-    learning_rate: float = 1e-6
-    weight_decay: float = 0.01
-    lr_warmup_steps: int = 0
-    gradient_norm_max: float = 1.0
-    lr_schedule: Literal["constant", "cosine"] = "constant"
-    learning_rate_min_ratio: float = 0.1
-    clip_ratio_low: float | None = None
-    clip_ratio_high: float | None = None
-    dual_clip: float | None = None
-    loss_normalisation: LossNormalisation | None = None
-    policy_loss: str = "vanilla"
-    kl_loss_type: str = "low_var_kl"
-    kl_reward_type: str = "kl"
+    model: str | Path = option("", verl="actor_rollout_ref.model.path")
+    learning_rate: float = option(1e-6, verl="actor_rollout_ref.actor.optim.lr", positive=True)
+    weight_decay: float = option(0.01, verl="actor_rollout_ref.actor.optim.weight_decay")
+    lr_warmup_steps: int = option(0, least=0)
+    gradient_norm_max: float = option(
+        1.0, verl=("actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad")
+    )
+    lr_schedule: Literal["constant", "cosine"] = option(
+        "constant", verl="actor_rollout_ref.actor.optim.lr_scheduler_type", choices=("constant", "cosine")
+    )
+    learning_rate_min_ratio: float = option(0.1, verl="actor_rollout_ref.actor.optim.min_lr_ratio")
+    clip_ratio_low: float | None = option(None, verl="actor_rollout_ref.actor.clip_ratio_low")
+    clip_ratio_high: float | None = option(None, verl="actor_rollout_ref.actor.clip_ratio_high")
+    dual_clip: float | None = option(None, verl="actor_rollout_ref.actor.clip_ratio_c")
+    loss_normalisation: LossNormalisation | None = option(None, choices=(None, *LOSS_NORMALISATIONS))
+    policy_loss: str = option("vanilla", verl="actor_rollout_ref.actor.policy_loss.loss_mode")
+    kl_loss_type: str = option("low_var_kl", choices=(*KL_TYPES, *(f"{name}+" for name in KL_TYPES)))
+    kl_reward_type: str = option("kl", choices=KL_TYPES)
     reference: str | Path | None = None
-    lora_rank: int = 0
-    lora_alpha: int = 16
-    lora_target_modules: str | Sequence[str] = "all-linear"
-    mini_batches_per_step: int = 1
-    epochs_per_step: int = 1
-    tokens_per_micro_batch: int = 16_384
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    lora_rank: int = option(0, verl="actor_rollout_ref.model.lora_rank", least=0)
+    lora_alpha: int = option(16, verl="actor_rollout_ref.model.lora_alpha", least=1)
+    lora_target_modules: str | Sequence[str] = option("all-linear", verl="actor_rollout_ref.model.target_modules")
+    mini_batches_per_step: int = option(1, least=1)
+    epochs_per_step: int = option(1, verl="actor_rollout_ref.actor.ppo_epochs", least=1)
+    tokens_per_micro_batch: int = option(16_384, verl="actor_rollout_ref.actor.ppo_max_token_len_per_gpu", least=1)
+    device: Literal["auto", "cpu", "cuda"] = option("auto", choices=("auto", "cpu", "cuda"))
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32", verl="actor_rollout_ref.actor.fsdp_config.dtype", choices=("float32", "bfloat16")
+    )
     threads: int | None = None
-    gradient_checkpointing: bool = False
-    processes: int = 1
+    gradient_checkpointing: bool = option(False, verl="actor_rollout_ref.model.enable_gradient_checkpointing")
+    processes: int = option(1, least=1)
     engine: Literal["auto", "process", "ray"] = "auto"
-    nodes: int = 1
-    gamma: float = 1.0
-    lam: float = 1.0
-    critic_model: str | Path | None = None
-    critic_learning_rate: float = 1e-5
-    value_clip: float = 0.5
-    critic_warmup_steps: int = 0
+    nodes: int = option(1, least=1)
+    gamma: float = option(1.0, verl="algorithm.gamma")
+    lam: float = option(1.0, verl="algorithm.lam")
+    critic_model: str | Path | None = option(None, verl="critic.model.path")
+    critic_learning_rate: float = option(1e-5, verl="critic.optim.lr", positive=True)
+    value_clip: float = option(0.5, verl="critic.cliprange_value", positive=True)
+    critic_warmup_steps: int = option(0, least=0)
     reward_model: str | Path | None = None
     rollout_correction: RolloutCorrection | None = None
     warm_up: WarmUp | None = None
 
     def __post_init__(self) -> None:
         LoopOptions.__post_init__(self)
-        check_at_least(
-            self,
-            lr_warmup_steps=0,
-            lora_rank=0,
-            lora_alpha=1,
-            mini_batches_per_step=1,
-            epochs_per_step=1,
-            tokens_per_micro_batch=1,
-            processes=1,
-            nodes=1,
-            critic_warmup_steps=0,
-        )
         if not str(self.model):
             raise SettingsError(
                 "VERL has no model.", next_step="Name one: model=..., or verl's actor_rollout_ref.model.path."
             )
-        check_positive(self, "learning_rate")
         self._check_loss()
         self._check_critic()
         if self.policies and (self.lora_rank or self.processes > 1 or self.engine == "ray"):
@@ -195,13 +189,7 @@ class VerlConfig(LoopOptions):
         check_one_of(
             self,
             policy_loss=POLICY_LOSSES,
-            kl_loss_type=(*KL_TYPES, *(f"{name}+" for name in KL_TYPES)),
-            kl_reward_type=KL_TYPES,
-            loss_normalisation=(None, *LOSS_NORMALISATIONS),
-            lr_schedule=("constant", "cosine"),
-            device=("auto", "cpu", "cuda"),
             engine=("auto", "ray") if self.processes > 1 else ("auto", "process", "ray"),
-            dtype=("float32", "bfloat16"),
         )
         if self.normalisation == "constant" and self.response_tokens_max is None:
             raise SettingsError(
@@ -226,8 +214,6 @@ class VerlConfig(LoopOptions):
                 f"{self.advantage!r}, which has no critic.",
                 next_step='Leave it out, or set advantage="gae".',
             )
-        for name in ("critic_learning_rate", "value_clip"):
-            check_positive(self, name)
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"VERL's {name} is {getattr(self, name)}; a number from 0 to 1 is needed.")
@@ -273,5 +259,7 @@ def options_of(text: str) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(text)
     if values["rollout_correction"] is not None:
         values["rollout_correction"] = RolloutCorrection(**values["rollout_correction"])
+    if values["engine"] == "verl":  # of 0.2.0: verl's own trainer, whose updates were these
+        values["engine"] = "ray"
     values["policies"] = {name: AgentPolicy(**policy) for name, policy in values.get("policies", {}).items()}
     return values

@@ -14,46 +14,17 @@ from typing import Any, cast
 from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.errors import SettingsError
 
-from .config import VerlConfig
+from ...run.option import declared
+from .config import CRITIC_OPTIONS, VerlConfig
 from .correction import RolloutCorrection
 
 __all__ = ["OPTIONS", "OTHERS", "READ", "defaults_file", "options_of_config", "other_of", "verl_defaults"]
 
 logger = logging.getLogger(__name__)
 
-OPTIONS = {
-    "actor_rollout_ref.actor.clip_ratio_c": "dual_clip",
-    "actor_rollout_ref.actor.clip_ratio_high": "clip_ratio_high",
-    "actor_rollout_ref.actor.clip_ratio_low": "clip_ratio_low",
-    "actor_rollout_ref.actor.entropy_coeff": "entropy_coefficient",
-    "actor_rollout_ref.actor.fsdp_config.dtype": "dtype",
-    "actor_rollout_ref.actor.grad_clip": "gradient_norm_max",
-    "actor_rollout_ref.actor.optim.clip_grad": "gradient_norm_max",
-    "actor_rollout_ref.actor.optim.lr": "learning_rate",
-    "actor_rollout_ref.actor.optim.lr_scheduler_type": "lr_schedule",
-    "actor_rollout_ref.actor.optim.min_lr_ratio": "learning_rate_min_ratio",
-    "actor_rollout_ref.actor.optim.weight_decay": "weight_decay",
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "policy_loss",
-    "actor_rollout_ref.actor.ppo_epochs": "epochs_per_step",
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "tokens_per_micro_batch",
-    "actor_rollout_ref.model.enable_gradient_checkpointing": "gradient_checkpointing",
-    "actor_rollout_ref.model.lora_alpha": "lora_alpha",
-    "actor_rollout_ref.model.lora_rank": "lora_rank",
-    "actor_rollout_ref.model.path": "model",
-    "actor_rollout_ref.model.target_modules": "lora_target_modules",
-    "actor_rollout_ref.rollout.n": "rollouts_per_task",
-    "actor_rollout_ref.rollout.temperature": "temperature",
-    "actor_rollout_ref.rollout.val_kwargs.n": "validation_samples",
-    "data.max_prompt_length": "prompt_tokens_max",
-    "data.max_response_length": "response_tokens_max",
-    "data.train_batch_size": "tasks_per_step",
-    "trainer.max_actor_ckpt_to_keep": "keep_checkpoints",
-    "trainer.rollout_data_dir": "rollout_data_dir",
-    "trainer.total_epochs": "epochs",
-    "trainer.total_training_steps": "steps",
-    "trainer.val_only": "val_only",
-    "trainer.validation_data_dir": "validation_data_dir",
-}
+_KEYS = {key: name for name, of in declared(VerlConfig).items() for key in of.verl}
+
+OPTIONS = {key: name for key, name in sorted(_KEYS.items()) if name not in CRITIC_OPTIONS}
 """verl's key -> our option of the same meaning. ``None`` is as the option is by default."""
 
 ESTIMATORS = ("grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae")
@@ -66,13 +37,7 @@ LOSS_AGGREGATIONS = {
 }
 """verl's ``loss_agg_mode`` -> our ``loss_normalisation``."""
 
-CRITIC = {
-    "algorithm.gamma": "gamma",
-    "algorithm.lam": "lam",
-    "critic.cliprange_value": "value_clip",
-    "critic.model.path": "critic_model",
-    "critic.optim.lr": "critic_learning_rate",
-}
+CRITIC = {key: name for key, name in sorted(_KEYS.items()) if name in CRITIC_OPTIONS}
 """verl's key -> our option, where the estimator is ``gae``."""
 
 AS_ACTOR = {
