@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import filecmp
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ from ..engines.verl.config import options_of
 from ..engines.verl.initial import write_initial_model
 from ..ledger.reading import read_topic
 from ..loop.protocols import Engine
-from ..loop.recovery import make_again
+from ..loop.recovery import has_weights_of, make_again
 from ..rollouts.groups.source import LoggedGroups
 from ..rollouts.rollouts import Rollouts
 from ..rollouts.trajectory_source import TrajectorySource
@@ -165,13 +163,10 @@ def _compare(
     if differing:
         result.differing[step.step] = differing
     folder = folder_of(settings, step.checkpoint_url or "")
-    committed = [path.relative_to(folder) for path in folder.rglob("*model.safetensors")] if step.checkpoint_url else []
-    if committed:
+    if step.checkpoint_url and any(folder.rglob("*model.safetensors")):
         result.compared.append(step.step)
-        with tempfile.TemporaryDirectory() as again:
-            engine.save_weights(Path(again))
-            if not all(filecmp.cmp(folder / file, Path(again) / file, shallow=False) for file in committed):
-                result.other_weights.append(step.step)
+        if not has_weights_of(engine, folder):
+            result.other_weights.append(step.step)
 
 
 def _is_time(name: str) -> bool:

@@ -66,7 +66,7 @@ def checkpoint_of(run: Run, resources: ResourcesRecord) -> Path:
     return existing_folder(run.settings, resources.checkpoint_url, resources.resources_id)
 
 
-def own_policy(options: LoopOptions, run: Run, version: int, policy: str = ALL) -> OwnPolicy:
+def own_policy(options: LoopOptions, run: Run, version: int, policy: str = ALL, *, former_name: str = "") -> OwnPolicy:
     """What the calls of a policy, of several or of the one, are known by while it is of ``version``."""
     return OwnPolicy(
         name=policy or _name(options, run),
@@ -74,6 +74,7 @@ def own_policy(options: LoopOptions, run: Run, version: int, policy: str = ALL) 
         version=version,
         versions_back=options.steps_ahead,
         temperature=options.temperature,
+        former_name=former_name,
     )
 
 

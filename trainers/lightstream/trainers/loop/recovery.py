@@ -7,6 +7,9 @@ of these and makes the updates after it again, from the trajectories that the le
 
 from __future__ import annotations
 
+import filecmp
+import logging
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,10 +27,15 @@ from .step import select_batch, update
 from .steps import GROUP_SKIPPED, Steps
 from .waves import split_silent
 
-__all__ = ["Recovery", "make_again"]
+__all__ = ["Recovery", "has_weights_of", "make_again"]
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "weights.txt"
 """Has the address of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
+
+NAME_OF_0_2 = "policy"
+"""What 0.2 served the weights of every run as; its calls do not name their resources."""
 
 
 class Recovery:
@@ -49,7 +57,8 @@ class Recovery:
         run, history = self._run, self._run.history
         self._saved, folder = self._newest()
         first = history.checkpoints.get(0)
-        engine = new_engine(folder, None if first is None else run.folder_of(first))
+        first_folder = None if first is None else run.folder_of(first)
+        engine = new_engine(folder, first_folder)
         missing = [s for s in history.updates if s.step > self._saved]
         if self._saved == 0 and len(missing) != latest(run).version:  # each update made one version
             ledger = run.settings.data_dir.absolute() / "ledger"
@@ -61,6 +70,7 @@ class Recovery:
         if missing:
             run.progress.say(f"Making {len(missing)} steps after step {self._saved} again, from the log.")
             self._make_again(engine, missing)
+            engine = self._as_served(engine, lambda served: new_engine(served, first_folder), missing)
         engine.saved_in(checkpoint_of(run, latest(run)))
         return engine
 
@@ -97,12 +107,46 @@ class Recovery:
             return max(found.items())
         return 0, existing_folder(run.settings, run.history.checkpoints.get(0), run.run_id)
 
+    def _as_served(self, engine: Engine, new_engine: Callable[[Path], Engine], steps: list[TrainingStep]) -> Engine:
+        """The engine, if steps that were made again gave the weights that servers have; else one of those weights."""
+        served = checkpoint_of(self._run, latest(self._run))
+        if has_weights_of(engine, served):
+            return engine
+        which = f"steps {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else f"step {steps[0].step}"
+        engine.close()
+        engine = new_engine(served)
+        if not has_weights_of(engine, served):
+            engine.close()
+            raise TrainingError(
+                f"{which} of run {self._run.run_id!r} gave other weights when made again than are served: another "
+                "version of Lightstream or of a library made them.",
+                next_step="Go on with that version, or start a new run from the model in " + str(served) + ".",
+            )
+        logger.warning(
+            "%s of run %r gave other weights when made again: another version of Lightstream or of a library made "
+            "them. The run goes on with the weights that are served; its optimiser begins anew.",
+            which,
+            self._run.run_id,
+        )
+        return engine
+
     def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
         rollouts, history = self._steps.rollouts, self._run.history
         before = [s for s in history.updates if s.step <= self._saved]
         for _ in make_again(self._options, rollouts, engine, steps, after=before[-1] if before else None):
             pass
         rollouts.source.seek(history.low_water)
+
+
+def has_weights_of(engine: Engine, folder: Path) -> bool:
+    """Whether the engine would write the weights, of every policy, that a served checkpoint has: the same to the bit.
+
+    True where the checkpoint has none any more.
+    """
+    committed = [path.relative_to(folder) for path in folder.rglob("*model.safetensors")]
+    with tempfile.TemporaryDirectory() as written:
+        engine.save_weights(Path(written))
+        return all(filecmp.cmp(folder / file, Path(written) / file, shallow=False) for file in committed)
 
 
 def make_again(
@@ -147,8 +191,7 @@ def make_again(
             for name in sorted(set(names.values()), key=natural_order)
         ]
         version = int((step.resources_id or "").rpartition("-v")[2]) - 1
-        batch = select_batch(
-            options, split_silent(options, groups), version, engine, partial(own_policy, options, run, version)
-        )
+        own = partial(own_policy, options, run, version, former_name=NAME_OF_0_2)
+        batch = select_batch(options, split_silent(options, groups), version, engine, own)
         if batch.outcome is StepOutcome.UPDATED:
             yield step, batch.metrics | update(engine, batch, run, step.step, version).metrics

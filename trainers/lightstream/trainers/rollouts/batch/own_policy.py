@@ -27,6 +27,7 @@ class OwnPolicy:
         version: the current version.
         versions_back: so many versions before it may have sampled, too.
         temperature: the one that the actor computes at.
+        former_name: as ``name``, of calls that were recorded before the run had that one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class OwnPolicy:
     version: int
     versions_back: int = 0
     temperature: float = 1.0
+    former_name: str = ""
 
     def reason_against(self, triplet: TripletRecord) -> Exclusion | None:
         """Why a call's tokens may not be trained on; ``None``: they may.
@@ -61,7 +63,8 @@ class OwnPolicy:
             is_own = run_id == self.run_id and (not known or version_of_text(number) in known)
         else:
             base = base_of_model(triplet.model)
-            is_own = base == self.name or base.endswith(f"/{self.name}")  # LiteLLM has a provider before a slash
+            names = filter(None, (self.name, self.former_name))
+            is_own = any(base == name or base.endswith(f"/{name}") for name in names)  # LiteLLM has a provider before
         return None if is_own else Exclusion.OTHER_POLICY
 
     def _reason_of_versions(self, triplet: TripletRecord) -> Exclusion | None:
