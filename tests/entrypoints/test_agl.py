@@ -50,7 +50,9 @@ def test_the_dotted_paths_have_the_same_objects() -> None:
         assert sys.modules[f"lightstream.agl.{path}"] is module
         later = set(getattr(module, "__all__", ())) - vars(module).keys()  # imported, and verl with it, when it is used
         for name in MODULES[path].split():
-            if name == "reward" or name in later:  # the module of that name is in its place, once imported, and callable
+            if (
+                name == "reward" or name in later
+            ):  # the module of that name is in its place, once imported, and callable
                 continue
             if not hasattr(module, name):
                 reasons = [
