@@ -133,3 +133,15 @@ async def test_query_attempts_of_what_has_none(store: LightningStore) -> None:
     for rollout_id in (asked.rollout_id, "nonexistent"):
         assert list(await store.query_attempts(rollout_id)) == []
         assert await store.get_latest_attempt(rollout_id) is None
+
+
+async def test_a_rollout_that_is_over_may_get_another_attempt(store: LightningStore) -> None:
+    rollout = await store.start_rollout("task")
+    await store.update_attempt(rollout.rollout_id, "latest", status="failed")
+    again = await store.start_attempt(rollout.rollout_id)
+    assert (again.status, again.attempt.sequence_id, again.end_time) == ("preparing", 2, None)
+    await store.update_attempt(rollout.rollout_id, again.attempt.attempt_id, status="succeeded")
+    attempts = await store.query_attempts(rollout.rollout_id)
+    assert [attempt.status for attempt in attempts] == ["failed", "succeeded"]
+    [ended] = await store.wait_for_rollouts(rollout_ids=[rollout.rollout_id])
+    assert ended.status == "succeeded"

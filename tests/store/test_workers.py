@@ -34,10 +34,19 @@ async def test_update_worker_is_a_heartbeat(store: LightningStore) -> None:
 async def test_update_worker_refuses_wrong_types(store: LightningStore) -> None:
     name = unique("w")
     wrong: Any
-    for wrong in (None, 3, "x"):
+    for wrong in (3, "x"):
         with pytest.raises(ValueError, match="heartbeat_stats"):
             await store.update_worker(name, wrong)
     assert await store.get_worker_by_id(name) is None
+
+
+async def test_a_heartbeat_without_figures_keeps_those_that_there_are(store: LightningStore) -> None:
+    name = unique("w")
+    assert (await store.update_worker(name, None)).heartbeat_stats is None
+    first = await store.update_worker(name, {"cpu": 1})
+    second = await store.update_worker(name, None)
+    assert second.heartbeat_stats == {"cpu": 1}
+    assert (second.last_heartbeat_time or 0) >= (first.last_heartbeat_time or 0)
 
 
 async def test_a_worker_is_busy_from_dequeue_to_end(store: LightningStore) -> None:

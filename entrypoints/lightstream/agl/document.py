@@ -50,6 +50,45 @@ verl does not have is an error that names the nearest. The first pattern that fi
 """
 
 
+PROGRAMS = """
+## Its examples
+
+`make test-agent-lightning-examples CHECKOUT=...` runs those of a checkout of version 0.3 with nothing changed but the
+import; each must end with 0. Models are a scripted server.
+
+| program | needs | runs |
+|---|---|---|
+| `apo/apo_debug.py` `--mode runner`, `hook`, `trainer` | a model; `hook`: AgentOps | yes |
+| `apo/room_selector.py` | a model that calls tools, AgentOps | yes |
+| `apo/room_selector_apo.py` | the same, without AgentOps | yes |
+| `apo/apo_custom_algorithm.py` `algo` and `runner` | `agl store`, a model, AgentOps | yes |
+| `apo/apo_custom_algorithm_trainer.py` | a model | yes |
+| `apo/legacy_apo_server.py`, `legacy_apo_client.py` | a model | yes |
+| `minimal/write_traces.py` `otel`, `operation`, `agentops` | `agentops`: a model, AgentOps | yes |
+| the same with `--use-client` | and `agl store --port 45993` | yes |
+| `minimal/write_metrics.py` | | yes |
+| `minimal/llm_proxy.py` `openai` and `test` | a model | yes |
+| `minimal/llm_proxy.py vllm`, `minimal/vllm_server.py` | vLLM | not tried |
+| `calc_x`, `spider`, `rag`, `chartqa`, `unsloth`, `tinker` | data sets, GPUs, or a paid service | not by this target |
+| `azure`, `claude_code` | Azure; Docker | not tried |
+
+## What remains different
+
+[tracing.md](tracing.md) has the table of behaviours. Of names and options:
+
+- `agl store --backend mongo`, `--n-workers 2`: a store that lasts is on Kafka (`--backend kafka`), and one process
+  serves.
+- `agl agentops` answers AgentOps' clients and keeps nothing: traces come by a tracer, or by OTLP.
+- `AgentModeDaemon(mode="v0")` is refused: servers of stores take the first protocol. Its scores are float32 (there
+  bfloat16, which rounds 0.7 to 0.699), its rows are in the order in which samples were enqueued, and each call counts
+  once, by the proxy's record (`LlmProxyTraceToTriplet`). Batches of models that look at images are not made.
+- `AgentLightningTrainer` fills the last mini-batch up with rows of which nothing is trained, where rows were dropped at
+  random there; `remax` is refused.
+- A store in memory has no dashboard: the pages ask SQL of the view. `lightstream up` has one.
+- `LLMProxy(callbacks=...)` of one's own, middlewares and several workers are refused: a call's record must be durable
+  before its answer goes out.
+"""
+
 EXAMPLES_HEAD = """
 ### In the configurations of its examples
 
@@ -70,7 +109,7 @@ def names_as_markdown() -> str:
     flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
     dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
     config = CONFIG_HEAD + _config_rows() + EXAMPLES_HEAD + _example_rows()
-    return HEAD + FLAT_HEAD + flat + config + DOTTED_HEAD + dotted
+    return HEAD + FLAT_HEAD + flat + PROGRAMS + config + DOTTED_HEAD + dotted
 
 
 def _flat_state(name: str) -> str:

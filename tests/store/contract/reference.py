@@ -113,7 +113,9 @@ class Reference:
         return self._begun(self.rollouts[rollout_id], attempt_id, worker_id)
 
     def start_attempt(self, rollout_id: str, attempt_id: str, worker_id: str | None) -> KnownRollout:
-        return self._begun(self._rollout(rollout_id), attempt_id, worker_id)
+        rollout = self._rollout(rollout_id)
+        rollout.ended = None
+        return self._begun(rollout, attempt_id, worker_id)
 
     def update_rollout(
         self, rollout_id: str, status: str | Unset, config: RolloutConfig | Unset, **values: Any
