@@ -7,6 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
+from lightstream.runtime.files import raise_file_limit
 from lightstream.runtime.gc_tuning import collect_seldom
 
 __all__ = ["main"]
@@ -21,6 +22,7 @@ def main() -> None:
     traceback."""
     atexit.register(_end_quietly)  # first, so it is called last
     collect_seldom()
+    raise_file_limit()
     try:
         _run()
     except KeyboardInterrupt:

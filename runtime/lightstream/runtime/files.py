@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 from collections.abc import Generator
 from pathlib import Path
 
-__all__ = ["exclusive", "read_number", "write_text"]
+__all__ = ["exclusive", "raise_file_limit", "read_number", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,3 +37,9 @@ def exclusive(path: Path) -> Generator[None]:
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many open files as it may (``ulimit -Hn``)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

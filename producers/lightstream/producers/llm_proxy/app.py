@@ -10,12 +10,14 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.runtime.clock import Clock, SystemClock
-from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.access import Access, bearer_token, own_names
+from lightstream.runtime.http.door import Door
 from lightstream.runtime.http.server import BodyTooLargeError, ClientGoneError, client_gone
 from lightstream.runtime.kafka import Publisher
 from lightstream.runtime.schema_registry import codec_for
@@ -44,7 +46,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def proxy_access(settings: Settings) -> Access:
     """The token that clients send as their API key, if the settings name one."""
-    return Access() if settings.proxy_token is None else Access(settings.proxy_token.get_secret_value())
+    tokens = [] if settings.proxy_token is None else [settings.proxy_token.get_secret_value()]
+    return Access(*tokens, names=own_names(settings))
 
 
 def create_app(
@@ -130,7 +133,12 @@ def create_app(
         routes += [Route(prefix + path, asking, methods=["GET"]) for path in ("/models", "/models/{model:path}")]
     known = [f"POST /v1{path}" for path in dialects] + ["GET /v1/models"]
     handlers: dict[Any, Any] = {ClientGoneError: client_gone, 404: no_route, 405: no_route}
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    door = Middleware(Door, access=access, refuse=_refused)
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=[door])
+
+
+def _refused(status: int, message: str) -> Response:
+    return response_of(error_reply(CHAT, status, message))
 
 
 def _guarded(access: Access, dialect: Dialect, handler: Handler) -> Handler:

@@ -16,6 +16,9 @@ __all__ = ["Access", "bearer_token", "own_names"]
 
 logger = logging.getLogger(__name__)
 
+PRIVATE = (".internal", ".local", ".localhost")
+"""Ends of names that nobody can register, as containers and clusters have them (RFC 6761, RFC 6762, ICANN 2024)."""
+
 
 class Access:
     """Decides whether a request may be answered.
@@ -46,9 +49,9 @@ class Access:
         """Say why a request may come from a web page that is not the server's own; ``None`` if it does not.
 
         A browser names the page's origin, but not where a page reads from its own host. The origin must be the host
-        that the request is for; and that must be an address, a name without dots or one of the server's names, since
-        a page of any other name can have its name resolved to this machine (DNS rebinding). A request without an
-        origin and with a token comes from no such page.
+        that the request is for; and that must be an address, a name without dots, a private one or one of the server's,
+        since a page of any other name can have its name resolved to this machine (DNS rebinding). A request without
+        an origin and with a token comes from no such page.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin.lower().partition("://")[2] != host.lower():
@@ -56,7 +59,7 @@ class Access:
         if origin is None and not self.is_open:
             return None
         name = _name_in(host)
-        if name is not None and ("." not in name or name in self._names or _is_address(name)):
+        if name is not None and ("." not in name or name in self._names or name.endswith(PRIVATE) or _is_address(name)):
             return None
         return f"{name or host} is not a name of this server; if it is to be one, add it to LIGHTSTREAM_ALLOWED_HOSTS"
 

@@ -28,6 +28,7 @@ from ..listening import bind_listener, url_of
 from ..metrics import Readings
 from ..services import Service, announce, withdraw
 from ..settings import Settings
+from .connections import LimitedConnection, close_overdue
 
 __all__ = [
     "CLIENT_GONE",
@@ -47,6 +48,8 @@ DRAIN_TIMEOUT_S = 10
 """Longest that a stopping server waits for answers under way before it closes their connections."""
 
 START_TIMEOUT_S = 60.0
+SWEEP_TICKS = 20
+"""Of uvicorn's, ten a second: so often connections are looked at whose clients keep us waiting."""
 
 CLIENT_GONE = 499
 """The status, nginx's, of a request whose client disconnected before it had the answer."""
@@ -155,6 +158,7 @@ class HttpServer:
         self.url = url_of(self._socket)
         config = uvicorn.Config(
             WithHealth(app, name=name, alive=alive, ready=ready, metrics=metrics),
+            http=LimitedConnection,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -245,6 +249,11 @@ class _AnnouncedServer(uvicorn.Server):
                 self._on_started()
         finally:
             self.announced.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            close_overdue(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._on_stopping is not None:

@@ -27,14 +27,13 @@ from dataclasses import asdict
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.door import Door
 from lightstream.runtime.http.server import (
     CLIENT_GONE,
     BodyTooLargeError,
@@ -106,23 +105,9 @@ def create_app(
         Route("/healthz", endpoints.healthz),
         *page_routes(),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(_NoForeignPages, access=access)])
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Door, access=access, refuse=_refused)])
     app.state.changes = endpoints.stream
     return app
-
-
-class _NoForeignPages:
-    """Refuses what pages of somebody else's ask, whatever it is but for the health."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asks = scope["type"] == "http" and scope["path"] != "/healthz"
-        foreign = self._access.foreign_page(Headers(scope=scope)) if asks else None
-        app = self._app if foreign is None else _error(403, QueryError(f"{foreign}."))
-        await app(scope, receive, send)
 
 
 class _Endpoints:
@@ -144,10 +129,6 @@ class _Endpoints:
     async def sql(self, request: Request) -> Response:
         if refusal := self._refusal(request):
             return refusal
-        content_type = request.headers.get("content-type", "")
-        if content_type.partition(";")[0].strip().lower() != "application/json":
-            error = QueryError(f"the body is {content_type or 'of no type'}.", next_step="Send application/json.")
-            return _error(415, error)
         try:
             asked = parse_request(await read_body(request, REQUEST_BYTES_MAX), self._limits)
             await self._wait(request, asked, self._answering.lanes[lane_named(request.headers)])
@@ -267,6 +248,10 @@ class _Endpoints:
 def _error(status: int, error: LightstreamError) -> Response:
     body = {"error": {"type": type(error).__name__, "message": error.message, "next_step": error.next_step}}
     return JSONResponse(body, status_code=status)
+
+
+def _refused(status: int, message: str) -> Response:
+    return _error(status, QueryError(f"{message}."))
 
 
 def _nested(values: dict[Place, int]) -> dict[str, dict[str, int]]:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lightstream.runtime.http.body import ENCODINGS, BodyPieces, Unpacker
+from lightstream.runtime.http.door import Door
 from lightstream.runtime.http.server import CLIENT_GONE, BodyTooLargeError, ClientGoneError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import DecodeError, PublishError, ServiceUnavailableError
@@ -99,7 +100,8 @@ def create_app(
         for slash in ("", "/")
     ]
     routes.append(Route("/healthz", health, methods=["GET"]))
-    return Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(RolloutPath)])
+    door = Middleware(Door, access=gateway_access(settings), refuse=_turned_away, media_types=None)
+    return Starlette(routes=routes, lifespan=lifespan, middleware=[door, Middleware(RolloutPath)])
 
 
 class _HttpGateway:
@@ -163,6 +165,10 @@ class _HttpGateway:
         rejections = await self.intake.take(signal, body, as_json=as_json, fallback=fallback, origin=origin)
         content = message_bytes(success(signal, rejections), as_json=as_json)
         return Response(content, media_type=JSON if as_json else PROTOBUF)
+
+
+def _turned_away(status: int, message: str) -> Response:
+    return _refusal(Trouble.FOREIGN_PAGE if status == Trouble.FOREIGN_PAGE.http_status else Trouble.NOT_OTLP, message)
 
 
 def _refusal(trouble: Trouble, message: str, *, as_json: bool = False) -> Response:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.producers.attribution import BAGGAGE_HEADER, UNATTRIBUTED, Attribution, attribution_in_baggage
-from lightstream.runtime.http.access import Access
+from lightstream.runtime.http.access import Access, own_names
 from lightstream.runtime.http.headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 from lightstream.runtime.settings import Settings
 
@@ -24,7 +24,7 @@ def gateway_access(settings: Settings) -> Access:
     if settings.gateway_basic_auth is not None:
         pair = base64.b64encode(settings.gateway_basic_auth.get_secret_value().encode()).decode()
         accepted.append(f"basic {pair}")
-    return Access(*accepted)
+    return Access(*accepted, names=own_names(settings))
 
 
 def authorizations_in(headers: Mapping[str, str]) -> tuple[str, str]:

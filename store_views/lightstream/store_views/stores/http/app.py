@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lightstream.runtime.http.access import Access, bearer_token
+from lightstream.runtime.http.access import Access, bearer_token, own_names
+from lightstream.runtime.http.door import JSON, Door
 from lightstream.runtime.http.server import CLIENT_GONE, BodyTooLargeError
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
@@ -32,6 +33,9 @@ REQUESTS_AT_ONCE_MAX = 8192
 
 REFUSED_BYTES_READ_MAX = 256 * 1024 * 1024
 """Of a body over the limit this much is read and thrown away: a client that still sends would miss the answer."""
+
+MEDIA_TYPES = (JSON, "application/x-protobuf", "application/protobuf")
+"""Traces may come as protobuf; the routes for that look at it once more."""
 
 OTLP_PATHS = (TRACES_PATH, "/v1/metrics", "/v1/logs", "/v1/development/profiles")
 
@@ -70,7 +74,16 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.serving = Serving(store, settings.store_request_bytes_max, takes_traces=traces is not None)
-    app.add_middleware(_Gate, access=store_access(settings))
+    access = store_access(settings)
+    app.add_middleware(_Gate, access=access)
+    app.add_middleware(
+        Door,
+        access=access,
+        refuse=refusal,
+        media_types=MEDIA_TYPES,
+        origins=cors_allow_origins,
+        open_paths=("/healthz", f"{PREFIX}/health"),
+    )
     if cors_allow_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -85,7 +98,8 @@ def create_app(
 
 def store_access(settings: Settings) -> Access:
     """Return which tokens the server takes."""
-    return Access() if settings.store_token is None else Access(settings.store_token.get_secret_value())
+    tokens = [] if settings.store_token is None else [settings.store_token.get_secret_value()]
+    return Access(*tokens, names=own_names(settings))
 
 
 class _Gate:

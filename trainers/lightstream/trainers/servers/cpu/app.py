@@ -125,7 +125,7 @@ def create_app(
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[guard(settings)],
+        middleware=guard(settings),
         exception_handlers={ClientGoneError: client_gone},
     )
 

@@ -158,7 +158,7 @@ def create_app(settings: Settings, server: VllmServer) -> Starlette:
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[guard(settings)],
+        middleware=guard(settings),
         exception_handlers={ClientGoneError: client_gone},
     )
 
