@@ -15,9 +15,9 @@ import lightstream.agl as agl
 from lightstream.agl.verl import LoadedDataset
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import make_tiny_model
-from lightstream.trainers.verl_in_process.runtime import join_process_group, load_verl, worker_environment
-from lightstream.trainers.verl_in_process.shards import Shard
-from lightstream.trainers.verl_in_process.verl_keys import defaults_file
+from lightstream.trainers.engines.verl.runtime import join_process_group, load_verl, worker_environment
+from lightstream.trainers.engines.verl.shards import Shard
+from lightstream.trainers.engines.verl.verl_keys import defaults_file
 from tests.entrypoints.test_agl_verl import span
 
 pytestmark = pytest.mark.verl_ray
