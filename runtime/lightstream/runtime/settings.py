@@ -92,8 +92,8 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address that the HTTP and gRPC servers listen on; 0.0.0.0 means all.")
     allowed_hosts: str = Field(
         "",
-        description="Names with dots, comma-separated, under which view and policy server may be asked without a token "
-        "or by browsers, beside this machine's own and those in `*_url` (docs/operations.md).",
+        description="Names with dots, comma-separated, under which servers may be asked without a token or by "
+        "browsers, beside this machine's own and those in `*_url` (docs/operations.md).",
     )
     log_format: Literal["text", "json"] = Field(
         "text",
