@@ -120,6 +120,37 @@ def test_a_revision_that_came_later_does_not_change_what_was_made(tmp_path: Path
     assert run.train(7) == whole
 
 
+def otherwise(run: Recorded) -> None:
+    """Change what a step learned from, as another version does that selects or computes otherwise."""
+    run.log = [t.model_copy(update={"reward": 1 - (t.reward or 0.0)}) for t in run.log[: TASKS * SIZE]] + run.log[
+        TASKS * SIZE :
+    ]
+
+
+def test_steps_that_come_out_otherwise_leave_the_weights_that_are_served(
+    tmp_path: Path, whole: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Recorded(tmp_path / "other", checkpoint_every=100)
+    served = run.train(3)
+    otherwise(run)
+    after = run.train(4)
+    assert "steps 1 to 3 of run 'run' gave other weights when made again" in caplog.text
+    assert after not in (served, whole)
+    assert run.checkpoints() == ["step-000003"], "a restart goes on from there"
+    caplog.clear()
+    in_pieces = run.train(5)
+    assert "other weights" not in caplog.text
+    assert in_pieces != after
+
+
+def test_an_adapter_whose_steps_come_out_otherwise_is_refused(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "other", checkpoint_every=100, lora_rank=4)
+    run.train(3)
+    otherwise(run)
+    with pytest.raises(TrainingError, match=r"steps 1 to 3 .* Go on with that version, or start a new run"):
+        run.train(4)
+
+
 def test_a_lost_checkpoint_costs_time_alone_while_the_first_version_is_there(tmp_path: Path, whole: bytes) -> None:
     run = Recorded(tmp_path / "lost", checkpoint_every=2, keep_checkpoints=20)
     run.train(6)

@@ -76,9 +76,11 @@ class Recovery:
 
     def save_if_due(self, engine: Engine) -> None:
         """Write a checkpoint if ``checkpoint_every`` steps were committed since the last one."""
+        if self._run.last_step - self._saved >= self._options.checkpoint_every:
+            self._save(engine)
+
+    def _save(self, engine: Engine) -> None:
         run, history = self._run, self._run.history
-        if run.last_step - self._saved < self._options.checkpoint_every:
-            return
         written = self._folder.write(run.last_step, partial(self._fill, engine=engine))
         self._folder.keep_only([written])
         self._saved = run.last_step
@@ -108,9 +110,15 @@ class Recovery:
         return 0, existing_folder(run.settings, run.history.checkpoints.get(0), run.run_id)
 
     def _as_served(self, engine: Engine, new_engine: Callable[[Path], Engine], steps: list[TrainingStep]) -> Engine:
-        """The engine, if steps that were made again gave the weights that servers have; else one of those weights."""
+        """The engine, if steps that were made again gave the weights that servers have; else one of those weights.
+
+        Where the disk has no room to compare them, nothing is written of what follows either.
+        """
         served = checkpoint_of(self._run, latest(self._run))
-        if has_weights_of(engine, served):
+        try:
+            if has_weights_of(engine, served):
+                return engine
+        except OSError:
             return engine
         which = f"steps {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else f"step {steps[0].step}"
         engine.close()
@@ -128,6 +136,7 @@ class Recovery:
             which,
             self._run.run_id,
         )
+        self._save(engine)
         return engine
 
     def _make_again(self, engine: Engine, steps: list[TrainingStep]) -> None:
