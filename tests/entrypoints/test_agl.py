@@ -48,7 +48,8 @@ def test_the_dotted_paths_have_the_same_objects() -> None:
     for path in MODULES.keys() - ABSENT_MODULES.keys():
         module = importlib.import_module(f"lightstream.agl.{path}")
         assert sys.modules[f"lightstream.agl.{path}"] is module
-        later = set(getattr(module, "__all__", ())) - vars(module).keys()  # imported, and verl with it, when it is used
+        exported: list[str] = getattr(module, "__all__", [])
+        later = set(exported) - vars(module).keys()  # imported, and verl with it, when it is used
         for name in MODULES[path].split():
             if (
                 name == "reward" or name in later

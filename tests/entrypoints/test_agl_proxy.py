@@ -39,9 +39,11 @@ async def test_calls_are_kept_in_the_store_that_it_is_given(settings: Settings, 
     rollout = await store.start_rollout("task")
     llm = proxy.as_resource(rollout.rollout_id, rollout.attempt.attempt_id)
     async with AsyncOpenAI(base_url=llm.endpoint, api_key="none") as client:
-        for _ in range(2):
-            said = await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "hi"}])
-    given = said.model_dump()
+        answers = [
+            await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "hi"}])
+            for _ in range(2)
+        ]
+    given = answers[-1].model_dump()
     assert given["prompt_token_ids"] == [1, 2, 3]
     assert given["choices"][0]["provider_specific_fields"] == {"token_ids": [7, 8]}
     spans = await store.query_spans(rollout.rollout_id)

@@ -254,7 +254,7 @@ def test_a_validation_has_means_over_all_and_by_source(settings: Settings, model
     _, address = model
     store = agl.InMemoryLightningStore()
     daemon = daemon_of(store, settings)
-    data = data_of(TASKS[:4]) | {"data_source": np.array(["x", "y", "y", "x"], dtype=object)}
+    data: dict[str, Any] = data_of(TASKS[:4]) | {"data_source": np.array(["x", "y", "y", "x"], dtype=object)}
     with runner(store):
         daemon.set_up_data_and_server(data, [address], is_train=False)
         daemon.run_until_all_finished()

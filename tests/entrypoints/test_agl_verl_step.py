@@ -1,5 +1,8 @@
 """One step of verl's own PPO trainer on a batch of the daemon's; run by `make test-verl-ray`."""
 
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false, reportPrivateUsage=false
+# Stands in for parts of verl that need several GPUs, in the middle of its trainer.
+
 from __future__ import annotations
 
 import asyncio

@@ -102,10 +102,10 @@ async def test_start_attempt_of_an_unknown_rollout(store: LightningStore) -> Non
         await store.start_attempt("nonexistent")
 
 
-async def test_start_attempt_of_a_finished_rollout_is_refused(store: LightningStore) -> None:
+async def test_start_attempt_of_a_finished_rollout_opens_it_again(store: LightningStore) -> None:
     await store.enqueue_rollout(1)
     rollout = await taken(store)
     await store.update_attempt(rollout.rollout_id, "latest", status="succeeded")
-    with pytest.raises(ValueError, match="already succeeded"):
-        await store.start_attempt(rollout.rollout_id)
-    assert len(await store.query_attempts(rollout.rollout_id)) == 1
+    again = await store.start_attempt(rollout.rollout_id)
+    assert (again.status, again.attempt.sequence_id) == ("preparing", 2)
+    assert len(await store.query_attempts(rollout.rollout_id)) == 2

@@ -19,7 +19,8 @@ GAE: dict[str, Any] = {"advantage": "gae"}
 
 
 def options(**changes: Any) -> VERL:
-    return VERL(model="m", **({"steps": 3} | changes))
+    given: dict[str, Any] = {"steps": 3} | changes
+    return VERL(model="m", **given)
 
 
 def arrays_of(config: VERL) -> BatchArrays:
@@ -41,7 +42,8 @@ def arrays_of(config: VERL) -> BatchArrays:
 
 def planned(config: VERL, **arguments: Any) -> tuple[UpdatePlan, BatchArrays]:
     arrays = arrays_of(config)
-    return plan_update(config, arrays, **({"policy_version": None, "seed": (1,)} | arguments)), arrays
+    given: dict[str, Any] = {"policy_version": None, "seed": (1,)} | arguments
+    return plan_update(config, arrays, **given), arrays
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """verl's PPO trainer for Ray, whose rollouts are those of agents elsewhere."""
 
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportIndexIssue=false
+# verl sets attributes that it declares as None, and its batches are what its annotations leave open.
+
 from __future__ import annotations
 
 import uuid

@@ -262,7 +262,7 @@ def _import_ray() -> Any:
     """
     try:
         import ray
-        import ray.util
+        import ray.util  # pyright: ignore[reportUnusedImport]  # `ray.util` is used as an attribute of ray
     except ModuleNotFoundError as error:
         raise TrainingError("Ray is not installed.", next_step=f"Install it with {install_hint('train')}.") from error
     return ray

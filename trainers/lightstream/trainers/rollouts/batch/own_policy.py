@@ -63,7 +63,7 @@ class OwnPolicy:
             is_own = run_id == self.run_id and (not known or version_of_text(number) in known)
         else:
             base = base_of_model(triplet.model)
-            names = filter(None, (self.name, self.former_name))
+            names = (self.name, self.former_name or self.name)
             is_own = any(base == name or base.endswith(f"/{name}") for name in names)  # LiteLLM has a provider before
         return None if is_own else Exclusion.OTHER_POLICY
 
